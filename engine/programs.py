@@ -1,8 +1,9 @@
-"""Runs programs to their end and returns their output."""
+"""Runs programs to their end and returns their output; names signals."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -28,3 +29,12 @@ def run_program(
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"no answer within {seconds:g} s") from None
     return done.returncode, done.stdout
+
+
+def signal_name(number: int) -> str:
+    """A signal's name, or its number if this platform has no name for it."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return str(number)
+    return f"{name} (illegal instruction)" if number == signal.SIGILL else name

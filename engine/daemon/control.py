@@ -15,8 +15,8 @@ from ..errors import ConfigError, DatabaseUnwritable, EngineUnreachable, HomeLoc
 from ..home.guard import check_place, make_private
 from ..home.paths import Home, version
 from ..locks import check_lockable
-from ..machine.workers.child import signal_name
 from ..models.find import anchored
+from ..programs import signal_name
 from ..queue.submission.queue import HomeBase, settled_base
 from ..store.queries.reader import Reader
 from ..store.rows import EngineRow

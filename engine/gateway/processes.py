@@ -15,7 +15,8 @@ from pathlib import Path
 from time import monotonic
 
 from ..errors import ConfigError
-from ..machine.workers.child import last_line, signal_name
+from ..machine.workers.child import last_line
+from ..programs import signal_name
 from ..racing import until_first
 from ..wire import Address, Answerer
 from .link import Desk, Link

@@ -20,7 +20,7 @@ LOADED = """
 import asyncio, json, sys
 from pathlib import Path
 from marlaas.app.app import MarlaasApp
-from marlaas.engine.home import Home
+from marlaas.engine.home.paths import Home
 
 async def main():
     app, seen = MarlaasApp(Home(Path(sys.argv[1])), interval=3600), {}
@@ -49,17 +49,17 @@ HEAVY = (
 )
 """Libraries, and modules of Python's own, that no view needs before a key asks for more."""
 LATER = (
-    "screens.dialogs",
-    "screens.editing",
-    "screens.submit",
-    "screens.chat",
-    "form",
-    "chat",
+    "tui.screens.dialogs",
+    "tui.screens.editing",
+    "tui.screens.submit",
+    "tui.screens.chat",
+    "tui.form",
+    "tui.chat",
     "report",
     "cli",
 )
 """Our own that nothing but a key opens, whichever view is in sight."""
-BEFORE = ("screens", "screens.queue", "screens.view")
+BEFORE = ("tui.screens", "tui.screens.queue", "tui.screens.view")
 """What of ``app/tui/screens`` the first paint takes."""
 
 

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from ...devices.limits import STATUS
 from ...errors import WorkerDied
+from ...programs import signal_name
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 LONGEST = 1 << 20
@@ -58,15 +59,6 @@ def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[st
     if line:
         what += f": {line}"
     return what.rstrip(".") + ".", HINTS.get(-code, "")
-
-
-def signal_name(number: int) -> str:
-    """A signal's name, or its number if this platform has no name for it."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return str(number)
-    return f"{name} (illegal instruction)" if number == signal.SIGILL else name
 
 
 async def run_host(

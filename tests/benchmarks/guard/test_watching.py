@@ -32,8 +32,8 @@ def test_calls_of_our_packages_count_alone() -> None:
     noise_seed(2)
     counts = seen.counts()
     assert counts["Python calls, dataclasses"] == 3
-    assert counts["Python calls, engine/rollout"] >= 3
-    assert set(counts) == {"Python calls, dataclasses", "Python calls, engine/rollout"}
+    assert counts["Python calls, engine/samplers"] >= 3
+    assert set(counts) == {"Python calls, dataclasses", "Python calls, engine/samplers"}
 
 
 async def test_frames_and_messages_count_without_paths(tmp_path: Path) -> None:

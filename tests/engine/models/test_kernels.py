@@ -110,7 +110,7 @@ from pathlib import Path
 os.environ["MARLAAS_KERNELS"] = "onednn"
 import torch
 from marlaas.engine.models import kernels
-from marlaas.engine.devices.memory import ran_out
+from marlaas.engine.devices.limits import ran_out
 
 def allow(extra):
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

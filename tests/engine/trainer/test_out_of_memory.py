@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 import torch
-from marlaas.engine.models.model import load_base
+from marlaas.engine.models.find import load_base
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.trainer.torch_trainer import TorchTrainer
 

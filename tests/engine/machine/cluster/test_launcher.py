@@ -22,7 +22,7 @@ FACTORY = "tests.engine.machine.workers.dummy:DummyWorker"
 
 
 async def open_bridge(folder: Path) -> WorkerHandle:
-    variables = {"PYTHONPATH": str(Path(__file__).parents[3]), "MARLAAS_HOME": str(folder / "node")}
+    variables = {"PYTHONPATH": str(Path(__file__).parents[4]), "MARLAAS_HOME": str(folder / "node")}
     return await LocalLauncher().start("bridge", BRIDGE, {}, log_path=folder / "bridge.log", environment=variables)
 
 

@@ -13,7 +13,7 @@ Spawn = Callable[..., Awaitable[WorkerHandle]]
 
 @pytest.fixture
 async def spawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Spawn]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
     handles: list[WorkerHandle] = []
 
     async def start(

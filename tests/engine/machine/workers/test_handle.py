@@ -28,7 +28,7 @@ async def test_a_worker_has_the_engines_environment_and_its_own(spawn: Spawn) ->
 
 
 async def test_workers_do_not_outlive_a_killed_engine(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     command = (sys.executable, "-m", "tests.engine.machine.workers.orphan", str(tmp_path / "log"))
     engine = await asyncio.create_subprocess_exec(
         *command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, stdout=asyncio.subprocess.PIPE

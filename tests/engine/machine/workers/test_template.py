@@ -27,7 +27,7 @@ MODULES = ("tests.engine.machine.workers.dummy", "tests.engine.machine.workers.i
 
 @pytest.fixture
 async def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Template]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
     template = await Template.start(MODULES, 1, {"SEEN": "card"}, tmp_path / "template.log")
     yield template
     await template.stop()

@@ -17,7 +17,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from marlaas.engine.models.model import load_base
+from marlaas.engine.models.find import load_base
 from marlaas.engine.samplers.llama.model import base_file
 from marlaas.engine.samplers.llama.model import open_base
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from marlaas.engine.devices.software import LOCK
 from marlaas.engine.errors import AdapterError
+from marlaas.engine.home.guard import LOCK_FILE
 from marlaas.engine.trainer import memory as module
 from marlaas.engine.trainer.memory import ALIGNED, AdamState, AdapterCache, Layout, PolicyMemory, to_device, to_host
 from marlaas.engine.trainer.protocol import PolicyConfig
@@ -33,7 +33,7 @@ def policy(seed: int = 0) -> PolicyMemory:
 
 
 def files(scratch: Path) -> list[Path]:
-    return [path for path in scratch.glob("marlaas-pages-*/*") if path.name != LOCK]
+    return [path for path in scratch.glob("marlaas-pages-*/*") if path.name != LOCK_FILE]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_files_are_private_and_leave(cache: AdapterCache, tmp_path: Path) -> Non
 
 def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     script = (
-        "import os, pathlib; from marlaas.engine.home import PrivateFolder;"
+        "import os, pathlib; from marlaas.engine.home.guard import PrivateFolder;"
         f" folder = PrivateFolder(pathlib.Path({str(tmp_path)!r}), {module.PREFIX!r}); os._exit(1)"
     )
     subprocess.run([sys.executable, "-P", "-c", script], check=False)
