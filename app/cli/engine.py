@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.yielding.decision import state
@@ -120,7 +121,6 @@ def take_back(home: Home, args: argparse.Namespace) -> int:
 
 def start(home: Home, args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
-    from marlaas.engine.daemon import control
 
     from ..operations.cluster import last_event, warning_since
 
@@ -134,7 +134,6 @@ def start(home: Home, args: argparse.Namespace) -> int:
 
 def stop(home: Home, args: argparse.Namespace) -> int:
     """Stop the engine and wait until it has ended."""
-    from marlaas.engine.daemon import control
 
     stopped = control.stop(home, STOP_SECONDS)
     said = "The engine has stopped; tasks go on from their last step when one starts again."
@@ -143,7 +142,6 @@ def stop(home: Home, args: argparse.Namespace) -> int:
 
 def drain(home: Home, args: argparse.Namespace) -> int:
     """Drain the engine and wait until it has ended; whoever breaks the wait off leaves it draining."""
-    from marlaas.engine.daemon import control
 
     said = "The engine has stopped between steps; tasks go on when one starts again."
     return output.done(said if control.drain(home, output.talk) else f"No engine serves {home.root}.")

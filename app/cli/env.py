@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from marlaas.engine.daemon import control
 from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.errors import ConfigError, EngineUnreachable, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
@@ -119,7 +120,6 @@ def matching(home: Home, name: str) -> list[EnvironmentRow]:
 
 def unwatched(home: Home) -> str:
     """A warning where no engine is alive, so that what is shown is what the last one saw; else empty."""
-    from marlaas.engine.daemon import control
 
     if control.alive(home):
         return ""
@@ -334,7 +334,6 @@ def run_allow(home: Home, args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
     import asyncio
 
-    from marlaas.engine.daemon import control
     from marlaas.engine.environments.dependencies.interpreters import Refused, needs_of
     from marlaas.engine.environments.dependencies.venv import BuildFailed, build, in_words
     from marlaas.engine.environments.plugin import said
@@ -399,7 +398,6 @@ def _source(name: str, home: Home) -> Source:
 
 def run_new(home: Home, args: argparse.Namespace) -> int:
     """Write the files and say what comes next."""
-    from marlaas.engine.daemon import control
 
     if args.to is None:
         control.make_home(home, notice=output.talk)
@@ -420,7 +418,6 @@ def run_new(home: Home, args: argparse.Namespace) -> int:
 
 def run_reload(home: Home, args: argparse.Namespace) -> int:
     """Send the command and wait for the outcome."""
-    from marlaas.engine.daemon import control
 
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")

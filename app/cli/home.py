@@ -8,6 +8,7 @@ import signal
 from dataclasses import asdict
 from pathlib import Path
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home, check_folder, command_for, is_home
 
@@ -20,7 +21,6 @@ from .parser import Verbs, add_family, add_verb, arg, place_of
 
 def run_new(home: Home, args: argparse.Namespace) -> int:
     """Make it; one that is there already stays as it is."""
-    from marlaas.engine.daemon import control
 
     if args.folder is not None:
         meant = command_for(Home(Path(args.folder)), "home new")

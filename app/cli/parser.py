@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
+from marlaas.engine.errors import ConfigError, UnknownTask
 from marlaas.engine.home.paths import Home, check_folder, check_home, find_home
 
 from .. import output
@@ -258,7 +259,6 @@ def reading_task(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader,
 @contextmanager
 def reading_tasks(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader, list[TaskRow]]]:
     """A reader, and the tasks that the command line names, each once. Raises ``ConfigError`` or ``UnknownTask``."""
-    from marlaas.engine.errors import ConfigError
 
     from ..reading import find_task, reading
 
@@ -273,7 +273,6 @@ def reading_tasks(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader
 
 
 def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
-    from marlaas.engine.errors import ConfigError, UnknownTask
     from marlaas.engine.queue.submission.references import family_of
     from marlaas.engine.spec.validation import nearest
 
@@ -289,7 +288,6 @@ def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
 
 def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
     """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
-    from marlaas.engine.errors import ConfigError
     from marlaas.engine.spec.task import ONLY
     from marlaas.engine.spec.validation import nearest
 
@@ -315,7 +313,6 @@ def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
 
     Raises ``ConfigError`` if both say it.
     """
-    from marlaas.engine.errors import ConfigError
 
     adapter, _, version = str(args.adapter).partition("@")
     if version and args.version is not None:

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.home.paths import Home
 from marlaas.engine.queue.submission import taskfile
@@ -286,7 +287,6 @@ _SUMMARIES = {
 
 def run_extend(home: Home, args: argparse.Namespace) -> int:
     """Ask the engine for each task; refusals are reported, and the other tasks are extended all the same."""
-    from marlaas.engine.daemon import control
 
     if args.steps is None and args.priority is None:
         raise ConfigError("Nothing is to change.", "Give --steps or --priority.")

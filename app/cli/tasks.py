@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
@@ -70,7 +71,6 @@ REASON_CELLS = 160
 
 def list_tasks(home: Home, args: argparse.Namespace) -> int:
     """Print the queue."""
-    from marlaas.engine.daemon import control
 
     with reading(home) as reader:
         everything = reader.tasks() if reader else []
@@ -169,7 +169,6 @@ def _fields(
 
     ``own``: the task with the progress of the policy that is shown.
     """
-    from marlaas.engine.daemon import control
 
     serving, config, engine = control.alive(home), reader.task_config(task.id), reader.engine()
     kept = reader.versions(task.id, kept=True)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 
 from .. import output
@@ -41,8 +42,6 @@ def has_terminal() -> bool:
 
 def agreed(question: str, what: str = "your consent") -> bool:
     """Whether the person at the terminal says yes. Raises ``ConfigError`` if nobody sits there to be asked ``what``."""
-    from marlaas.engine.errors import ConfigError
-
     if not has_terminal():
         raise ConfigError(f"There is no terminal to ask for {what} in.", "Give --yes to allow it.")
     try:

@@ -13,8 +13,9 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.models.convert import PUBLISHED, made_base, stored_files
-from marlaas.engine.models.find import SHIPPED, cached_bases, find_base
+from marlaas.engine.models.find import SHIPPED, cached_bases, find_base, load_base
 from marlaas.engine.models.reference import comparison_of
+from marlaas.engine.models.weights import check_base, parameters
 
 from ..text.format import size
 
@@ -83,8 +84,6 @@ def _published_row(name: str) -> BaseRow:
 
 def _row(name: str, used: bool, home: Path) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.models.find import load_base
-    from marlaas.engine.models.weights import check_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:

@@ -21,6 +21,8 @@ from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import Settings, load_settings
 from marlaas.engine.locks import check_lockable
 from marlaas.engine.machine.placement.place import cards_in_words
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.weights import check_base
 from marlaas.engine.programs import run_program
 
 from ..reading import opened
@@ -150,7 +152,6 @@ LOW_DISK = 2e9
 
 def base_folder(home: Home) -> Path:
     """Where the base model of a home lies. Raises ``ConfigError`` if it cannot be used."""
-    from marlaas.engine.models.find import load_base
 
     return load_base(load_settings(home).base).path.resolve()
 
@@ -300,8 +301,6 @@ def _notify(home: Home) -> Finding:
 
 
 def _base(home: Home) -> Finding:
-    from marlaas.engine.models.find import load_base
-    from marlaas.engine.models.weights import check_base
 
     try:
         name = load_settings(home).base
@@ -351,7 +350,6 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
     Cards that are left alone have lines of their own.
     """
     from marlaas.engine.machine.plan import placed
-    from marlaas.engine.models.find import load_base
 
     try:
         settings = load_settings(home)

@@ -13,6 +13,7 @@ from typing import Any
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, StepRow, VersionRow
@@ -308,7 +309,6 @@ _TABLE = tuple(_remainders())
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
     """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
     from marlaas.engine.adapters.export import export_adapter
-    from marlaas.engine.models.find import load_base
 
     settings = load_settings(home)
     state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError, EnvironmentMissing, Mistakes
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission import taskfile
-from marlaas.engine.queue.submission.queue import check_data, check_environments
+from marlaas.engine.queue.submission.queue import check_bases, check_data, check_environments
 from marlaas.engine.queue.submission.references import choose_at, find_starts, link
 from marlaas.engine.queue.submission.taskfile import demo_tasks, environments_of, sketch
 from marlaas.engine.spec.task import BASE, start_folder
@@ -25,6 +26,7 @@ from marlaas.engine.store.submissions import Submission, command, submit
 
 from ..reading import opened, reading
 from ..text.format import clip
+from .settings_file import write_setting
 
 # Validated tasks into the queue of a home: what the command line, the form and the Python client have in common.
 #
@@ -72,7 +74,6 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 
     ``notice`` is shown once if the engine takes its time. Raises as ``checked``, and then starts no engine.
     """
-    from marlaas.engine.daemon import control
 
     control.create_database(home, notice)
     linked = checked(home, submissions)
@@ -88,8 +89,6 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     Raises ``ConfigError`` with all mistakes: another base than the home's, a dependency or a version that there is not,
     an environment that there is not, parameters that it does not take, rows that are not there.
     """
-    from marlaas.engine.daemon import control
-    from marlaas.engine.queue.submission.queue import check_bases
 
     mistakes, linked = Mistakes(), list(submissions)
     with mistakes:
@@ -109,7 +108,6 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise if an environment is not there or its parameters do not fit, whether an engine runs or not."""
-    from marlaas.engine.daemon import control
 
     if control.alive(home):
         _check_served(home, submissions)
@@ -286,7 +284,6 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
     ``sampler`` goes into the home's settings; ``real``: the tasks for a real base, which the home has by then. Raises
     ``ConfigError`` if an engine there samples with another one.
     """
-    from marlaas.engine.daemon import control
 
     submissions = demo_tasks(real)
     control.create_database(home)
@@ -310,9 +307,6 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
 
 def _choose(home: Home, sampler: str) -> None:
     """Have the home's engine sample with ``sampler``."""
-    from marlaas.engine.daemon import control
-
-    from .settings_file import write_setting
 
     if load_settings(home).rollout.sampler == sampler:
         return

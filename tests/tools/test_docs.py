@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs import LINK, fetched, fetched_by, places, relinked, write_pages
+from tools.docs import LINK, fetched, places, relinked, write_pages
 from tools.reference import ROOT, pages, write_reference
 
 FOUND = {
@@ -27,11 +27,6 @@ def test_links_follow_their_files() -> None:
     shown = "How to read it: [Benchmarks](../benchmarks.md).\n\n![A picture](../measured/engine.svg)"
     assert relinked(page, "benchmarks/results/engine.md", FOUND) == shown
     assert relinked("[engine](benchmarks/results/engine.md)", "BENCHMARKS.md", FOUND) == "[engine](results/engine.md)"
-
-
-def test_other_links_stay() -> None:
-    text = "[a](https://example.org/x.md), [b](#part), [c](../../README.md), `x[i](y)`"
-    assert relinked(text, "docs/operations/speed.md", FOUND) == text
 
 
 def test_no_link_of_the_site_leads_out_of_it(tmp_path: Path) -> None:
@@ -63,9 +58,3 @@ def test_the_site_is_built_from_these_pages() -> None:
 )
 def test_what_a_page_fetches(html: str, found: list[str]) -> None:
     assert fetched(html) == found
-
-
-def test_pages_of_a_folder_are_named(tmp_path: Path) -> None:
-    (tmp_path / "guides").mkdir()
-    (tmp_path / "guides" / "a.html").write_text('<img src="http://x/y.png">')
-    assert fetched_by(tmp_path) == ["guides/a.html: http://x/y.png"]

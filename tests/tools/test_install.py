@@ -56,16 +56,6 @@ def test_without_nvcc_llama_is_for_processors_and_people_know(ran: Steps) -> Non
     assert not any("nvcc" in sentence for sentence in install.llama_words("cpu"))
 
 
-def test_people_are_told_where_llama_comes_from(ran: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "llama.cpp is compiled here: 5 to 7 minutes" in install.llama_words("cpu")[0]
-    monkeypatch.setenv("LLAMA_INDEX", "wheels")
-    assert "where a wheel there fits this processor, else compiled in the" in install.llama_words("cpu", behind=True)[0]
-    monkeypatch.setenv("CMAKE_ARGS", "-DX=1")
-    assert "LLAMA_INDEX" not in install.llama_words("cpu")[0], "it is not used then"
-    install.install("cpu", [])
-    assert "minutes" not in install.llama_words("cpu")[0]
-
-
 def test_the_demo_has_llama_in_the_background(ran: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything else is there when the set-up ends, and the stamp says so."""
     begun: list[str] = []
@@ -118,15 +108,6 @@ def test_a_hash_that_is_wrong_is_said_in_a_sentence(ran: Steps) -> None:
     )
     said = "the file that came for click==8.5.1 is not the one that was tested: it has none of its hashes."
     assert steps.last_complaint() == said
-
-
-def test_of_a_compilers_complaints_the_cause_is_said(ran: Steps) -> None:
-    steps.LOG.write_text(
-        f"{steps.HEAD}compiling\n  -- error handling: on\n  a.cpp:3:10: fatal error: cblas.h: No such file\n"
-        "  a.cpp:9: error: 'x' was not declared\nERROR: Failed building wheel for llama-cpp-python\n"
-        "ERROR: Failed to build one or more wheels\n"
-    )
-    assert steps.last_complaint() == "a.cpp:3:10: fatal error: cblas.h: No such file"
 
 
 @pytest.mark.parametrize(

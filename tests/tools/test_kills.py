@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.faults import VARIABLE, Point, Reached, arm, recorded
+from marlaas.engine.faults import VARIABLE, Point, arm, recorded
 from marlaas.engine.home.paths import Home
 from tests.oracle.audit import audit
-from tools.kills import Kill, Lab, exact, finish, least_tried, table, tasks_of, wave
+from tools.kills import Lab, exact, finish, least_tried, tasks_of, wave
 
 from ..app.filling import Filling
 
@@ -54,18 +54,6 @@ def test_the_least_tried_point_within_reach_is_next() -> None:
     drawn = [least_tried(tried, reachable, rng) for _ in range(3)]
     assert drawn[0] == Point.STATE_NAMED and set(drawn[1:]) == {Point.STATE_NAMED, Point.PAGE_IN}
     assert all(count == 2 for count in tried.values())
-
-
-def test_deaths_are_counted_by_point_and_process() -> None:
-    record = [
-        Reached(1.0, 7, "engine", Point.COMMIT_DONE, False),
-        Reached(2.0, 7, "engine", Point.COMMIT_DONE, True),
-        Reached(3.0, 8, "training", Point.STATE_NAMED, True),
-    ]
-    lines = table([Kill("rollout"), Kill("", Point.COMMIT_DONE), Kill("", Point.STATE_NAMED)], record)
-    assert "     1  commit.done (1 engine; reached 2 times)" in lines
-    assert "     3  kills: 1 at random, 2 at points" in lines
-    assert lines[-1].endswith("by process: engine 1, rollout 1, training 1")
 
 
 def test_waves_have_bounds_of_0_2_and_4_and_one_task_repeats() -> None:

@@ -77,13 +77,3 @@ def test_packages_are_divided_by_the_step_that_installs_them() -> None:
         "dev": ["d"],
     }
     assert files["install"]["a"] == "a==1 \\\n    --hash=x\n"
-
-
-def test_a_package_that_differs_by_python_keeps_all() -> None:
-    text = "a==1 ; python_version < '3.12'\na==2 ; python_version >= '3.12'\n"
-    assert lock.packages_of(text) == {"a": text}
-
-
-def test_the_list_of_the_documents_stands_by_itself() -> None:
-    base, more = {"a": "a==1\n"}, {"a": "a==1\n", "d": "d==1\n", "pip": "pip==5\n", "torch": "torch==2\n"}
-    assert lock.besides(base, more) == {"d": "d==1\n"}

@@ -40,18 +40,6 @@ def test_what_needs_torch_is_skipped(name: str) -> None:
     finder.find_spec("torchless")
 
 
-@pytest.mark.parametrize(
-    ("output", "counts"),
-    [
-        ("....\n12 passed in 4s\n12 passed, 0 failed, 3 skipped\n", "12 passed, 0 failed, 3 skipped"),
-        ("12 passed, 0 failed, 3 skipped\nKilled", "0 passed, 1 failed, 0 skipped"),
-        ("", "0 passed, 1 failed, 0 skipped"),
-    ],
-)
-def test_the_closing_line_counts(output: str, counts: str) -> None:
-    assert matrix.in_words(matrix.counted(output)) == counts
-
-
 def test_what_a_child_process_needs_torch_for_is_left_out() -> None:
     """By its mark, or with the folder of whole engines."""
 
@@ -69,10 +57,6 @@ def test_what_a_child_process_needs_torch_for_is_left_out() -> None:
     config = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)))
     matrix.pytest_collection_modifyitems(config, items)
     assert items == [stays] and len(left_out) == 2
-
-
-def test_every_python_that_the_project_promises_is_tried() -> None:
-    assert matrix.PROMISED[0] == "3.11" and OWN in matrix.PROMISED
 
 
 def test_each_set_of_instructions_is_tried_with_each_library(monkeypatch: pytest.MonkeyPatch) -> None:

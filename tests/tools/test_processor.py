@@ -35,18 +35,10 @@ def test_other_instructions_are_another_processor(cpuinfo: Path) -> None:
     assert "avx512_bf16" in says(cpuinfo, GENOA) and says(cpuinfo, GENOA).startswith("x86_64 ")
 
 
-def test_what_the_kernel_adds_is_none(cpuinfo: Path) -> None:
-    assert says(cpuinfo, MILAN) == says(cpuinfo, f"ibrs retbleed_thing {' '.join(reversed(MILAN.split()))} arat")
-
-
 def test_arm(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd sve i8mm\n")
     assert processor.instruction_sets() == "aarch64 asimd fp i8mm sve"
-
-
-def test_a_machine_that_says_nothing_is_of_its_kind(cpuinfo: Path) -> None:
-    assert processor.instruction_sets() == "x86_64"
 
 
 def test_apple(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from marlaas import plugins
 from marlaas.app.cli.main import VERBS
 from marlaas.app.text.terms import TERMS
@@ -64,22 +62,6 @@ def test_every_term_is_on_its_page() -> None:
         key = f"`{term.key}`{older}" if term.key else ""
         name = f"**{term.name}**" if term.important else term.name
         assert f"\n| {name} | {key} | " in PAGES["metrics.md"], term.name
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_rows_of_a_table_have_as_many_cells_as_its_head(name: str) -> None:
-    width = 0
-    for line in PAGES[name].splitlines():
-        if not line.startswith("|"):
-            width = 0
-            continue
-        cells = len(re.findall(r"(?<!\\)\|", line))
-        width = width or cells
-        assert cells == width, line
-
-
-def test_what_would_end_a_cell_is_escaped() -> None:
-    assert reference.table(("a",), [("x|y\nz",)]) == "| a |\n| --- |\n| x\\|y z |\n"
 
 
 def test_pages_are_written_where_the_site_looks_for_them(tmp_path: Path) -> None:

@@ -55,23 +55,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]")
 
 
-@pytest.mark.parametrize(
-    ("files", "code", "says"),
-    [
-        (["test_green.py"], 0, "1 passed, 0 failed, 0 skipped"),
-        (["test_mixed.py", "test_green.py"], 1, "2 passed, 2 failed, 1 skipped"),
-        (["test_unreadable.py", "test_green.py"], 1, "1 passed, 1 failed, 0 skipped"),
-        ([], 1, "0 passed, 1 failed, 0 skipped"),
-    ],
-    ids=["all pass", "some fail", "a file cannot be read", "no tests"],
-)
-def test_the_last_line_counts(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], files: list[str], code: int, says: str
-) -> None:
-    assert run(files, tmp_path, 2, []) == code
-    assert capfd.readouterr().out.splitlines()[-1] == says
-
-
 def test_what_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["test_mixed.py"], tmp_path, 1, []) == 1
     said = capfd.readouterr().out
@@ -129,8 +112,3 @@ def test_files_that_start_processes_come_first() -> None:
     assert found[0].startswith("tests/end_to_end/") and len(found) == len({*found})
     assert found.index("tests/test_examples.py") < found.index("tests/test_layout.py")
     assert not [file for file in found if file.startswith(("tests/slow/", "tests/libraries/"))]
-
-
-def test_those_that_are_named_or_lie_in_a_named_folder() -> None:
-    found = in_order(ROOT, ["tests/tools/random_base/test_make.py", "tests/test_layout.py"])
-    assert {*found} == {"tests/tools/random_base/test_make.py", "tests/test_layout.py"}

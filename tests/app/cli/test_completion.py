@@ -24,11 +24,6 @@ def test_each_script_knows_all_verbs(marlaas: Commander, shell: str) -> None:
     assert "--words KIND" not in said.out
 
 
-def test_no_shell_or_an_unknown_one(marlaas: Commander) -> None:
-    assert "Known are bash, zsh, fish" in marlaas("completion").err
-    assert marlaas("completion", "tcsh").code == 2
-
-
 def test_words_are_those_that_a_shell_can_take_as_they_are(filling: Filling, marlaas: Commander) -> None:
     filling.task("bio", "sums")
     filling.task("two words", HOSTILE)
@@ -41,12 +36,6 @@ def test_words_are_those_that_a_shell_can_take_as_they_are(filling: Filling, mar
     assert marlaas("completion", "--words", "tenants").out.split("\n") == ["bio", ""]
     assert marlaas("completion", "--words", "families").out == "rates\n"
     assert marlaas("completion", "--words", "environments").out.split() == ["games/guess", "guess"]
-
-
-def test_words_that_can_be_explained_need_no_home(marlaas: Commander) -> None:
-    words = marlaas("completion", "--words", "terms").out.split("\n")
-    assert "grad-norm" in words and "drift" in words
-    assert all(marlaas("explain", word).code == 0 for word in words if word)
 
 
 def test_a_home_that_cannot_be_read_is_no_error_on_a_key(home: Home, marlaas: Commander) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,12 +108,6 @@ def test_children_that_hang_or_are_missing(
     assert (found["torch"]["verdict"], found["torch"]["value"]) == ("missing", str(error))
 
 
-def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARLAAS_BASE", "/nowhere/at/all")
-    said = marlaas("doctor")
-    assert said.code == 2 and "✗ base" in said.out
-
-
 def test_engines_and_broken_databases(
     marlaas: Commander, probed: list[Any], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,13 +118,6 @@ def test_engines_and_broken_databases(
         path.unlink()
     home.database.write_bytes(b"no database" * 1000)
     assert "✗ engine" in marlaas("doctor").out
-
-
-@pytest.mark.parametrize("below", ["", "sub/deeper"])
-def test_a_home_that_is_a_file(marlaas: Commander, probed: list[Any], tmp_path: Path, below: str) -> None:
-    (tmp_path / "file").write_text("x")
-    said = marlaas("--home", str(tmp_path / "file" / below), "doctor")
-    assert said.code == 2 and f"A home is a folder, but {tmp_path}/file is a file." in said.err
 
 
 @pytest.mark.parametrize(

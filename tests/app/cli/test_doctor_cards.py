@@ -45,16 +45,6 @@ def test_no_card(marlaas: Commander, cards: ImaginaryMachine) -> None:
     assert devices["gpus"] == [] and devices["cpu"]["count"] >= 1
 
 
-def test_one_card(marlaas: Commander, cards: ImaginaryMachine) -> None:
-    cards.have(Card(utilisation=7, used=2000, held=(Held(os.getpid(), 2000),)))
-    findings, devices = found(marlaas)
-    value = "Imaginary H1 · 78.0 GB of 80.0 GB free · 7 % busy · held by you 2.0 GB · not measured"
-    assert findings["gpu 0"] == {"name": "gpu 0", "verdict": "ok", "value": value, "advice": ""}
-    (gpu,) = devices["gpus"]
-    assert (gpu["uuid"], gpu["used"], gpu["free"], gpu["capability"]) == (uuid_of(0), True, 78_000_000_000, [9, 0])
-    assert findings["software"]["value"] == "vLLM is not installed."  # of cards that may be used, what cannot use them
-
-
 def test_two_cards_of_which_one_is_somebody_elses(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
     cards.have(Card("Old", 24 * GB), Card(used=12_300))
     findings, devices = found(marlaas)
@@ -93,12 +83,6 @@ def test_the_processor_beside_a_card(
     assert "to the cards' speed" in said, "rates are measured"
     home.config.write_text(both.replace(', "cpu"', ""))
     assert "`samplers` and `devices` under [rollout] do not go together" in marlaas("doctor").out
-
-
-def test_a_driver_without_cuda(marlaas: Commander, cards: ImaginaryMachine) -> None:
-    cards.have(Card(), cuda=0)
-    findings, _ = found(marlaas)
-    assert findings["driver"]["verdict"] == "note" and "has no CUDA" in findings["gpu 0"]["advice"]
 
 
 def test_measuring_touches_only_what_may_be_used(

@@ -20,11 +20,6 @@ def test_a_term_is_explained(marlaas: Commander) -> None:
     assert max(map(len, said.out.splitlines())) <= 100
 
 
-def test_a_term_of_several_words_needs_no_quotes(marlaas: Commander) -> None:
-    assert marlaas("explain", "reward", "hacking").out.startswith("reward hacking\n")
-    assert marlaas("explain", "gap_mean").out == marlaas("explain", "log-p gap").out
-
-
 def test_a_typo_gets_the_nearest(marlaas: Commander) -> None:
     said = marlaas("explain", "entrpy")
     assert (said.code, said.out) == (2, "")

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.cli import adapters
-from marlaas.app.client import Home as Client
-from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander, FakeEngine
@@ -34,15 +32,6 @@ def test_list_has_a_line_for_each(filled: Home, marlaas: Commander) -> None:
     (first, second) = marlaas("list", "--json").json
     assert first["policies"] == [] and [policy["name"] for policy in second["policies"]][1] == "judge"
     assert second["policies"][1]["reward"] == 0.5 and second["policies"][2]["pool"] == "player"
-
-
-@pytest.mark.parametrize(("option", "reward", "tokens"), [((), "0.60", "6"), (("--policy", "judge"), "0.50", "5")])
-def test_show_is_of_one(filled: Home, marlaas: Commander, option: tuple[str, ...], reward: str, tokens: str) -> None:
-    out = marlaas("show", "2", *option).out
-    assert f"  reward       {reward}" in out and f"  tokens       {tokens}" in out
-    assert "player (first), trained, step 1 of 20, reward 0.60, held-out 0.75" in out
-    assert "old (guest), frozen: player@0" in out
-    assert marlaas("show", "2", *option, "--json").json["metrics"]["reward"] == float(reward)
 
 
 def test_a_policy_that_is_not_trained_is_refused(filled: Home, marlaas: Commander) -> None:
@@ -106,16 +95,6 @@ def test_matrix_says_who_beat_whom(filled: Home, marlaas: Commander) -> None:
     assert [(table["against"], len(table["cells"])) for table in judge] == [("player", 2)]
     assert judge[0]["cells"][0] == {"version": 2, "against_version": 1, "games": 2, "mean": 0.625, "stderr": 0.125}
     assert "has met another one" in marlaas("matrix", "1").err
-
-
-def test_the_client_asks_of_each(filled: Home) -> None:
-    client = Client(filled.root)
-    assert [policy.name for policy in client.task(2).policies] == ["player", "judge", "rivals", "old"]
-    assert [client.metrics(2, policy=name)[0].metrics["reward"] for name in (None, "judge")] == [0.6, 0.5]
-    assert client.evals(2, policy="judge")[0].score == 0.625
-    assert {pair.against for pair in client.matchups(2) if pair.who == "judge"} == {"player", "rivals"}
-    with pytest.raises(ConfigError, match="has the policies judge, player"):
-        client.export(2, filled.root / "out")
 
 
 @pytest.mark.parametrize("verb", [("list",), ("show", "2"), ("watch", "2"), ("matrix", "2"), ("rollouts", "2")])

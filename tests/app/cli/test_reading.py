@@ -105,11 +105,6 @@ def test_unknown_tasks(home: Home, marlaas: Commander, verb: str, engine: object
     assert said.err == "marlaas: There is no task 7.\n  `marlaas list` shows the tasks.\n"
 
 
-def test_a_task_without_events_says_so(filling: Filling, marlaas: Commander) -> None:
-    filling.task()
-    assert marlaas("logs", "1").err.startswith("Nothing has happened to task 1 yet.")
-
-
 def test_numbers_that_json_lacks(filling: Filling, marlaas: Commander) -> None:
     filling.task(made=1)
     filling.execute("UPDATE metrics SET value = 9e999 WHERE name = 'loss'")
@@ -155,11 +150,6 @@ def test_engine_status_lists_a_worker_that_is_started_again(home: Home, marlaas:
     assert workers["rollout"]["pid"] is None and workers["training"]["pid"]
 
 
-def test_a_plain_list_without_a_terminal(home: Home, marlaas: Commander) -> None:
-    fill_full(home.database, tasks=2)
-    assert marlaas().out == marlaas("list").out
-
-
 def test_home_may_stand_before_or_after_the_verb(
     home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,17 +175,6 @@ def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Co
     )}  # fmt: skip
     assert list(shown.values()) == [[4], [1, 2, 3], [3, 4], [3]]
     assert "None of the 4 tasks matches." in marlaas("list", "--tenant", "nobody").err
-
-
-def test_show_names_dependencies_and_tries(filling: Filling, marlaas: Commander, engine: object) -> None:
-    filling.task(name="warm-up", state="running", made=3)
-    filling.task(name="next", state="queued", reason="waiting for task 1 (warm-up), which is running, step 3 of 60")
-    filling.insert("dependencies", task=2, needs=1)
-    filling.execute("UPDATE tasks SET retried = 1, config = ? WHERE id = 2", json.dumps({"queue": {"retries": 3}}))
-    said = marlaas("show", "2").out
-    assert "waiting for task 1 (warm-up), which is running, step 3 of 60" in said
-    assert "1 (warm-up), running" in said and "1 of 3 times" in said
-    assert marlaas("show", "2", "--json").json["depends_on"] == [1]
 
 
 def test_show_compares_scores_of_one_series(marlaas: Commander, filling: Filling) -> None:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from marlaas.app.operations.settings_file import Setting, settings
-from marlaas.app.tui.screens.dialogs.readings import table
 from marlaas.engine.spec.task import TaskSpec
 
 
 def by_key(rows: list[Setting]) -> dict[str, Setting]:
     return {row.key: row for row in rows}
-
-
-def test_only_what_was_said_is_chosen() -> None:
-    config = TaskSpec("lab", "sums", "arithmetic", steps=60).to_json()
-    chosen = {row.key for row in settings([config], {}) if not row.default}
-    assert chosen == {"tenant", "name", "environment"}
-    config["train"]["learning_rate"] = 1e-3
-    config["queue"]["depends_on"] = [3]
-    chosen = {row.key for row in settings([config], {}) if not row.default}
-    assert chosen == {"tenant", "name", "environment", "train.learning_rate", "queue.depends_on"}
 
 
 def test_an_environment_has_defaults_of_its_own() -> None:
@@ -39,11 +28,3 @@ def test_what_differs_is_marked_whatever_its_kind() -> None:
 def test_values_are_safe_text() -> None:
     (row,) = settings([{"[/]\x1b[2J": "\x1b[31m[b\n" + "x" * 100_000}], {})
     assert row.key == "[/]" and row.values[0].startswith("[b x") and len(row.values[0]) == 200
-
-
-def test_the_table_fits_its_width() -> None:
-    rows = settings([TaskSpec("lab", "名前" * 30, "arithmetic").to_json()] * 4, {})
-    for width in (40, 80, 130):
-        lines = table([1, 22, 333, 4444], rows, width).plain.splitlines()
-        assert len(lines) == len(rows) + 1 and "task 4444" in lines[0]
-    assert "defaults" in table([1], [], 80).plain

@@ -16,14 +16,6 @@ leaves = st.none() | st.booleans() | st.integers(0, 3) | st.text(max_size=3)
 configs = st.dictionaries(names, leaves | st.dictionaries(names, leaves, max_size=3), max_size=5)
 
 
-def test_dotted_keys() -> None:
-    assert flat({"steps": 3, "train": {"loss": "grpo", "deep": {"er": [1]}}, "empty": {}}) == {
-        "steps": 3,
-        "train.loss": "grpo",
-        "train.deep.er": [1],
-    }
-
-
 @given(st.lists(configs, min_size=1, max_size=4))
 def test_exactly_what_is_not_the_same(tables: list[dict[str, object]]) -> None:
     differing, everything = differences(tables), differences(tables, all_keys=True)
@@ -63,12 +55,6 @@ def test_scores_of_different_series_do_not_compare(filling: Filling, marlaas: Co
     assert marlaas("compare", "1", "2").err == "Their configurations are the same.\n"
     filling.execute("UPDATE evals SET series = 'e2' WHERE policy = 2")
     assert "do not compare" in marlaas("compare", "1", "2").err
-
-
-def test_one_task_is_no_comparison(filling: Filling, marlaas: Commander) -> None:
-    filling.task()
-    assert marlaas("compare", "1", "1").code == 2
-    assert marlaas("compare", "1", "7").code == 2
 
 
 def test_hostile_configurations(filling: Filling, marlaas: Commander) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.operations import log_files
-from marlaas.app.operations.log_files import LogLine, Tail, fits, names, tail
-from marlaas.engine.store.queries.machine import EventFilter
+from marlaas.app.operations.log_files import Tail, tail
 
 
 def texts(end: Tail) -> list[tuple[str, str]]:
@@ -60,16 +59,3 @@ def test_long_files_and_lines_are_cut(tmp_path: Path, monkeypatch: pytest.Monkey
     with log.open("a") as more:
         more.write("y" * 5000)
     assert [line.text for line in tail(log, end).lines][-1] == "y" * 20
-
-
-def test_the_engines_log_comes_first_and_nothing_but_logs(tmp_path: Path) -> None:
-    for name in ("training.log", "engine.log", "env guess.log", "notes.txt"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "folder.log").mkdir()
-    assert names(tmp_path) == ("engine.log", "env guess.log", "training.log") and names(tmp_path / "none") == ()
-
-
-def test_files_are_filtered_by_words_and_level() -> None:
-    line = LogLine(0, "warning", "Something Happened")
-    assert fits(line, EventFilter(("happened", "some"), "warning", task=3, tenant="bio"))
-    assert not fits(line, EventFilter(("nothing",))) and not fits(line, EventFilter(level="error"))

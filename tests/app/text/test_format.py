@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.text import format as f
-from marlaas.app.text.format import EVENTS, headline, moment, nothing, seconds
+from marlaas.app.text.format import moment, seconds
 from marlaas.engine.errors import ConfigError
 
 # Text helpers: foreign text is harmless, numbers are short.
@@ -76,38 +76,12 @@ def test_wide_text_is_cut_by_cells() -> None:
     assert f.pad("名前", 6) == "名前  "
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (0.0, "0"), (0.5, "0.5"), (1234.5, "1,234"), (0.0004, "4.0e-04"), (float("nan"), "nan")],
-)  # fmt: skip
-def test_number(value: float | None, text: str) -> None:
-    assert f.number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "-"), (0.41, "0.4 s"), (0, "0 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (273600, "3 d 4 h")],
-)  # fmt: skip
-def test_duration(seconds: float | None, text: str) -> None:
-    assert f.duration(seconds) == text
-
-
-def test_counts_and_sizes() -> None:
-    assert [f.count(n) for n in (950, 1480, 12_300, 4_500_000)] == ["950", "1480", "12.3k", "4.5M"]
-    assert [f.size(n) for n in (12, 812e6, 1.4e9, 2.5e12)] == ["12 B", "812 MB", "1.4 GB", "2.5 TB"]
-
-
 def test_sparklines_share_a_scale() -> None:
     assert f.sparkline([0.0, 0.5, 1.0], 8) == "▁▄▇"
     assert f.sparkline([-1.0, 0.0, 3.0, float("nan")], 8) == "▁▂▇"
     assert f.sparkline([0.2] * 100, 5) == "▂▂▂▂▂"
     assert f.sparkline([], 5) == ""
     assert f.sparkline([-2.0, -1.0], 2) == "▁▇"
-
-
-def test_bars_stay_in_bounds() -> None:
-    assert [f.bar(n, 10, 4) for n in (-3, 0, 5, 10, 12)] == ["▁▁▁▁", "▁▁▁▁", "▇▇▁▁", "▇▇▇▇", "▇▇▇▇"]
-    assert f.bar(1, 0, 3) == "▁▁▁"
 
 
 def test_excerpts_say_what_they_leave_out() -> None:
@@ -120,18 +94,6 @@ def test_excerpts_say_what_they_leave_out() -> None:
 def test_the_end_is_kept_where_it_tells_texts_apart() -> None:
     assert f.clip_start("sums [learning_rate=1e-4]", 12) == "…_rate=1e-4]"
     assert f.clip_start("sums", 4) == "sums" and f.clip_start("名前が広い", 5) == "…広い"
-
-
-def test_bars_of_neighbouring_lines_stay_apart() -> None:
-    assert "█" not in f.BARS + f.sparkline([0.0, 1.0], 2) + f.bar(10, 10, 4)
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(0.5, "+0.50"), (-0.5, "-0.50"), (1e-9, "0.00"), (-1e-9, "0.00"), (0.0, "0.00"), (-0.006, "-0.01")],
-)
-def test_an_advantage_of_nothing_has_no_sign(value: float, shown: str) -> None:
-    assert f.advantage(value) == shown
 
 
 def test_a_score_of_nothing_has_no_sign() -> None:
@@ -177,24 +139,3 @@ def test_what_is_no_moment(text: str) -> None:
 
 
 # What is said of a log: which one, whether it follows, why it is empty.
-
-
-def test_headlines() -> None:
-    assert headline(EVENTS, None, 1, None, ()) == "events of all tasks · 1 line · follows"
-    assert headline(EVENTS, 17, 2000, 5, ["engine.log"]) == (
-        "events of task 17 · 2,000 lines · line 6; G goes on following   ] engine.log"
-    )
-    assert headline("env \x1b[31m.log", None, 0, None, ()).startswith("env .log · 0 lines")
-
-
-@pytest.mark.parametrize(
-    ("source", "task", "filtered", "words"),
-    [
-        (EVENTS, None, False, "Nothing has happened yet."),
-        (EVENTS, 3, False, "about task 3 yet. o shows"),
-        (EVENTS, 3, True, "passes the filter"),
-        ("engine.log", None, False, "Nothing is written here"),
-    ],
-)
-def test_why_there_is_nothing(source: str, task: int | None, filtered: bool, words: str) -> None:
-    assert words in nothing(source, task, filtered)

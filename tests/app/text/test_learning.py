@@ -14,9 +14,7 @@ from marlaas.app.text.learning import (
     Evidence,
     Score,
     Verdict,
-    fields,
     findings,
-    findings_json,
     gone_wrong,
     held_out_trend,
     newest,
@@ -309,12 +307,3 @@ def test_the_newest_that_holds_is_the_one_to_show() -> None:
     assert findings(over)[0].headline == "One reply for every prompt at step 50, over by now"
     assert state_text(row_of(1, state="done", findings=rows)) == "✓ done !"
     assert state_text(row_of(1, state="queued", findings=rows)) == "○ queued", "it waits, and learns nothing now"
-
-
-def test_show_has_the_figures_the_advice_and_the_rollouts() -> None:
-    task = row_of(17, findings=(row(),))
-    names = [name for name, _ in fields(task)]
-    assert names == ["finding", "evidence", "what to do", "rollouts"]
-    assert fields(task)[-1][1] == "1, 2, 3: `marlaas rollouts 17 --finding large_steps`"
-    (one,) = findings_json(task)
-    assert one["code"] == "large_steps" and one["evidence"] == {"moved": 1.25} and one["words"] and one["advice"]

@@ -8,7 +8,6 @@ from array import array
 import pytest
 
 from marlaas.app.text.metrics import (
-    IMPORTANT,
     exact,
     important,
     in_order,
@@ -17,7 +16,6 @@ from marlaas.app.text.metrics import (
     value_text,
     words,
 )
-from marlaas.app.text.terms import TERMS
 from marlaas.engine.store.queries.learning import Track
 
 NAMES = ["tokens", "loss", "errors", "cut", "kl", "entropy", "held-out b", "held-out", "reward", "clipped", "mine"]
@@ -65,12 +63,6 @@ def test_a_metric_of_strangers() -> None:
     assert (exact(None), exact(0.123456789)) == ("-", "0.123457")
 
 
-def test_groups_by_age_have_the_words_of_staleness() -> None:
-    titles = [words(f"staleness_{age}").title for age in (0, 1, 2)]
-    assert titles == ["groups 0 versions old", "groups 1 version old", "groups 2 versions old"]
-    assert words("staleness_2").meaning == "how many of the trained groups were 2 versions old"
-
-
 def test_a_wait_is_a_share_of_its_step() -> None:
     values = {"publish_wait_seconds": 0.012, "begin_wait_seconds": 1.5, "seconds": 0.8}
     assert newest_text("publish_wait_seconds", values) == "12 ms, 1.5 %"
@@ -106,19 +98,3 @@ def test_what_says_whether_a_task_learns_comes_first() -> None:
     newest = dict.fromkeys(NAMES, 0.5)
     shown = important(NAMES, newest)
     assert shown == ["reward", "held-out", "held-out b", "entropy", "kl", "cut", "errors"]
-
-
-def test_what_is_zero_and_should_be_is_no_news() -> None:
-    newest = dict.fromkeys(NAMES, 0.0)
-    assert important(NAMES, newest) == ["reward", "held-out", "held-out b", "entropy"]
-
-
-def test_the_catalogue_says_what_is_important() -> None:
-    assert set(IMPORTANT) == {
-        t.recorded or t.name for t in TERMS if t.important and (t.kind == "metric" or t.name == "held-out")
-    }
-    assert {"errors", "cut"} <= set(IMPORTANT)
-
-
-def test_nothing_is_named_twice() -> None:
-    assert len(set(IMPORTANT)) == len(IMPORTANT) and important([], {}) == []

@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.text.scores import (
-    CELL,
     Meeting,
-    cell_text,
     held_out,
     matrices,
     paired,
-    scored_at,
     shown,
     t_quantile,
     with_error,
@@ -49,11 +46,6 @@ LOST = ScoreBasis(0.0, 12, failures=52, prompts=12)
 )
 def test_a_score_in_few_words_and_in_all(value: float | None, basis: ScoreBasis | None, short: str, whole: str) -> None:
     assert (with_error(value, basis), held_out(value, basis)) == (short, whole)
-
-
-def test_in_a_list_failures_are_never_left_out() -> None:
-    assert scored_at(0.5, PLAIN, 1200) == "0.50 ± 0.03 at 1,200"
-    assert scored_at(None, LOST, 20, "step") == "no score at step 20 (52 of 64 episodes failed)"
 
 
 # Paired differences: against published quantiles, by hand, and by how often the interval covers the truth.
@@ -155,13 +147,6 @@ def test_where_there_is_no_room_some_versions_stand_for_all(versions: list[int],
     assert len(some) == min(room, len(versions)) == len(set(some)) and set(some) <= set(versions)
     if versions:
         assert some[-1] == versions[-1] and (room == 1 or some[0] == versions[0])
-
-
-def test_cells() -> None:
-    assert cell_text(None) == "·" and cell_text(Meeting(64, 0.71875, 0.0566)) == "0.72±0.06 n64"
-    assert all(len(cell_text(Meeting(games, -0.123, 0.456))) < CELL for games in (9999, 123456)), (
-        "what tables leave for one"
-    )
 
 
 def test_columns_that_many_have_met_come_before_others() -> None:

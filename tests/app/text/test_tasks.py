@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from itertools import pairwise
 
 import psutil
 import pytest
 
 from marlaas.app.reading import opened
 from marlaas.app.text import tasks
-from marlaas.app.text.format import cells, short_duration
+from marlaas.app.text.format import cells
 from marlaas.app.text.tasks import (
     Overview,
-    Part,
-    agent_map_lines,
     awaiting,
     blocking,
-    is_rough,
     kind,
-    left_text,
     liveness,
     names,
     newest_series,
     overview,
-    parameter_count,
     parts,
     policy_and_version,
     queue_order,
@@ -34,12 +28,10 @@ from marlaas.app.text.tasks import (
     shown_reason,
     shown_state,
     tokens_per_second,
-    who,
 )
-from marlaas.app.tui.widgets.bars import fitting_top_bar
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.yielding.decision import clock
-from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec, agent_map_of
+from marlaas.engine.spec.task import NamedPolicySpec
 from marlaas.engine.store.queries.learning import FirstStep
 from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, TaskRow
 
@@ -73,10 +65,6 @@ def test_a_number_that_another_process_has_is_no_silent_engine() -> None:
     for heard, word in ((began - 3600, "down"), (began + 1, "silent")):
         engine = EngineRow(1, os.getpid(), "running", heard - 60, heard, "tiny", "")
         assert liveness(engine, heard + 7200).word == word
-
-
-def test_no_engine_ever() -> None:
-    assert liveness(None, 0.0).word == "never"
 
 
 def test_only_the_newest_series_counts() -> None:
@@ -153,18 +141,6 @@ def test_the_first_step_comes_at_the_pace_of_its_episodes() -> None:
     assert awaiting(task(1, started=NOW - 1), FirstStep(1, 16), "reward", NOW) == "First step: 1 of 16 episodes."
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [("queued", "Not begun: it waits for its turn."), ("paused", "No step was made."), ("blocked", "")],
-)
-def test_what_does_not_run_says_so(state: str, words: str) -> None:
-    assert awaiting(task(1, state=state), FirstStep(3, 16), "reward", NOW) == words
-
-
-def test_without_an_engine_it_waits_for_one() -> None:
-    assert "S starts one" in awaiting(task(1), FirstStep(3, 16), "reward", NOW, serving=False)
-
-
 def test_later_a_metric_alone_may_be_missing() -> None:
     assert awaiting(task(1), None, "held-out", NOW) == "No value of held-out yet."
 
@@ -178,77 +154,12 @@ def test_a_running_task_takes_its_pace() -> None:
     assert tokens_per_second(row, PaceRow(2.0, 500.0)) == 250.0
 
 
-def test_what_does_not_run_has_no_end_in_sight() -> None:
-    assert seconds_left(task(1, state="paused"), PaceRow(2.0, 1.0)) is None
-    assert seconds_left(task(1), None) is None and seconds_left(task(1), PaceRow(0.0, 1.0)) is None
-
-
-def test_spans_of_time_in_few_cells() -> None:
-    spans = [short_duration(seconds) for seconds in (0, 41, 200, 7500, 277_000)]
-    assert spans == ["0s", "41s", "3m20", "2h05", "3d04"]
-
-
-def test_a_time_from_few_steps_says_so() -> None:
-    assert is_rough(PaceRow(2.0, 1.0, 3)) and not is_rough(PaceRow(2.0, 1.0, 4)) and not is_rough(None)
-    assert left_text(200, True) == "~3m20" and left_text(200, False) == "3m20"
-
-
 # Who the policies of a task are, in words.
-
-
-def test_what_a_policy_is() -> None:
-    policies = (NamedPolicySpec(), NamedPolicySpec(frozen="base"), NamedPolicySpec(frozen="17@best"))
-    assert [kind(policy) for policy in policies] == ["trained", "frozen: the bare base", "frozen: 17@best"]
-    assert kind(NamedPolicySpec(pool="player")) == "pool of player"
-
-
-@pytest.mark.parametrize(
-    ("speaker", "spoke", "words"),
-    [
-        ("", None, "adder v7"),
-        ("rivals", 4, "rivals v4"),
-        ("player@0", 0, "player@0"),
-        ("17@best", 12, "17@best v12"),
-        ("base", 0, "base"),
-        ("sorter", None, "sorter"),
-    ],
-)
-def test_who_spoke(speaker: str, spoke: int | None, words: str) -> None:
-    assert policy_and_version("adder", 7, speaker, spoke) == words
-
-
-def test_agents_and_who_spoke_for_them() -> None:
-    assert who("agent", "policy", 3) == "", "the version of the only one is said elsewhere"
-    assert who("critic", "policy", 3) == "critic"
-    assert who("adder", "adder", 17) == "adder v17" and who("first", "player", 5) == "first: player v5"
-    assert who("second", "player", 5, "rivals", 2) == "second: rivals v2"
-    assert who("old", "player", 5, "old", 2) == "old: old v2"
 
 
 def test_foreign_names_are_safe() -> None:
     told = [names([HOSTILE, "x"]), policy_and_version("p", 1, HOSTILE, 3), kind(NamedPolicySpec(frozen=HOSTILE))]
     assert all("\x1b" not in text and "\n" not in text and "\u202e" not in text for text in told)
-
-
-def test_the_agent_map_of_a_task_in_sentences() -> None:
-    spec = TaskSpec(
-        "lab",
-        "duel",
-        "race",
-        policies={
-            "player": NamedPolicySpec(start="17@best"),
-            "rivals": NamedPolicySpec(pool="player", size=4, every=2),
-            "old": NamedPolicySpec(frozen="player@0"),
-        },
-        agents={"first": "player", "third": "player", "second": "rivals", "guest": "old"},
-    )
-    assert agent_map_lines(agent_map_of(spec), True, [("second", "player@0")]) == [
-        "player acts as first, third: trained, rank 16, from 17@best",
-        "rivals acts as second: one of up to 4 earlier versions of player, every 2 steps one",
-        "old acts as guest: frozen: player@0",
-        "held-out: player@0 for second; the agents change places from prompt to prompt",
-    ]
-    assert agent_map_lines(agent_map_of(TaskSpec("lab", "sums", "arithmetic"))) == []
 
 
 # The first line's numbers, and what of them fits.
@@ -276,25 +187,3 @@ def test_without_an_engine_nothing_runs() -> None:
     found = overview([ROW], {1: PaceRow(1.0, 100)}, "tiny", None, 42.0, alive=False)
     assert (found.running, found.turns, found.next_task) == (0, None, None)
     assert [part.text for part in parts(found)] == ["tiny"]
-
-
-def test_a_base_is_named_by_its_last_part() -> None:
-    named = [parts(Overview(name))[0].text for name in ("/models/Qwen2-0.5B", "org/model@main", "[/b]\x1b[31m")]
-    assert named == ["Qwen2-0.5B", "model@main", "b]"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, ""), (640, "640"), (42_300_000, "42M"), (1_540_000_000, "1.5B"), (70_600_000_000, "71B"), (9_000, "9.0k")],
-)
-def test_sizes_are_named_as_people_do(value: int | None, text: str) -> None:
-    assert parameter_count(value) == text
-
-
-def test_what_matters_least_goes_first() -> None:
-    found = [Part("base", 4), Part("turns", 5), Part("running", 1), Part("blocked", 0), Part("next", 2)]
-    shown = [[part.text for part in fitting_top_bar(found, room, 1)] for room in range(40)]
-    assert shown[0] == [] and shown[8] == ["blocked"] and shown[16] == ["running", "blocked"]
-    assert shown[-1] == [part.text for part in found]
-    for fewer, more in pairwise(shown):
-        assert set(fewer) <= set(more), "with more room nothing goes away"

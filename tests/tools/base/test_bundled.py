@@ -91,16 +91,6 @@ def test_prompts_are_the_taught_ones(name: str) -> None:
     assert met == taught
 
 
-def test_forgiving_the_format_is_logged() -> None:
-    value, episode, _ = played("arithmetic", 0, lambda heard: f"It is {adder(heard, True)}.")
-    assert (value, episode.logged) == (False, {"lenient": 1.0})
-
-
-def test_words_are_no_guess() -> None:
-    with pytest.raises(Exception, match="not a number"):
-        played("guess", 0, lambda heard: "seven")
-
-
 def test_the_tool_is_the_taught_one() -> None:
     _, episode, asked = played("calculator", 0, lambda heard: solver(heard, True))
     assert asked[0].tools == (CALC,)

@@ -6,17 +6,13 @@ import pytest
 
 from tools.base.skills import (
     SKILLS,
-    Game,
     Problem,
     Skill,
     Verdict,
-    addition,
     draw,
     game,
     held_out,
-    last_word,
     script,
-    value,
     word_problem,
 )
 
@@ -79,36 +75,7 @@ def test_reliability_hangs_on_the_lead() -> None:
     assert shares["2"] == pytest.approx(0.3, abs=0.04)
 
 
-def test_addition_inverts_the_carry() -> None:
-    rng = Random(0)
-    wrong = {q.opening: q.wrong for q in (addition(rng, 2) for _ in range(50_000))}
-    assert wrong["47+85="] == "122"
-    assert wrong["41+25="] == "76"
-
-
-@pytest.mark.parametrize(("width", "turns"), [(7, 3), (15, 4)])
-def test_bisecting_always_wins(width: int, turns: int) -> None:
-    assert all(outcome(Game(412, width, turns, 412 + i), right=True).strict for i in range(width))
-
-
-def test_counting_upwards_wins_as_often_as_there_are_turns() -> None:
-    assert [outcome(Game(0, 15, 4, i), right=False).strict for i in range(15)] == [True] * 4 + [False] * 11
-
-
-def test_a_guess_among_words_is_lenient_only() -> None:
-    assert Game(10, 7, 3, 13).judge(["It is 13."]) == Verdict(False, True)
-    assert Game(10, 7, 3, 13).judge(["no idea"]) == Verdict(False, False)
-
-
 def test_many_first_prompts() -> None:
     rng = Random(0)
     assert len({game(rng, 15, 4).opening for _ in range(20_000)}) > 950
     assert len({word_problem(rng).opening for _ in range(5_000)}) > 4_000
-
-
-def test_the_small_calculator() -> None:
-    assert [value(e) for e in ("47*6-12", "-3+2*4", "1+", "2**9", "a")] == [270, 5, None, None, None]
-
-
-def test_the_last_word() -> None:
-    assert [last_word(t) for t in ("It is -5.", "CAT!", "?")] == ["-5", "cat", ""]

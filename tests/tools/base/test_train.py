@@ -1,9 +1,8 @@
 """Training repeats itself from its seed, and the learning rate follows the step."""
 
-import pytest
 import torch
 
-from tools.base.make import PEAK, Packer, build_network, build_tokenizer, rate, train
+from tools.base.make import Packer, build_network, build_tokenizer, train
 
 
 def trained() -> torch.Tensor:
@@ -23,9 +22,3 @@ def test_two_runs_agree_to_the_bit() -> None:
         assert torch.equal(trained(), trained())
     finally:
         torch.set_num_threads(threads)
-
-
-def test_the_rate_rises_then_falls() -> None:
-    assert rate(0, 4000) < rate(50, 4000) < rate(99, 4000)
-    assert rate(99, 4000) == pytest.approx(PEAK, rel=0.01)
-    assert rate(3999, 4000) < PEAK / 50

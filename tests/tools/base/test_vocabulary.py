@@ -44,11 +44,6 @@ def test_any_text_survives(words: str) -> None:
     assert TOKENIZER.decode(ids(words)) == words
 
 
-@given(st.text("ab ,.'\n"))
-def test_a_byte_is_a_token(words: str) -> None:
-    assert ids(words) == [8 + b for b in words.encode()]
-
-
 def test_control_tokens_have_fixed_ids() -> None:
     assert TOKENIZER.convert_tokens_to_ids([*CONTROL, *TAGS]) == list(range(8))
     assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.bos_token_id) == (0, 1, None)
@@ -80,28 +75,6 @@ def test_plain_jinja_renders_the_same(dialogue: list[dict[str, Any]], trimmed: b
     template = light.from_string(TEMPLATE.read_text())
     said = template.render(messages=dialogue, tools=[CALC], add_generation_prompt=prompting)
     assert said == render(TOKENIZER, dialogue, [CALC], prompting=prompting)
-
-
-def test_a_tool_call_in_words() -> None:
-    turn = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"function": {"name": "calc", "arguments": {"expression": "47*6"}}}],
-    }
-    dialogue: list[dict[str, Any]] = [
-        {"role": "user", "content": "How many?"},
-        turn,
-        {"role": "tool", "content": "282"},
-    ]
-    assert render(TOKENIZER, dialogue, [CALC], prompting=True) == (
-        "<|system|>Tool: calc(expression) - Value of an arithmetic expression.<|end|><|user|>How many?<|end|>"
-        '<|assistant|><tool_call>{"name": "calc", "arguments": {"expression": "47*6"}}</tool_call><|end|>'
-        "<|tool|>282<|end|><|assistant|>"
-    )
-
-
-def test_no_system_turn_without_need() -> None:
-    assert render(TOKENIZER, [{"role": "user", "content": " hi"}], []) == "<|user|> hi<|end|>"
 
 
 @settings(max_examples=examples(8))

@@ -88,14 +88,6 @@ def test_the_renderer_takes_the_folder_as_it_is(tmp_path: Path, family: str) -> 
     assert set(Renderer(base.path).stop_ids) == set(control)
 
 
-def test_unknown_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no family 'gpt', only qwen2, "):
-        make_base(tmp_path, "gpt")
-    with pytest.raises(ValueError, match="no size 'huge', only mini, "):
-        make_base(tmp_path, "qwen2", "huge")
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_command_line_makes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--family", "llama3", "--tied", "--rows", "1000", "--shards", "1", "--out", str(tmp_path / "base")]
     assert main(words) == 0

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from tools.random_base.families import COMMON, build, byte_characters
+from tools.random_base.families import COMMON, build
 
 
 def whole(size: int, numbers: bool) -> Tokenizer:
@@ -33,20 +33,3 @@ def test_common_words_with_and_without_a_space_are_tokens() -> None:
     assert len(words) > 1000
     for word in words:
         assert {f"Ġ{word}", f"Ġ{word.capitalize()}", word, word.capitalize()} <= tokens, word
-
-
-def test_only_a_vocabulary_that_asks_for_them_holds_numbers() -> None:
-    for numbers in (False, True):
-        tokens = build(30_000, numbers)[0]
-        assert sum(token.isdigit() and token.isascii() for token in tokens) == (1110 if numbers else 10)
-
-
-def test_bytes_have_the_characters_of_gpt_2() -> None:
-    names = byte_characters()
-    assert len(set(names)) == 256
-    assert (names[ord("!")], names[ord("~")], names[ord(" ")], names[0], names[255]) == ("!", "~", "Ġ", "Ā", "ÿ")
-
-
-def test_fewer_tokens_than_bytes_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 256"):
-        build(255, False)

@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-from jinja2 import Environment
 
-from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.templates import ChatTemplate
 from tools.random_base.families import FAMILIES, TEMPLATES
 
@@ -25,21 +23,6 @@ def render(family: str, messages: Messages, tools: Messages | None = None) -> st
     template = FAMILIES[family].template
     source = (TEMPLATES / f"{template}.jinja").read_text()
     return ChatTemplate(source, {"bos_token": "<|begin_of_text|>"}).render(messages, tools)
-
-
-@pytest.mark.parametrize("family", ["qwen2", "qwen2.5"])
-def test_qwen2_has_a_system_prompt_of_its_own(family: str) -> None:
-    text = render(family, USER)
-    assert text.startswith("<|im_start|>system\nYou ")
-    assert text.endswith(".<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
-    assert render(family, HEADED) == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def test_qwen3_has_none() -> None:
-    assert render("qwen3", USER) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert render("qwen3", HEADED) == render("qwen2.5", HEADED)
 
 
 @pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
@@ -69,28 +52,6 @@ def test_qwen3_forgets_thoughts_before_the_last_question() -> None:
         assert "hm" not in later
 
 
-def test_qwen3_keeps_thoughts_while_tools_answer() -> None:
-    reply = calling(1, "<think>\nhm\n</think>\n\n") | {"role": "assistant"}
-    text = render("qwen3", [*USER, reply, {"role": "tool", "content": "1"}])
-    assert '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"x": 0}}\n</tool_call>' in text
-
-
-def test_qwen3_thinks_unless_it_is_told_not_to() -> None:
-    source = (TEMPLATES / "qwen3.jinja").read_text()
-    template = Environment(trim_blocks=True, lstrip_blocks=True).from_string(source)
-    for enable, end in ((True, "assistant\n"), (False, "assistant\n<think>\n\n</think>\n\n")):
-        assert template.render(messages=USER, add_generation_prompt=True, enable_thinking=enable).endswith(end)
-
-
-def test_llama_has_dates_and_turns_between_headers() -> None:
-    assert render("llama3", HEADED) == (
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
-        "Cutting Knowledge Date: December 2023\nToday Date: 01 Jan 2025\n\nBe brief.<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-    )
-    assert "2025\n\n<|eot_id|>" in render("llama3", USER)
-
-
 def test_llama_has_tools_in_questions_and_answers_as_ipython() -> None:
     text = render("llama3", [*USER, calling(1), {"role": "tool", "content": "3"}, *USER], [TOOL])
     system, user, call, answer, again, prompt = text.split("<|eot_id|>")
@@ -101,10 +62,3 @@ def test_llama_has_tools_in_questions_and_answers_as_ipython() -> None:
     assert answer == '<|start_header_id|>ipython<|end_header_id|>\n\n"3"'
     assert again == "<|start_header_id|>user<|end_header_id|>\n\nhi"
     assert prompt == "<|start_header_id|>assistant<|end_header_id|>\n\n"
-
-
-def test_llama_refuses_two_calls_and_tools_that_nobody_asks_for() -> None:
-    with pytest.raises(BaseModelError, match="one call"):
-        render("llama3", [*USER, calling(2)])
-    with pytest.raises(BaseModelError, match="first user turn"):
-        render("llama3", HEADED[:1], [TOOL])

@@ -9,11 +9,6 @@ from tokenizers import Tokenizer
 from tools.random_base.families import FAMILIES, control_ids, text_ids, tokenizer
 
 ROWS = 151_936
-PROSE = (
-    "The committee met on Monday morning to discuss the budget for the next year, but nobody could agree on how much "
-    'money the new bridge across the river would need. "Let\'s wait," said the chairman, and they all went home.\n\n'
-    "Question: A farmer has twelve cows and sells a quarter of them. How many are left?\nAnswer: nine.\n"
-)
 
 
 @cache
@@ -30,13 +25,6 @@ def made(request: pytest.FixtureRequest) -> tuple[str, Tokenizer]:
 def test_every_text_comes_back(made: tuple[str, Tokenizer], text: str) -> None:
     ids = made[1].encode(text, add_special_tokens=False).ids
     assert made[1].decode(ids, skip_special_tokens=False) == text
-
-
-def test_english_takes_few_tokens_and_chinese_one_a_character(made: tuple[str, Tokenizer]) -> None:
-    _, built = made
-    assert len(built.encode(PROSE, add_special_tokens=False).ids) < len(PROSE) / 3
-    assert len(built.encode("我们一起学习", add_special_tokens=False).ids) == 6
-    assert len(built.encode("привет", add_special_tokens=False).ids) == 6
 
 
 def test_control_tokens_have_the_ids_of_the_published_models(made: tuple[str, Tokenizer]) -> None:
@@ -57,12 +45,6 @@ def test_control_tokens_have_the_ids_of_the_published_models(made: tuple[str, To
         assert built.encode(f"a{token}b", add_special_tokens=False).ids[1] == number
 
 
-def test_a_reply_is_kept_where_special_tokens_are_left_out() -> None:
-    built = built_of("qwen3")
-    ids = built.encode("<|im_start|><think></think><tool_call></tool_call><|im_end|>", add_special_tokens=False).ids
-    assert built.decode(ids, skip_special_tokens=True) == "<think></think><tool_call></tool_call>"
-
-
 def test_text_is_cut_as_the_family_does() -> None:
     digits = {"qwen2.5": ["1", "2", "3", "4"], "llama3": ["123", "4"]}
     for name, expected in digits.items():
@@ -71,12 +53,6 @@ def test_text_is_cut_as_the_family_does() -> None:
         assert [text for text, _ in built.pre_tokenizer.pre_tokenize_str("I'LL  go!\n x")] == [
             *("I", "'LL", "Ġ", "Ġgo", "!Ċ", "Ġx")
         ]
-
-
-def test_llama_puts_its_first_token_before_a_text() -> None:
-    built = built_of("llama3")
-    assert built.encode("the").ids[0] == 128000
-    assert built.encode("the", "the").ids.count(128000) == 2
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -92,8 +68,3 @@ def test_ids_lie_within_the_rows_and_none_twice(name: str, rows: int) -> None:
         assert len(ids) == rows
     elif rows >= ROWS:
         assert len(ids) == 151_643 + len(control)
-
-
-def test_too_few_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="282 is the least"):
-        control_ids(FAMILIES["qwen3"], 281)

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 
 from marlaas.engine.models.weights import Weights
-from tools.random_base.make import BIASES, LOGITS, NORMS, draw, split, write_weights
+from tools.random_base.make import BIASES, LOGITS, NORMS, draw, write_weights
 
 SHAPES = {
     "model.embed_tokens.weight": (50, 8),
@@ -42,19 +41,6 @@ def test_shards_hold_the_same_values_and_the_index_finds_them(tmp_path: Path, sh
         assert content["metadata"]["total_size"] == sum(2 * tensor.numel() for tensor in loaded.values())
         assert all(name in load_file(tmp_path / file) for name, file in content["weight_map"].items())
         assert content["weight_map"].keys() == SHAPES.keys()
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=20), st.data())
-def test_no_shard_is_empty_and_none_out_of_order(sizes: list[int], data: st.DataObject) -> None:
-    shards = data.draw(st.integers(1, len(sizes)))
-    numbers = split(sizes, shards)
-    assert len(numbers) == len(sizes) and numbers == sorted(numbers) and set(numbers) == set(range(shards))
-
-
-def test_more_shards_than_tensors_are_refused(tmp_path: Path) -> None:
-    for shards in (0, 5):
-        with pytest.raises(ValueError, match="4 tensors cannot be written"):
-            write_weights(tmp_path, SHAPES, shards, 0)
 
 
 def test_values_are_as_described_and_streams_apart() -> None:

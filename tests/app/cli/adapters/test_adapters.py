@@ -10,9 +10,7 @@ import pytest
 from marlaas.app.operations import commands
 from marlaas.app.reading import opened
 from marlaas.engine.adapters import export
-from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.queue.submission.references import choose
 from marlaas.engine.store.rows import VersionRow
 
 from ...commanding import Commander, FakeEngine
@@ -27,39 +25,6 @@ def versions(filling: Filling, home: Home) -> list[VersionRow]:
     filling.task(name="7 wonders", made=1)
     with opened(home) as reader:
         return reader.versions()
-
-
-@pytest.mark.parametrize(
-    ("adapter", "which", "name"),
-    [
-        ("1", None, "t1-v2-i1"),
-        ("1", "best", "t1-v2-i1"),
-        ("1", "last", "t1-v3-i1"),
-        ("1", "3", "t1-v3-i1"),
-        ("t1-v3-i1", None, "t1-v3-i1"),
-        ("7 wonders", "last", "t3-v1-i1"),
-        ("2", None, "t2-v0-i1"),
-    ],
-)
-def test_choose(versions: list[VersionRow], adapter: str, which: str | None, name: str) -> None:
-    assert choose(versions, adapter, which).name == name
-
-
-@pytest.mark.parametrize(
-    ("adapter", "which", "sentence"),
-    [
-        ("9", None, "There is no adapter '9'"),
-        ("nothing", None, "There is no adapter 'nothing'"),
-        ("sums", None, "Several tasks are named 'sums': 1, 2."),
-        ("1", "1", "has no version '1' on disk. On disk: 2, 3."),
-        ("2", "best", "has no version 'best' on disk. On disk: 0."),
-        ("t1-v1-i1", None, "has no version on disk"),
-    ],
-)
-def test_choose_says_what_is_wrong(versions: list[VersionRow], adapter: str, which: str | None, sentence: str) -> None:
-    with pytest.raises(MarlaasError) as raised:
-        choose(versions, adapter, which)
-    assert sentence in str(raised.value)
 
 
 def test_export(

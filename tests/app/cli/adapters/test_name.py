@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from marlaas.app.operations import commands
-from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling
@@ -94,7 +93,3 @@ def test_names_are_listed_and_removed(sent: list[tuple[Any, ...]], filling: Fill
 def test_what_cannot_be(sent: list[tuple[Any, ...]], marlaas: Commander, words: tuple[str, ...], sentence: str) -> None:
     said = marlaas("adapters", "name", *words)
     assert said.code != 0 and sentence in said.err and not sent
-
-
-def test_nothing_was_ever_trained(home: Home, marlaas: Commander) -> None:
-    assert "There is no adapter '1'." in marlaas("adapters", "name", "prod", "1").err

@@ -83,20 +83,6 @@ def test_list(marlaas: Commander, home: Home, cache: HubCache, other: Path) -> N
     assert said.code == 0 and "org/cut --download" in said.err and "1.3M" in said.out
 
 
-def test_use_says_what_of_a_mixture_is_not_adapted(marlaas: Commander, home: Home, other: Path) -> None:
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(config | {"model_type": "qwen3_moe", "num_experts": 128}))
-    said = marlaas("base", "use", str(other))
-    assert said.code == 0 and "a mixture of 128 experts (qwen3_moe): LoRA adapts its attention" in said.err
-
-
-def test_list_shows_a_base_that_is_gone(marlaas: Commander, home: Home) -> None:
-    home.create()
-    home.config.write_text('base = "/nowhere"\n')
-    tiny, gone, _ = marlaas("base", "list", "--json").json
-    assert not tiny["used"] and gone["used"] and "There is no base model '/nowhere'" in gone["problem"]
-
-
 def test_use(marlaas: Commander, home: Home, engine: FakeEngine, cache: HubCache, other: Path) -> None:
     said = marlaas("base", "use", str(other))
     assert said.code == 0 and base_of(home) == str(other) and "qwen3, 1.3M parameters" in said.out
@@ -115,24 +101,11 @@ def test_a_relative_folder_is_written_as_an_absolute_one(
     assert base_of(home) == str(other)
 
 
-def test_an_engine_with_the_same_base_goes_on(marlaas: Commander, home: Home, engine: FakeEngine) -> None:
-    said = marlaas("base", "use", "tiny", "--json")
-    assert said.code == 0 and said.json["engine_stopped"] is False and engine.asked == []
-
-
 def test_the_variable_that_goes_before_is_named(
     marlaas: Commander, engine: FakeEngine, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MARLAAS_BASE", "tiny")
     assert "MARLAAS_BASE is tiny and overrides" in marlaas("base", "use", str(other)).err
-
-
-def test_the_variable_may_name_the_same_folder_from_here(
-    marlaas: Commander, home: Home, engine: FakeEngine, other: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(other.parent)
-    monkeypatch.setenv("MARLAAS_BASE", other.name)
-    assert "unset" not in marlaas("base", "use", str(other)).err
 
 
 def test_what_cannot_be_used_changes_nothing(

@@ -210,11 +210,3 @@ def test_another_file_than_the_pinned_one_is_refused(marlaas: Commander, home: H
         packed.writestr("more.py", "")
     said = marlaas("base", "use", "smollm2", "--yes")
     assert said.code == 2 and "DO NOT MATCH THE HASHES" in said.err and not list(home.bases.iterdir())
-
-
-def test_a_folder_of_that_name_goes_first(
-    marlaas: Commander, home: Home, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a model").rename(tmp_path / "smollm2")
-    assert marlaas("base", "use", "smollm2").code == 0 and base_of(home) == str(tmp_path / "smollm2")

@@ -146,12 +146,6 @@ def test_other_versions_are_named(joins: Callable[..., Any], answers: Answers) -
     assert "torch is 1.0 there" in said.err
 
 
-def test_a_name_is_given_once(joins: Callable[..., Any], answers: Answers) -> None:
-    answers({"nodes": [{"id": "x", "name": "ada", "address": "x", "alive": True}], "record": {}})
-    said = joins("--name", "ada")
-    assert said.code == 2 and "The cluster has a node 'ada' already." in said.err
-
-
 def test_status_without_a_cluster_says_how_to_begin(marlaas: Commander) -> None:
     said = marlaas("cluster", "status")
     assert said.code == 3 and "this machine works alone" in said.out and "`marlaas cluster join`" in said.err

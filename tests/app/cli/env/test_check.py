@@ -97,8 +97,3 @@ def test_defects_end_with_code_1_and_hostile_text_is_harmless(check: Check) -> N
     assert said.code == 1 and "  ✗ determinism The first prompt of train instance 0 changes" in said.out
     assert "  ✗ baseline    The empty reply scores 1.00 on average over 16 instances" in said.out
     assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
-
-
-@pytest.mark.parametrize("given", ["0", "-1", "many", "99999"])
-def test_a_number_of_prompts(marlaas: Commander, given: str) -> None:
-    assert marlaas("env", "check", "guess", f"--prompts={given}").code == 2

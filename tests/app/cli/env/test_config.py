@@ -32,11 +32,6 @@ def test_values_have_the_types_of_the_parameters() -> None:
     assert type(found["digits"]) is int and type(found["rate"]) is float
 
 
-def test_the_last_of_a_name_counts_and_a_text_may_be_empty() -> None:
-    assert completed("digits=3", "digits=4", "word=")["digits"] == 4
-    assert completed("word=")["word"] == ""
-
-
 @pytest.mark.parametrize(
     ("pair", "words"),
     [
@@ -57,11 +52,6 @@ def test_what_cannot_be_read_is_said_with_the_way_out(pair: str) -> None:
     with pytest.raises(ConfigError) as raised:
         typed([pair], PARAMETERS)
     assert "Write, for example" in raised.value.hint
-
-
-@given(st.text())
-def test_any_text_arrives_as_it_is(text: str) -> None:
-    assert typed([f"word={text}"], PARAMETERS) == {"word": text}
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))

@@ -104,8 +104,3 @@ async def test_ctrl_c_is_a_wish_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Left) as left:
         await Game(Keyboard(), lambda agent: True).answering(None)(ask("agent", "?"))
     assert left.value.wish == "interrupt"
-
-
-async def test_what_is_no_character_arrives_as_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Game(typing(monkeypatch, "a\udc80b"), lambda agent: True).answering(None)
-    assert (await answer(ask("agent", "?"))).text == "a?b"

@@ -12,7 +12,6 @@ from marlaas.app.operations.environments.templates import SHAPES, written
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import TEMPLATES, Home
 from marlaas.engine.trajectories import Split
 from marlaas.plugins.messages import Ask, Reply, ToolCall
@@ -61,18 +60,6 @@ def test_a_name_must_be_one(home: Home, marlaas: Commander, name: str) -> None:
 
 def test_a_bundled_name_would_hide_the_bundled_one(home: Home, marlaas: Commander) -> None:
     assert "would hide it" in marlaas("env", "new", "arithmetic").err
-
-
-def test_names_are_free_that_stand_in_a_comment_only() -> None:
-    assert "async def question(" in written("question", "single")["question.py"]
-    with pytest.raises(ConfigError, match="something else"):
-        written("reply", "single")
-
-
-def test_a_folder_that_refuses_is_named(tmp_path: Path, home: Home, marlaas: Commander) -> None:
-    (tmp_path / "file").write_text("")
-    said = marlaas("env", "new", "my_game", "--to", str(tmp_path / "file" / "below"))
-    assert said.code == 2 and "cannot be written" in said.err
 
 
 async def answer(ask: Ask) -> Reply:

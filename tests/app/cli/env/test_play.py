@@ -114,13 +114,6 @@ def test_playing_one_agent_needs_somebody_for_the_others(marlaas: Commander) -> 
     assert said.code == 2 and "--base" in said.err
 
 
-@pytest.mark.parametrize(
-    "words", [("--index", "-1"), ("--seed", "x"), ("--temperature", "11"), ("--temperature", "nan")]
-)
-def test_numbers_are_checked_before_anything_starts(marlaas: Commander, words: tuple[str, str]) -> None:
-    assert marlaas("env", "play", "guess", *words).code == 2
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_base_plays_until_ctrl_c_ends_everything(home: Home, tmp_path: Path) -> None:

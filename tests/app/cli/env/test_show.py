@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from marlaas.app.operations import commands
-from marlaas.app.text.environments import bounds, short
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.home.paths import Home
 
@@ -35,15 +34,6 @@ def filled(filling: Filling) -> Filling:
         filling.environment(name, state, message)
     filling.execute("UPDATE environments SET parameters = ?", json.dumps(PARAMETERS))
     return filling
-
-
-def test_parameters_read_with_their_bounds() -> None:
-    assert [short(each) for each in PARAMETERS] == ["digits=2 (1..9)", "level=easy (easy|hard)", "words"]
-    assert [bounds({"low": low, "high": high}) for low, high in ((0, None), (None, 0.5), (None, None))] == [
-        "0..",
-        "..0.5",
-        "",
-    ]
 
 
 def test_a_list_can_be_narrowed(filled: Filling, marlaas: Commander) -> None:
@@ -103,27 +93,12 @@ def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Com
     assert "has printed nothing" in marlaas("env", "log", "arithmetic").err
 
 
-def test_files_are_served_at_once_only_by_an_engine(filled: Filling, marlaas: Commander, engine: FakeEngine) -> None:
-    assert "are served at once" in marlaas("env", "list").err and not marlaas("env", "show", "nim").err
-    engine.living = False
-    for words in (("list",), ("show", "nim"), ("log", "nim"), ("list", "saved_since"), ("show", "saved_since")):
-        said = marlaas("env", *words).err
-        assert said.startswith("No engine looks at ") and "are served at once" not in said
-    assert marlaas("env", "list", "--json").json
-
-
 def test_a_print_storm_does_not_fill_the_screen(home: Home, filled: Filling, marlaas: Commander) -> None:
     log = Folders.of(home.scratch, "games").log
     log.parent.mkdir(parents=True)
     log.write_text(("storm " * 1000 + "\n") * 10)
     shown = marlaas("env", "show", "nim").out.splitlines()[-5:]
     assert all(row.startswith("    storm") and row.endswith("…") and len(row) < 200 for row in shown)
-
-
-def test_a_file_without_a_line_is_a_place_too(filled: Filling, marlaas: Commander) -> None:
-    filled.execute("UPDATE environments SET line = 0")
-    assert "(arithmetic.py)" in marlaas("env", "list", "nim").err
-    assert "arithmetic.py: SyntaxError" in marlaas("env", "show", "nim").out
 
 
 @pytest.mark.parametrize("verb", ["show", "log", "reload"])
@@ -159,7 +134,3 @@ def test_reload_asks_the_engine(
     assert marlaas("env", "reload", "games").code == 3
     engine.living = False
     assert "No engine serves" in marlaas("env", "reload", "games").err
-
-
-def test_starting_an_engine_says_where_files_go(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
-    assert f"dropped into {home.plugins} are served" in marlaas("engine", "start").err

@@ -122,9 +122,3 @@ def test_the_default_place_becomes_a_home_without_ceremony(lab: Path, marlaas: C
     Filling(default / "marlaas.db").environment()
     assert marlaas("submit", "FILE").code == 0
     assert marlaas("--home", str(default), "list").code == 0
-
-
-def test_the_default_place_may_be_named(lab: Path, marlaas: Commander) -> None:
-    """The application starts verbs for its own home, which need not be there yet."""
-    said = marlaas("--home", str(lab.with_name("default")), "list")
-    assert said.code == 0 and "No tasks yet." in said.err

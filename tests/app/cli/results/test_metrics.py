@@ -101,14 +101,3 @@ def test_hostile_names_of_metrics(filling: Filling, marlaas: Commander) -> None:
     for form in ("--csv", "--jsonl"):
         said = marlaas("metrics", "1", form)
         assert said.code == 0 and "\x1b" not in said.out and len(said.out.splitlines()) <= 4
-
-
-def test_values_of_a_task_stand_below_each_other(filling: Filling, marlaas: Commander) -> None:
-    task = filling.task(made=2)
-    for name in ("drift_max", "sums: prompts_solved", "a name that somebody chose, longer than all"):
-        filling.execute("INSERT INTO metrics VALUES (?, 2, ?, 1.0)", task, name)
-    lines = marlaas("show", "1").out.splitlines()[1:]
-    begins = {len(line) - len(line[2:].partition("  ")[2].lstrip()) for line in lines if "  " in line[2:]}
-    assert begins == {27}, lines
-    assert "  a name that somebody chose, longer than all 1" in lines
-    assert any(line.startswith("  sums: solved  ") for line in lines)

@@ -36,13 +36,6 @@ def test_several_tasks_are_compared(filling: Filling, marlaas: Commander, tmp_pa
     assert (tmp_path / "r" / "pictures" / "rewards.svg").exists()
 
 
-def test_a_task_without_a_step(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
-    filling.task(made=0)
-    filling.execute("DELETE FROM evals")
-    marlaas("report", "1", "--out", str(tmp_path / "r"))
-    assert "No step yet" in (tmp_path / "r" / "report.md").read_text()
-
-
 def test_mistakes(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
     filling.task()
     assert "There is no task 9" in marlaas("report", "9").err

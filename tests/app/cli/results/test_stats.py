@@ -121,12 +121,6 @@ def test_an_engine_that_did_nothing_yet_is_no_error(filling: Filling, marlaas: C
     assert said.code == 0 and "No engine has run" in said.err and "of adapters" in said.out
 
 
-@pytest.mark.parametrize("text", ["1", "h", "-1h", "1y", "yesterday"])
-def test_other_times_are_refused_in_one_sentence(marlaas: Commander, text: str) -> None:
-    said = marlaas("stats", f"--since={text}")
-    assert said.code == 2 and "is no time; write 30m, 1h, 2d, today or all" in said.err
-
-
 def test_times() -> None:
     assert begin("all") == 0.0
     assert begin("today") % 86400 == 0 and 0 <= time.time() - begin("today") < 86400

@@ -51,13 +51,6 @@ def test_a_refusal_is_said(
     assert (said.code, said.err) == (2, "marlaas: Task 1: A task that is failed cannot be extended.\n")
 
 
-@pytest.mark.parametrize("steps", ["0", "-3", "x", "1e3", "9999999999"])
-def test_what_is_no_number_of_steps(filling: Filling, marlaas: Commander, steps: str) -> None:
-    filling.task()
-    said = marlaas("extend", "1", f"--steps={steps}")
-    assert said.code == 2 and "is no whole number from 1 to" in said.err
-
-
 def test_another_priority(
     filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

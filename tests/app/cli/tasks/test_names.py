@@ -9,7 +9,6 @@ import pytest
 
 from marlaas.app.cli.main import build_parser
 from marlaas.app.cli.parser import task_word
-from marlaas.app.operations import commands
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling
@@ -49,26 +48,12 @@ def test_a_name_does_what_the_number_does(marlaas: Commander, verb: str) -> None
     assert by_name.code == 0
 
 
-@pytest.mark.usefixtures("named", "engine")
-@pytest.mark.parametrize("verb", SEVERAL)
-def test_names_and_numbers_beside_each_other(marlaas: Commander, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, ""))
-    by_number, by_name = marlaas(verb, "1", "5"), marlaas(verb, "first run", "5", "physics-lab/last")
-    assert (by_name.code, by_name.out, by_name.err) == (by_number.code, by_number.out, by_number.err)
-
-
 @pytest.mark.usefixtures("named")
 @pytest.mark.parametrize("verb", [*ONE, *SEVERAL])
 def test_a_name_of_several_tasks_is_refused(marlaas: Commander, verb: str) -> None:
     said = marlaas(*verb.split(), "again")
     assert (said.code, said.out) == (2, "")
     assert said.err == "marlaas: Several tasks are named 'again': 2, 3.\n  Give a number: 3 is the newest.\n"
-
-
-@pytest.mark.usefixtures("named")
-def test_a_name_of_digits_is_a_number(marlaas: Commander) -> None:
-    assert marlaas("show", "1").out.startswith("task 1: first run")
-    assert marlaas("show", "physics-lab/1").out.startswith("task 4: 1\n")
 
 
 @pytest.mark.usefixtures("named")
@@ -83,11 +68,3 @@ def test_a_paused_task_is_waited_for_by_name(filling: Filling, marlaas: Commande
     filling.execute("UPDATE tasks SET reason_code = 'person'")
     said = marlaas("wait", "first run", "--timeout", "0")
     assert said.code == 1 and said.err.count("`marlaas resume 1` goes on with it.") == 1
-
-
-def test_members_of_a_sweep_are_told_apart_when_compared(filling: Filling, marlaas: Commander) -> None:
-    for rate in ("1e-5", "5e-4"):
-        task = filling.task(name=f"sums-with-two-digits [rate={rate}]")
-        filling.execute("UPDATE tasks SET family = 'sums-with-two-digits' WHERE id = ?", task)
-    names = next(row for row in marlaas("compare", "1", "2").out.splitlines() if row.startswith("name"))
-    assert names.split() == ["name", "rate=1e-5", "rate=5e-4"]

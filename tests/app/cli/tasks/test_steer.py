@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from marlaas.app.cli import queue
 from marlaas.app.operations import commands, commands as progress
 from marlaas.app.operations.commands import Follower
 from marlaas.app.reading import opened
@@ -165,11 +164,3 @@ def test_a_sweep_must_be_one(filling: Filling, marlaas: Commander, engine: FakeE
         in marlaas("wait", "--family", "sum").err
     )
     assert "No task is given." in marlaas("cancel").err
-
-
-def test_of_many_tasks_the_number_is_said(
-    filling: Filling, marlaas: Commander, engine: FakeEngine, answering: Callable[[str], None]
-) -> None:
-    family(filling, *["queued"] * (queue.NAMED_STEER + 1))
-    answering("")
-    assert marlaas("cancel", "--family", "sums").err == "21 tasks cancelled.\n"

@@ -102,16 +102,6 @@ def test_all_that_is_wrong_with_a_file_is_told_at_once(
     assert "first.toml:4:1" in told[0] and "second.toml:8:1" in told[2], "each at its place, in the order of the files"
 
 
-@pytest.mark.parametrize("content", ["environment = 3", "mixture = [{}]\n", "environment = 'a'\neval = 2\ndata = 3"])
-def test_a_file_of_wrong_kinds_is_told_of_as_such(
-    filling: Filling, marlaas: Commander, engine: FakeEngine, tmp_path: Path, content: str
-) -> None:
-    filling.engine()
-    (tmp_path / "bad.toml").write_text(content)
-    said = marlaas("submit", str(tmp_path / "bad.toml"))
-    assert said.code == 2 and "bad.toml" in said.err and "unexpected" not in said.err
-
-
 def test_a_dependency_must_exist(
     filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: Write
 ) -> None:

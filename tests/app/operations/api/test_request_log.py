@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.operations.api import MOST, Request, requests_in
+from marlaas.app.operations.api import Request, requests_in
 from marlaas.app.operations.log_files import LogLine, tail
 from marlaas.engine.gateway.http.logs import Log
 from marlaas.engine.gateway.limits import Limits
@@ -45,9 +45,3 @@ def test_what_is_none_of_it_is_left_out(text: str) -> None:
 @given(st.lists(st.text() | st.dictionaries(st.text(), st.text()).map(str), max_size=5))
 def test_any_text_is_no_error(texts: list[str]) -> None:
     requests_in(lines(*texts))
-
-
-def test_the_newest_are_kept() -> None:
-    whole = '{"time": "2026-11-26T12:00:00+00:00", "route": "%d"}'
-    found = requests_in(lines(*(whole % number for number in range(MOST + 5))))
-    assert len(found) == MOST and found[0].route == str(MOST + 4)

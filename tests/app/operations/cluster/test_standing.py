@@ -60,8 +60,3 @@ def test_a_token_that_is_not_safe_is_said(made: Home) -> None:
     make_token(made, SET).chmod(0o644)
     with pytest.raises(ConfigError, match="Others may read"):
         standing(made, SET)
-
-
-def test_ray_that_is_not_installed_is_missing(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert standing(made, SET)[:2] == ("missing", "Ray is not installed")

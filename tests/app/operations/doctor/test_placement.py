@@ -31,21 +31,11 @@ def test_every_reason_is_a_line(tmp_path: Path) -> None:
     assert found[0].value.startswith("vLLM 0.32.0 samples on gpu 0 (A100)")
 
 
-def test_the_processor_beside_a_card_is_told(tmp_path: Path) -> None:
-    text = '[rollout]\ndevices = ["gpu 0", "cpu"]\nsamplers = ["vllm", "torch"]\n'
-    found = [finding.value for finding in decided(home(tmp_path, text), seen(machine("A100"), ALL))]
-    assert any("The processor samples beside them, with the torch sampler" in value for value in found), found
-
-
 def test_contradictions_are_what_is_missing(tmp_path: Path) -> None:
     (finding,) = decided(home(tmp_path, '[rollout]\nsampler = "vllm"\n'), seen(machine("A100"), NOTHING))
     assert finding.verdict == "missing"
     assert "vllm" in finding.value
     assert finding.advice
-
-
-def test_what_cannot_be_read_is_said_elsewhere(tmp_path: Path) -> None:
-    assert list(decided(home(tmp_path, 'base = "/nowhere"\n'), seen(machine(), NOTHING))) == []
 
 
 def test_the_cards_that_would_be_used() -> None:

@@ -42,15 +42,6 @@ def row(path: Path, file: str, line: int, message: str = "NameError: x") -> Envi
     return EnvironmentRow("a/b", "v", "broken", (), "", message, file, line, str(path), 0.0)
 
 
-def test_a_line_comes_without_its_indent(plugins: Path) -> None:
-    assert source_line(str(plugins / "sums.py"), "sums.py", 3) == "total = (1 +"
-    assert source_line(str(plugins / "shop"), "shop/goods.py", 2) == "buy()"
-    assert source_line(str(plugins / "shop"), "shop/goods.py", 1) == "price = \ufffd"
-    (plugins / "sums.py").write_text("\n\ntotal = 1\n")
-    os.utime(plugins / "sums.py", ns=(1, 1))
-    assert source_line(str(plugins / "sums.py"), "sums.py", 3) == "total = 1", "as it is now"
-
-
 @pytest.mark.parametrize(
     ("plugin", "file", "line"),
     [

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from marlaas.app.operations.estimating import Estimates, Workers, as_json, rough, task_json, time_cell, told
+from marlaas.app.operations.estimating import Estimates, Workers, as_json, task_json, time_cell, told
 from marlaas.engine.queue.submission.estimate import DiskEstimate, TaskEstimate, TimeEstimate
 
 TIME = TimeEstimate(720.0, 700.0, 800.0, runs=3, alike=True, rollout=300.0, training=500.0)
@@ -16,14 +14,6 @@ WORKERS = Workers(1_100_000_000, False, 21_000_000_000, 2048)
 
 def words(*tasks: TaskEstimate, workers: Workers = WORKERS, free: int = 10**12) -> dict[str, str]:
     return dict(told(Estimates(tasks, workers, free), ["arithmetic"] * len(tasks)))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (41.4, "41 s"), (89.0, "89 s"), (100.0, "2 min"), (3141.0, "52 min"), (7900.0, "2 h 10 min")],
-)
-def test_a_span_has_two_figures(seconds: float, text: str) -> None:
-    assert rough(seconds) == text
 
 
 def test_one_task() -> None:
@@ -59,11 +49,6 @@ def test_several_tasks_share_the_workers() -> None:
     assert said["time"] == "about 25 min until all are done, from 3 earlier tasks on arithmetic"
     assert said["memory"].endswith("these tasks add 24 MB")
     assert words(TASK, replace(TASK, time=None))["time"].startswith("unknown")
-
-
-def test_only_those_that_run_at_a_time_take_memory() -> None:
-    estimates = Estimates((TASK,) * 40, WORKERS, 10**12, at_a_time=32)
-    assert dict(told(estimates, ["arithmetic"] * 40))["memory"].endswith("the 32 that run at a time add 256 MB")
 
 
 def test_shortages() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from marlaas.app.text.terms import TERMS, Term, by_kind, find_term, heading, paragraphs, search, sentence, term_json
+from marlaas.app.text.terms import TERMS, find_term, heading, paragraphs, search, term_json
 
 
 def test_a_metric_says_all_that_there_is() -> None:
@@ -14,21 +14,6 @@ def test_a_metric_says_all_that_there_is() -> None:
     assert "`max_staleness`" in said["otherwise"] and said["formula"].startswith("mean of |log π_now")
     assert heading(find_term("drift")) == "drift (metric of a step)"
     assert heading(find_term("reward")) == "reward (important metric of a step)"
-
-
-def test_what_a_term_lacks_is_left_out() -> None:
-    assert paragraphs(Term("home", "a folder")) == [("", "A folder.")]
-    assert heading(find_term("home")) == "home"
-    assert dict(paragraphs(find_term("failed")))["in JSON"] == "failed; errors, failures are older names, deprecated"
-
-
-def test_a_sentence_keeps_code_as_it_is() -> None:
-    assert (sentence("`a` b"), sentence("a: b"), sentence("what?"), sentence("")) == ("`a` b.", "A: b.", "What?", "")
-
-
-def test_every_term_is_in_the_list_once() -> None:
-    listed = [term.name for terms in by_kind().values() for term in terms]
-    assert sorted(listed) == sorted(term.name for term in TERMS)
 
 
 def test_json_is_whole() -> None:
