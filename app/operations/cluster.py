@@ -49,6 +49,7 @@ from marlaas.engine.machine.cluster.node import (
     own_versions,
     why_not_drain,
 )
+from marlaas.engine.queue.submission.queue import settled_base
 from marlaas.engine.store.queries.machine import NodeRow
 
 from ..reading import reading
@@ -114,10 +115,6 @@ def cluster_state(home: Home) -> ClusterState | None:
 
 def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
     """A verdict of ``doctor``, what is, and what to do. Raises ``ConfigError`` if the token is not safe."""
-    if not settings.address and not home.node_lock.exists():
-        return "ok", "none: this machine works alone", ""
-    from marlaas.engine.machine.cluster.joining import check_token, local_node
-
     node = local_node(home)
     if node is None and not settings.address:
         return "ok", "none: this machine works alone", ""
@@ -228,7 +225,13 @@ def become_head(home: Home, token: str | None, ip: str, name: str, notice: Calla
         stop_ray(home)
         raise ClusterUnreachable(f"Ray has started, but does not answer at {head}: {told['why']}.")
     write_setting(home.config, "address", head, "cluster")
-    return Joined(node, kept, tuple(_of_head(home, cluster, address)))
+    notes = []
+    if control.alive(home):
+        restart = "with `marlaas engine drain` and `marlaas engine start`"
+        notes.append(f"An engine runs: restart it to use the cluster, {restart}.")
+    if cluster.insecure:
+        notes.append(f"`insecure = true`: whoever reaches {address} runs programs under your account.")
+    return Joined(node, kept, tuple(notes))
 
 
 def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: Callable[[str], None]) -> Joined:
@@ -260,7 +263,7 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
         stop_ray(home)
         raise unmet(node, cluster, str(met["why"]))
     clock = ClockReading(*met["clock"])
-    notes = [*_of_base(home, record), clock_warning("the head", clock.ahead, clock.at_least)]
+    notes = [_of_base(home, record or {}), clock_warning("the head", clock.ahead, clock.at_least)]
     return Joined(
         node,
         None if cluster.insecure else token_file(home, cluster),
@@ -335,32 +338,17 @@ def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, A
     return seen
 
 
-def _of_base(home: Home, record: dict[str, Any]) -> Iterable[str]:
-    """What is to be said if this machine's base is another one than the head's."""
-    from marlaas.engine.queue.submission.queue import settled_base
-
-    if not record.get("fingerprint"):
-        return
+def _of_base(home: Home, record: dict[str, Any]) -> str:
+    """A sentence if this machine's base is another one than the head's; else empty."""
+    mend = "`marlaas base use` sets it, then join again."
+    same = f"No worker runs here before it is the head's, {record.get('base')}: {mend}"
     try:
         own = settled_base(home)
     except MarlaasError as error:
-        yield f"This machine has no base yet: {error.message} {_same(record)}"
-        return
-    if own.fingerprint != record["fingerprint"]:
-        yield f"This machine's base, {own.name}, is not made of the head's files. {_same(record)}"
-
-
-def _same(record: dict[str, Any]) -> str:
-    return (
-        f"No worker runs here before it is the head's, {record['base']}: `marlaas base use` sets it, then join again."
-    )
-
-
-def _of_head(home: Home, cluster: ClusterSettings, address: str) -> Iterable[str]:
-    if control.alive(home):
-        yield "An engine runs: restart it to use the cluster, with `marlaas engine drain` and `marlaas engine start`."
-    if cluster.insecure:
-        yield f"`insecure = true`: whoever reaches {address} runs programs under your account."
+        return f"This machine has no base yet: {error.message} {same}" if record.get("fingerprint") else ""
+    if own.fingerprint == record.get("fingerprint", own.fingerprint):
+        return ""
+    return f"This machine's base, {own.name}, is not made of the head's files. {same}"
 
 
 # Takes this machine out of its cluster: its own Ray ends, and nobody else's.

@@ -116,15 +116,14 @@ def difference_lines(scores: Sequence[Scored]) -> list[str]:
     return lines
 
 
-def pairs_json(all_of_them: Sequence[Scored]) -> list[dict[str, Any]]:
+def pairs_json(scores: Sequence[Scored]) -> list[dict[str, Any]]:
     """Each but the first, compared with the first."""
-    first, *others = all_of_them
-    found = []
-    for one in others:
-        how = compared(one, first)
-        numbers = vars(how.difference) if how.difference else {}
-        found.append({"of": one.label, "against": first.label, **numbers, "problem": how.problem})
-    return found
+    pairs = [(one.label, compared(one, scores[0])) for one in scores[1:]]
+    return [
+        {"of": label, "against": scores[0].label, **(vars(how.difference) if how.difference else {})}
+        | {"problem": how.problem}
+        for label, how in pairs
+    ]
 
 
 # All that was measured of a task, as other programs want it: rows of CSV, lines of JSON, TensorBoard's scalars.
@@ -151,20 +150,23 @@ class Measured:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Rows by step, each evaluation after the step that made its policy; metrics are in their own table."""
-        rows = [self._step(row) for row in self.steps] + [self._eval(row) for row in self.evals]
-        yield from sorted(rows, key=lambda row: row["step"])  # stable: steps stay before evaluations
-
-    def _step(self, row: StepRow) -> dict[str, Any]:
-        when = {"step": row.step, "created": row.created, "seconds": row.seconds}
-        return {**self._whose("step"), **when, "metrics": with_new_keys(row.metrics)}
-
-    def _eval(self, row: EvalRow) -> dict[str, Any]:
-        measured = with_new_names({name: getattr(row, name) for name in _MEASURED})
-        when = {"step": row.step, "created": row.created}
-        return {**self._whose("eval"), **when, **measured, "metrics": row.metrics}
-
-    def _whose(self, kind: str) -> dict[str, Any]:
-        return {"task": self.task, "policy": self.policy, "kind": kind}
+        whose = {"task": self.task, "policy": self.policy}
+        steps = [
+            {
+                **(whose | {"kind": "step", "step": row.step, "created": row.created, "seconds": row.seconds}),
+                "metrics": with_new_keys(row.metrics),
+            }
+            for row in self.steps
+        ]
+        evals = [
+            {
+                **(whose | {"kind": "eval", "step": row.step, "created": row.created}),
+                **with_new_names({name: getattr(row, name) for name in _MEASURED}),
+                "metrics": row.metrics,
+            }
+            for row in self.evals
+        ]
+        yield from sorted(steps + evals, key=lambda row: row["step"])  # stable: steps stay before evaluations
 
     def scalars(self) -> Iterator[Scalars]:
         """``train/NAME``, ``eval/score``, ``eval/NAME``; earlier series have other tags: they do not compare."""

@@ -107,36 +107,24 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
-    """Raise if an environment is not there or its parameters do not fit, whether an engine runs or not."""
+    """Raise if an environment is not there or its parameters do not fit, whether an engine runs or not.
 
+    Without an engine, what the last one saw is believed if it fits; else the plugins are looked at as they are now.
+    """
     if control.alive(home):
         _check_served(home, submissions)
         return
     with reading(home) as reader:
         environments = reader.environments() if reader else []
-    _check_unserved(home, submissions, environments)
-
-
-def _check_unserved(home: Home, submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
-    """Raise if an environment is not there or its parameters do not fit, although no engine serves them.
-
-    What the last engine saw is believed where it fits; else the plugins are looked at as they are now.
-    """
-
     try:
         check_environments(submissions, environments)
     except ConfigError:
         from .environments.peeking import environments_alone
 
-        check_environments(submissions, environments_alone(home, _names(submissions)))
-
-
-def _names(submissions: Sequence[Submission]) -> list[str]:
-    """The environments that tasks play or are measured on, as their files call them."""
-
-    played = [one.name for submission in submissions for one in environments_of(submission)]
-    suites = [suite for submission in submissions for suite in submission.config.get("eval", {}).get("suite", ())]
-    return list(dict.fromkeys([*played, *(suite["environment"] for suite in suites)]))
+        names = [one.name for submission in submissions for one in environments_of(submission)]
+        suites = (suite for submission in submissions for suite in submission.config.get("eval", {}).get("suite", ()))
+        names += [suite["environment"] for suite in suites]
+        check_environments(submissions, environments_alone(home, list(dict.fromkeys(names))))
 
 
 def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
@@ -232,7 +220,7 @@ def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
     environment = wish.environment or like.get("environment", "")
     if not environment:
         raise ConfigError("No environment is given to measure on.", "Give --environment NAME.")
-    same = environment == like.get("environment")
+    same, data = environment == like.get("environment"), like.get("data", {})
     measure = dict(wish.measure)
     if measure.get("samples", 1) > 1 and "temperature" not in measure:  # at 0 all samples would be the same
         measure["temperature"] = like.get("sampling", {}).get("temperature", 1.0)
@@ -246,16 +234,10 @@ def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
         "environment_config": {**(like.get("environment_config", {}) if same else {}), **wish.config},
         "sampling": {**{key: value for key, value in sampling.items() if value is not None}, **wish.sampling},
         "eval": measure,
-        "data": _rows(like) if same else None,
+        "data": {key: value for key, value in data.items() if value} if same and data.get("path") else None,
         "queue": dict(wish.queue),
     }
     return {key: value for key, value in table.items() if value not in ({}, None)}
-
-
-def _rows(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows that a task names; None if it draws from its environment's own."""
-    data = config.get("data", {})
-    return {key: value for key, value in data.items() if value} if data.get("path") else None
 
 
 def environment_of(versions: Sequence[str], reader: Reader | None) -> str:
@@ -287,8 +269,14 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
 
     submissions = demo_tasks(real)
     control.create_database(home)
-    if sampler:
-        _choose(home, sampler)
+    if sampler and load_settings(home).rollout.sampler != sampler:
+        if control.alive(home):
+            raise ConfigError(
+                f"An engine runs already, and samples with something else than {sampler}.",
+                f"Stop it first: `marlaas --home {shlex.quote(str(home.root))} engine stop`.",
+                where=str(home.root),
+            )
+        write_setting(home.config, "sampler", sampler, "rollout")
     with opened(home) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
@@ -305,24 +293,9 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
     return [task.id for task in earlier]
 
 
-def _choose(home: Home, sampler: str) -> None:
-    """Have the home's engine sample with ``sampler``."""
-
-    if load_settings(home).rollout.sampler == sampler:
-        return
-    if control.alive(home):
-        raise ConfigError(
-            f"An engine runs already, and samples with something else than {sampler}.",
-            f"Stop it first: `marlaas --home {shlex.quote(str(home.root))} engine stop`.",
-            where=str(home.root),
-        )
-    write_setting(home.config, "sampler", sampler, "rollout")
-
-
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:
     """The newest demo in the queue if it has not ended; tasks of other tenants are ignored."""
     newest = {(task.tenant, task.name): task for task in sorted(tasks, key=lambda task: task.id)}
-    found = [newest.get((submission.tenant, submission.name)) for submission in submissions]
-    run = [task for task in found if task is not None]
-    whole = len(run) == len(submissions)
-    return run if whole and any(task.unfinished for task in run) else []
+    keys = [(submission.tenant, submission.name) for submission in submissions]
+    run = [newest[key] for key in keys if key in newest]
+    return run if len(run) == len(keys) and any(task.unfinished for task in run) else []

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from marlaas.engine.environments.alone import Peek, first_prompts, found_alone, serve_alone
 from marlaas.engine.environments.conformance.check import try_out
@@ -29,11 +30,21 @@ from marlaas.plugins.messages import Ask
 from ...text import environments as transcript
 from ...text.format import excerpt
 
+T = TypeVar("T")
+
 PROMPTS = 3
 CHARACTERS, LINES = 600, 8
 """Of a message that are shown."""
 TRY_SECONDS = 10.0
 """How long all environments may take to be tried out; the others wait for the engine's checks."""
+
+
+def _alone(home: Home, installs: bool, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+    """Run ``work(*arguments, folders, scratch, interpreters)`` in a temporary folder."""
+    settings = load_settings(home).environments
+    interpreters = Interpreters(home.venvs, settings if installs else replace(settings, allow="never"))
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        return asyncio.run(work(*arguments, (BUNDLED_PLUGINS, home.plugins), Path(scratch), interpreters))
 
 
 def peeked(
@@ -43,14 +54,11 @@ def peeked(
     count: int = PROMPTS,
     data: Mapping[str, Any] | None = None,
 ) -> Peek:
-    """The first prompts of an environment, with ``data`` in place of its own rows; blocks for a second.
+    """The first prompts of an environment, with ``data`` in place of its rows; blocks for a second.
 
     Raises ``ConfigError`` and its kin.
     """
-    interpreters = Interpreters(home.venvs, load_settings(home).environments)
-    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
-        folders = (BUNDLED_PLUGINS, home.plugins)
-        return asyncio.run(first_prompts(environment, config, count, folders, Path(scratch), interpreters, data))
+    return _alone(home, True, partial(first_prompts, data=data), environment, config, count)
 
 
 def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]:
@@ -58,12 +66,7 @@ def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]
 
     Installs nothing: a plugin whose libraries are not there has no version.
     """
-    settings = replace(load_settings(home).environments, allow="never")
-    interpreters = Interpreters(home.venvs, settings)
-    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
-        folders = (BUNDLED_PLUGINS, home.plugins)
-        infos = asyncio.run(found_alone(names, folders, Path(scratch), interpreters))
-    return [_row(info) for info in infos]
+    return [_row(info) for info in _alone(home, False, found_alone, names)]
 
 
 def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[EnvironmentRow]) -> dict[str, Finding]:
@@ -88,21 +91,15 @@ def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[Envi
 
 
 def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
-    interpreters = Interpreters(home.venvs, replace(load_settings(home).environments, allow="never"))
-
-    async def played(scratch: Path) -> list[Finding]:
-        async with (
-            asyncio.timeout(seconds),
-            serve_alone(name, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters) as (service, info),
-        ):
+    async def tried(folders: Sequence[Path], scratch: Path, interpreters: Interpreters) -> list[Finding]:
+        async with asyncio.timeout(seconds), serve_alone(name, folders, scratch, interpreters) as (service, info):
             with await service.bind(info.name, config=one.config, data=one.data) as lease:
                 return await try_out(lease)
 
-    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
-        try:
-            return asyncio.run(played(Path(scratch))) if seconds > 0 else []
-        except (MarlaasError, OSError):  # too slow, or not served: the engine explains what is wrong
-            return []
+    try:
+        return _alone(home, False, tried) if seconds > 0 else []
+    except (MarlaasError, OSError):  # too slow, or not served: the engine reports what is wrong
+        return []
 
 
 def _row(info: EnvironmentInfo) -> EnvironmentRow:
