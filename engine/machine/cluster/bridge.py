@@ -77,15 +77,18 @@ class Shipping:
             self._held.move_to_end(digest)
             return self._held[digest]
         if digest not in self._putting:
-            putting = self._putting[digest] = asyncio.ensure_future(asyncio.to_thread(self._put, path))
-            putting.add_done_callback(lambda _: self._putting.pop(digest, None))
-        reference = await asyncio.shield(self._putting[digest])
-        self._hold(digest, reference)
-        return reference
+            self._putting[digest] = asyncio.ensure_future(self._put(digest, path))
+        return await asyncio.shield(self._putting[digest])
 
-    def _put(self, path: Path) -> Any:
-        self.put += 1
-        return self._put_bytes(self._read(path))
+    async def _put(self, digest: str, path: Path) -> Any:
+        """Put a file, and hold it before anybody else can find it neither held nor on its way."""
+        try:
+            self.put += 1
+            reference = await asyncio.to_thread(lambda: self._put_bytes(self._read(path)))
+            self._hold(digest, reference)
+            return reference
+        finally:
+            del self._putting[digest]
 
     def _hold(self, digest: str, reference: Any) -> None:
         self._held[digest] = reference

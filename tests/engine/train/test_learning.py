@@ -143,7 +143,8 @@ async def test_in_order_of_arrival_no_step_waits_for_the_slowest(tmp_path: Path,
         rows = world.query(f"SELECT number, step FROM groups WHERE state = 'consumed' AND policy = {policy['id']}")
         assert sorted(row["number"] for row in rows) == list(range(40))
         slow = [row["step"] for row in rows if row["number"] % 5 == 0]
-        assert sum(slow) / len(slow) > 7 and Counter(row["step"] for row in rows) == dict.fromkeys(range(1, 11), 4)
+        assert sum(slow) / len(slow) > 6, "in the order of numbers it is 5"
+        assert Counter(row["step"] for row in rows) == dict.fromkeys(range(1, 11), 4)
     given_up = world.query("SELECT value FROM metrics WHERE name = 'given_up'")
     assert len(given_up) == 10 * policies and sum(row["value"] for row in given_up) > 0
     assert not world.query("SELECT 1 FROM open_plays")
