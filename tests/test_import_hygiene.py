@@ -85,8 +85,9 @@ def test_a_known_architecture_trains_without_large_libraries() -> None:
     assert not imported(statement) & {"transformers", "peft", "sympy"}
 
 
-def test_the_engine_knows_no_screen() -> None:
-    assert not imported("import marlaas.engine.daemon.main") & {"textual", "rich"}
+def test_the_engine_knows_no_screen_and_holds_no_tensors() -> None:
+    unneeded = {"textual", "rich", "torch", "transformers", "llama_cpp", "vllm", "ray"}
+    assert not imported("import marlaas.engine.daemon.main") & unneeded
 
 
 def test_an_engine_without_a_cluster_knows_nothing_of_one() -> None:

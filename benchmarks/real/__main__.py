@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from .. import ROOT
-from .runs import ALONE, AT_ONCE, ENVIRONMENTS, LONGEST, SEEDS, STEPS, THEIRS, TOKENS, compare, train
+from .runs import ALONE, AT_ONCE, ENVIRONMENTS, LONGEST, SEEDS, STEPS, THEIRS, TOGETHER, TOKENS, compare, train
 
 STORED = ROOT / "benchmarks" / "results" / "data" / "real"
 PARTS = (*(f"{THEIRS}_{name}" for name in TOKENS), *(f"{ALONE}_{name}" for name in ENVIRONMENTS), AT_ONCE)
@@ -25,8 +25,9 @@ def measure(part: str, folder: Path, deadline: float, steps: int = 0) -> bool:
     kind, _, name = part.rpartition("_")
     if kind == THEIRS:
         return compare(name, folder, deadline, (1, steps) if steps else (SEEDS, STEPS))
-    environments = ENVIRONMENTS if part == AT_ONCE else (name,)
-    return train(environments, AT_ONCE if part == AT_ONCE else ALONE, folder, deadline, steps or LONGEST)
+    if part == AT_ONCE:
+        return train(ENVIRONMENTS, AT_ONCE, folder, deadline, steps or TOGETHER)
+    return train((name,), ALONE, folder, deadline, steps or LONGEST)
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ from .runs import (
     STEPS,
     TARGET,
     THEIRS,
+    TOGETHER,
     TOKENS,
     Record,
     load,
@@ -99,14 +100,20 @@ def compared(name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Ite
 
 
 def learned(name: str, lone: Sequence[Record], together: Sequence[Record]) -> Iterator[Row]:
-    """Held-out scores of a task with default settings: before and after, and next to the four others."""
-    for one, who in ((one, who) for runs, who in ((lone, "by itself"), (together, "all five at once")) for one in runs):
-        before, *_, after = one.held_out
-        yield Row(f"{name}, {who}: held-out score before", "%", _interval(*before[1:]), interval=True)
-        goal = GOAL if who == "by itself" else "as much as by itself"
-        what = f"{name}, {who}: held-out score after {after[0]} steps"
-        yield Row(what, "%", _interval(*after[1:]), goal=goal, interval=True)
-        yield Row(f"{name}, {who}: a step", "s", Series((one.step_seconds,)))
+    """Held-out scores of a task with default settings: before and after, and next to the four others.
+
+    What it learned by itself stands there once more after the steps of the run with the others.
+    """
+    ends = {run.held_out[-1][0] for run in together}
+    for who, runs, goal in (("by itself", lone, GOAL), ("all five at once", together, "as much as by itself")):
+        for run in runs:
+            before, *_, after = run.held_out
+            yield Row(f"{name}, {who}: held-out score before", "%", _interval(*before[1:]), interval=True)
+            for step, *score in run.held_out:
+                if step in ends or step == after[0]:
+                    what = f"{name}, {who}: held-out score after {step} steps"
+                    yield Row(what, "%", _interval(*score), goal=goal if step == after[0] else "", interval=True)
+            yield Row(f"{name}, {who}: a step", "s", Series((run.step_seconds,)))
 
 
 def _interval(score: float, error: float) -> Series:
@@ -168,9 +175,9 @@ def method() -> str:
         " `marlaas submit`; staleness 2 and all else by default. A step is the time from the beginning of training to"
         " the end of the last step, divided by the steps: ours contains the evaluation before. Differences are taken"
         " seed by seed; their intervals are Student's, 95 %.\n\n"
-        f"**With default settings**: tasks of up to {LONGEST} steps. Their files name the environment, and the held-out"
-        f" score at which they end ({TARGET}). Each in an engine by itself, then all five in one. Intervals of"
-        " scores are 95 %, by distinct prompts."
+        f"**With default settings**: tasks of up to {LONGEST} steps, each in an engine by itself; then all five in one"
+        f" engine, up to {TOGETHER} steps. Their files name the environment, and the held-out score at which they end"
+        f" ({TARGET}). Intervals of scores are 95 %, by distinct prompts."
     )
 
 

@@ -176,7 +176,7 @@ class SamplerAssignment:
     place: Place
     sharing: Sharing = ""
     weights: str = ""
-    """The form of the base's matrices: for llama.cpp on a card, one of ``base.precision.PRECISIONS``; for torch,
+    """The form of the base's matrices: for llama.cpp on a card, one of ``models.config.PRECISIONS``; for torch,
     ``bf16``. Empty: as fits main memory, and torch in float32."""
     node: str = ""
 

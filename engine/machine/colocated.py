@@ -145,7 +145,7 @@ B = TypeVar("B", bound=Batch)
 
 
 class Paced(Generic[B]):
-    """``training.model.Model`` over another model, in turns with the sampler on its device."""
+    """``trainer.model.Model`` over another model, in turns with the sampler on its device."""
 
     def __init__(self, model: Model[B], gate: Gate, device: str) -> None:
         self._model = model
@@ -180,7 +180,7 @@ HINT = 'Write `share = "memory"` under [resources] in marlaas.toml: sampler and 
 
 
 def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> dict[str, Tensor]:
-    """vLLM's own tensors by their names in the folder, or those of ``base.tensors.FUSED``.
+    """vLLM's own tensors by their names in the folder, or those of ``models.tensors.FUSED``.
 
     Raises ``BaseModelError`` if a linear layer is not complete, or not in ``dtype``: it would have to be copied.
     """
@@ -272,7 +272,7 @@ second and steps of fifty milliseconds, each reached half its separate speed."""
 
 
 class ColocatedWorker:
-    """Serves ``rollout.protocol.Sampler`` as ``sampler`` and ``training.protocol.Trainer`` as ``trainer``."""
+    """Serves ``samplers.protocol.Sampler`` as ``sampler`` and ``trainer.protocol.Trainer`` as ``trainer``."""
 
     def __init__(self, sampler: dict[str, Any], trainer: dict[str, Any], slice: float = SLICE) -> None:
         """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``; ``slice`` in seconds.

@@ -702,7 +702,7 @@ def _lost(policy: str) -> StateLost:
 
 
 class TaskTrainer:
-    """One task's view of the trainers: implements ``training.protocol.PolicyTrainer``, charged to the task.
+    """One task's view of the trainers: implements ``trainer.protocol.PolicyTrainer``, charged to the task.
 
     With ``alone``, its groups never share a pass and its policies stay on alike processors, so that every run has the
     same bits.

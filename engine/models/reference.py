@@ -1,7 +1,7 @@
 """Whether a base agrees with transformers: results by fingerprint in the home, and in folders of shipped bases.
 
 Sampler and trainer read a folder with the same code, so that they agree with each other proves nothing.
-``fleet.reference`` compares. Standard library only: screens ask, too.
+``machine.reference`` compares. Standard library only: screens ask, too.
 """
 
 from __future__ import annotations

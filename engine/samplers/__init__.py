@@ -1,1 +1,4 @@
-"""What a sampler's process runs: the protocol, batching, and samplers on torch, llama.cpp and vLLM."""
+"""What a sampler's process runs: samplers on llama.cpp, torch (both over ``batching``) and vLLM.
+
+``protocol`` has what each of them answers.
+"""

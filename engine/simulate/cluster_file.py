@@ -379,7 +379,7 @@ class Network:
 
 THREADS = 0.26
 """A small base gains by this power of the number of threads: with two it is 1.2 times as fast, as measured
-(``fleet/placement/trainers.py``). A large one gains by the placement's speeds."""
+(``machine/placement/place.py``). A large one gains by the placement's speeds."""
 ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
 
 

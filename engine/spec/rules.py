@@ -1,7 +1,7 @@
 """Rules between the keys of a task file: which contradict each other, or would have no effect.
 
 Each value has been checked by itself before. Versions of other tasks are looked up when the task is submitted
-(``submission/references.py``), and agents when the environment is known (``check_declared``). No torch is needed.
+(``queue/submission/references.py``), and agents when the environment is known (``check_declared``). No torch is needed.
 """
 
 from __future__ import annotations

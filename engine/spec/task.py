@@ -261,7 +261,7 @@ class TrainSpec:
     """How it is trained."""
 
     loss: str = one_of("dr_grpo", *PUBLISHED)
-    """What is minimised; ``training/losses.py`` has all of them."""
+    """What is minimised; ``trainer/losses.py`` has all of them."""
     learning_rate: float | Literal["auto"] = between(AUTO, 0.0, 1.0)
     """Of AdamW; ``auto``: by the width of the base and the policy's ``alpha``, 5e-4 at most."""
     schedule: str = one_of("constant", "constant", "linear", "cosine")

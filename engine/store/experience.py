@@ -6,6 +6,8 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -112,6 +114,9 @@ class Beside:
     """The policy's name, or the words for a version."""
     episodes: tuple[Episode, ...]
     transcripts: Transcripts
+
+
+NO_TOKENS = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
 class ExperienceTable(Table):
@@ -240,6 +245,37 @@ class ExperienceTable(Table):
                 [policy, first],
             )
         }
+
+    def measured(
+        self, policy: int, split: Split, suite: str, step: int, environment_version: str
+    ) -> dict[int, list[FinishedEpisode]]:
+        """The stored episodes of an evaluation, without their tokens, by instance."""
+        groups = self._db.query(
+            "SELECT id, instance, rewards FROM groups WHERE policy = ? AND split = ? AND suite = ? AND step = ?"
+            " AND environment_version = ? AND rewards IS NOT NULL",
+            [policy, split, suite, step, environment_version],
+        )
+        return {row["instance"]: self._measured(row["id"], json.loads(row["rewards"])) for row in list(groups)}
+
+    def _measured(self, group: int, rewards: Sequence[dict[str, float]]) -> list[FinishedEpisode]:
+        rows = self._db.query(
+            "SELECT member, agent, status, turns, places, parts, metrics FROM trajectories"
+            " WHERE \"group\" = ? AND speaker = '' ORDER BY member, id",
+            [group],
+        )
+        episodes = []
+        for member, own in groupby(rows, key=itemgetter("member")):
+            texts: Transcripts = {}
+            for row in own:
+                place = sum(agent == row["agent"] for _, agent, _ in texts)
+                texts[member, row["agent"], place] = transcript_of(row["turns"], row["places"])
+            numbers = json.loads(row["parts"] or "{}"), json.loads(row["metrics"] or "{}")
+            spoke = dict.fromkeys(agent for _, agent, _ in texts if agent)
+            trajectories = tuple(replace(NO_TOKENS, agent=agent, reward=rewards[member].get(agent)) for agent in spoke)
+            episode = Episode(member, row["status"], trajectories, *numbers)
+            outcome = EpisodeOutcome(row["status"], rewards[member], *numbers)
+            episodes.append(FinishedEpisode(episode, texts, None, outcome))
+        return episodes
 
     def drop_unusable(self, policy: int, version: int) -> None:
         """Remove waiting groups that cannot be trained on, after the versions above ``version`` were lost.

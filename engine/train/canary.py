@@ -5,8 +5,8 @@ trainer's did? The second test finds a wrong version under the right name: its c
 the policy by less than rounding. Changes are counted from the last version that could be distinguished from its
 predecessor, so small steps add up.
 
-Every endpoint is asked, with the tolerance of its own arithmetic. The trainer scores the tokens in the first pass of
-the next step, with the weights of the version.
+Every endpoint is asked, with the tolerance of its own arithmetic. The trainer scores the tokens in the call of
+the next step's first groups, with the weights of the version.
 """
 
 from __future__ import annotations

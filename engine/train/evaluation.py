@@ -95,10 +95,11 @@ class Evaluator:
         required: bool = False,
         component: str = "",
     ) -> None:
-        """``suite``: name of the measured suite; empty: the task's own environment. ``required``: without a
-        score the task ends. ``component``: the measured environment of a
-        mixture, stored like a suite.
+        """``suite``: name of the measured suite; empty: the task's own environment. ``required``: without a score
+        the task ends, and a restart does not repeat finished prompts. ``component``: the measured environment of
+        a mixture, stored like a suite.
         """
+        self._required = required
         self._beside_training = bool(suite or held_out.split == "test") and not required
         """True if training continues without a measurement, because another environment or split is measured."""
         self._services = services
@@ -135,8 +136,6 @@ class Evaluator:
         async with self._participants.playing(matches[0]):  # all matches have the same versions
             episodes = [self._samples(lease, index, match) for index, match in zip(instances, matches, strict=True)]
             prompts = await self._run(version, lease, episodes)
-            for prompt in prompts:
-                await self._store(version, lease, prompt)
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 async with self._environment.bound() as serving:
@@ -155,24 +154,42 @@ class Evaluator:
         return evaluation
 
     async def _run(self, version: Version, lease: Lease, episodes: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
-        """Run all episodes. If there is no score, failed ones are repeated."""
-        results: dict[tuple[int, int], FinishedEpisode] = {}
+        """Run and store all episodes. If there is no score, failed ones are repeated."""
+        results = self._stored(version, lease) if self._required else {}
+        stored = {index for index, _ in results}
+        prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
+
+        async def run(episode: HeldOutEpisode, again: int) -> FinishedEpisode:
+            results[episode.key] = result = await self._episode(version, lease, episode, again)
+            prompt = prompt_of[episode.spec.index]
+            if self._required and not any(_failed(results.get(each.key)) for each in prompt):
+                stored.add(episode.spec.index)
+                await self._store(version, lease, self._prompt(prompt, [results[each.key] for each in prompt]))
+            return result
+
         for again in range(AGAIN + 1):
-            missing = [
-                episode
-                for prompt in episodes
-                for episode in prompt
-                if again == 0 or results[episode.key].outcome.status not in ("ok", "skip")
-            ]
-            finished = await asyncio.gather(*(self._episode(version, lease, episode, again) for episode in missing))
+            missing = [one for prompt in episodes for one in prompt if _failed(results.get(one.key))]
+            finished = await asyncio.gather(*(run(episode, again) for episode in missing))
             if lease.cut and any(one.episode.status == "cancelled" for one in finished):
                 raise Replaced
-            results.update((episode.key, result) for episode, result in zip(missing, finished, strict=True))
             prompts = [self._prompt(prompt, [results[one.key] for one in prompt]) for prompt in episodes]
             scored = score([one.sampled for one in prompts], self._spec.eval.samples, self._spec.eval.pass_at_least)
             if scored.score is not None or not scored.n:
                 break
+        for prompt in prompts:
+            if prompt.number not in stored:
+                await self._store(version, lease, prompt)
         return prompts
+
+    def _stored(self, version: Version, lease: Lease) -> dict[tuple[int, int], FinishedEpisode]:
+        """The episodes of prompts that an earlier engine finished."""
+        where = self._policy, self._split, self._suite, version.number, lease.environment_version
+        return {
+            (index, episode.episode.member): episode
+            for index, episodes in self._services.store.experience.measured(*where).items()
+            if len(episodes) == self._spec.eval.samples and not any(map(_failed, episodes))
+            for episode in episodes
+        }
 
     def _prompt(self, episodes: Sequence[HeldOutEpisode], played: Sequence[FinishedEpisode]) -> _Prompt:
         match = episodes[0].match
@@ -274,6 +291,10 @@ class Evaluator:
         transcripts = (transcript for one in own for transcript in one.transcripts.values())
         said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
         return await self._constants.baseline(lease, episodes, said)
+
+
+def _failed(episode: FinishedEpisode | None) -> bool:
+    return episode is None or episode.outcome.status not in ("ok", "skip")
 
 
 # A running task of ``kind = "eval"``: each version is a policy of the task, and nothing is trained.

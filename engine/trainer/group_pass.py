@@ -251,21 +251,39 @@ def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
     return [TrainGroup(number, tuple(sequences)) for number, sequences in noted.items()]
 
 
-def sequence_logprobs(
-    model: Model[B], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
-) -> Logprobs:
-    """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
-    if not 1 <= start <= len(tokens):
-        raise ValueError(f"Scoring can start at 1 to {len(tokens)} in this sequence, not at {start}.")
-    mask = np.zeros(len(tokens), dtype=np.uint8)
-    mask[start:] = 1
-    group = TrainGroup(-1, (TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0),))
+def scored_group(sequences: Sequence[tuple[Tokens, int]]) -> TrainGroup:
+    """The group whose log-probabilities from each ``start`` on are wanted. Raises ``ValueError`` on bad input."""
+    group = []
+    for tokens, start in sequences:
+        if not 1 <= start <= len(tokens):
+            raise ValueError(f"Scoring can start at 1 to {len(tokens)} in this sequence, not at {start}.")
+        mask = (np.arange(len(tokens)) >= start).astype(np.uint8)
+        group.append(TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0))
+    return TrainGroup(-1, tuple(group))
+
+
+def group_logprobs(
+    model: Model[B], memory: PolicyMemory, group: TrainGroup, temperature: float
+) -> tuple[Logprobs, ...]:
+    """Log-probabilities, float32, of the marked tokens of each sequence, in shared passes."""
     if not temperature > 0.0:
         raise ValueError(f"The temperature is {temperature}, but must be above 0.")
     check_group(group, model.vocabulary)
     model.mount([memory])
-    scored = [model.logprobs(batch, (temperature,)).cpu().numpy() for batch in model.batches([[group]])]
-    return np.concatenate(scored) if scored else np.zeros(0, dtype=np.float32)
+    scores: dict[int, Logprobs] = {}
+    for batch in model.batches([[group]]):
+        logp = model.logprobs(batch, (temperature,)).cpu().numpy()
+        for lesson in batch.lessons:
+            parts = np.split(logp[lesson.tokens], np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
+            scores |= {id(own): part.copy() for own, part in zip(lesson.sequences, parts, strict=True)}
+    return tuple(scores.get(id(own), np.zeros(0, dtype=np.float32)) for own in group.sequences)
+
+
+def sequence_logprobs(
+    model: Model[B], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
+) -> Logprobs:
+    """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
+    return group_logprobs(model, memory, scored_group([(tokens, start)]), temperature)[0]
 
 
 # One optimizer step, and what a policy's configuration must hold for it.

@@ -30,7 +30,7 @@ from ..models.kernels import library
 from ..models.memory import PASS_BYTES
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
-from .group_pass import Gradients, Step, Work, add_gradients, check_group, make_step, sequence_logprobs
+from .group_pass import Gradients, Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
 from .memory import AdapterCache, PolicyMemory, TrainingState, fresh, from_state, to_device, to_state, weights_of
 from .model import Model, limit, policy_room
 from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
@@ -39,7 +39,7 @@ from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult,
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
-Score = Callable[[PolicyMemory, Tokens, int, float], Logprobs]
+Score = Callable[[PolicyMemory, TrainGroup, float], tuple[Logprobs, ...]]
 
 
 class DeviceFull(Exception):
@@ -132,7 +132,6 @@ class Jobs:
         if len({job.policy for job in jobs}) < len(jobs):
             raise ValueError("A policy has two jobs in one call.")
         results: dict[str, GroupStats | Refused] = {}
-        scores: dict[str, tuple[Logprobs, ...]] = {}
         run: list[Job] = []
         begun = perf_counter()
         add = self._add if len(jobs) == 1 else self._add_or_refuse
@@ -141,20 +140,15 @@ class Jobs:
                 results |= add(run, begun)
                 run, begun = [], perf_counter()
             try:
-                *_, memory = self._cache.use(*(other.policy for other in run), job.policy)
-                for group in job.groups:
+                self._cache.use(*(other.policy for other in run), job.policy)
+                for group in (*job.groups, scored_group(job.probe.sequences if job.probe else ())):
                     check_group(group, self._vocabulary)
-                probe, temperature = job.probe.sequences if job.probe else (), memory.config.temperature
-                scores[job.policy] = tuple(self._score(memory, *sequence, temperature) for sequence in probe)
                 run.append(job)
             except AdapterError as error:
                 results[job.policy] = Refused.of(error)
             except ValueError as error:
                 results[job.policy] = Refused(str(error), bad_input=True)
         results |= add(run, begun)
-        for policy, probed in scores.items():
-            if isinstance(result := results[policy], GroupStats):
-                results[policy] = replace(result, scores=probed)
         return tuple(results[job.policy] for job in jobs)
 
     def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
@@ -177,6 +171,10 @@ class Jobs:
         before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
         try:
             reach(Point.ACCUMULATE_BEGUN)
+            scores = [
+                self._score(memory, scored_group(job.probe.sequences), memory.config.temperature) if job.probe else ()
+                for memory, job in zip(memories, jobs, strict=True)
+            ]
             stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
         except Exception:
@@ -188,7 +186,10 @@ class Jobs:
             apart = [self._add_or_refuse([job], perf_counter()) for job in jobs]
             return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
-        return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
+        return {
+            job.policy: replace(one, seconds=one.seconds + paging, scores=own)
+            for job, one, own in zip(jobs, stats, scores, strict=True)
+        }
 
 
 # The groups of a call are divided among copies of the base. Policies are on the first device, the primary; the others
@@ -244,9 +245,9 @@ class Replicas:
         seconds = (perf_counter() - begun) / len(work)
         return tuple(together(parts, seconds) for parts in zip(*stats, strict=True))
 
-    def logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+    def logprobs(self, memory: PolicyMemory, group: TrainGroup, temperature: float) -> tuple[Logprobs, ...]:
         primary = self.primary
-        return on(primary.name, partial(sequence_logprobs, primary.model, memory, tokens, start, temperature))
+        return on(primary.name, partial(group_logprobs, primary.model, memory, group, temperature))
 
     def unmount(self) -> None:
         for replica in self._all:
@@ -612,11 +613,11 @@ class TorchTrainer:
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         (memory,) = self._cache.use(policy)
-        return self._logprobs(memory, tokens, start, temperature)
+        return self._logprobs(memory, scored_group([(tokens, start)]), temperature)[0]
 
-    def _logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+    def _logprobs(self, memory: PolicyMemory, group: TrainGroup, temperature: float) -> tuple[Logprobs, ...]:
         self._repeats = memory.config.repeats
-        return self._backoff.make(partial(self._replicas.logprobs, memory, tokens, start, temperature))
+        return self._backoff.make(partial(self._replicas.logprobs, memory, group, temperature))
 
     def _close(self, policy: str) -> None:
         self._cache.drop(policy)

@@ -154,7 +154,7 @@ SILENCE = 5.0
 
 
 class RemoteChild:
-    """Implements ``workers.child.Child``; its log is on the engine's machine.
+    """Implements ``machine.workers.child.Child``; its log is on the engine's machine.
 
     All methods belong to the event loop of the bridge's handle.
     """

@@ -67,7 +67,7 @@ class Copy(NamedTuple):
 
     sampler: SamplerKind
     weights: str
-    """The precision, one of ``base.precision.BITS``; empty: as the settings say."""
+    """The precision, one of ``models.config.BITS``; empty: as the settings say."""
 
     def __str__(self) -> str:
         """In words."""

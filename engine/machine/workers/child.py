@@ -64,7 +64,7 @@ def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[st
 async def run_host(
     name: str, theirs: socket.socket, cores: tuple[int, ...], nice: int, environment: Mapping[str, str], output: int
 ) -> asyncio.subprocess.Process:
-    """Start ``workers.host`` as a child of this process, with its end of a socketpair and its output."""
+    """Start ``machine.workers.host`` as a child of this process, with its end of a socketpair and its output."""
     cores_word = ",".join(map(str, cores)) or "any"
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", f"{__package__}.host", name, str(theirs.fileno())),

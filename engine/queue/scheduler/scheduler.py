@@ -1,6 +1,6 @@
 """Runs the queue: carries out commands, starts and stops tasks, and records their states.
 
-``decision`` decides what may run; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
+``decision`` decides what may run; ``machine.supervisor`` keeps the workers alive.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .cache import TILE, AdapterCache, tiling
 
 # Attention over the cached keys and values of sequences, prepared once for all layers of a pass.
 #
-# Appended tokens with a long past attend in tiles (``base.kernels``), so memory does not grow with the square of a
+# Appended tokens with a long past attend in tiles (``models.kernels``), so memory does not grow with the square of a
 # sequence.
 #
 # A layer's cache is (2, sequences, K, C, D), in float32 or bfloat16. Shapes: n rows, some of them padding; K key heads,

@@ -27,7 +27,7 @@ from .blocks import Appended, Exact, Mix, OneEach, Rounded, Runs, calls, exact, 
 from .cache import TILE, AdapterCache, untouched
 
 TorchWeights = Literal["f32", "bf16"]
-"""The type of the base's matrices, by names of ``base.precision``."""
+"""The type of the base's matrices, by names of ``models.config``."""
 
 
 class TorchContext:

@@ -289,7 +289,7 @@ class FusedAttention:
 
 # Tiles, for long sequences on a processor: no memory grows with the square of the length. An answer's prompt and the
 # answer so far are two parts that are merged into one softmax. The backward pass recomputes the tiles. See
-# ``base/kernels.py``.
+# ``models/kernels.py``.
 
 
 @dataclass(frozen=True)

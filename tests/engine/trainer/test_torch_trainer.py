@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,12 +15,14 @@ from marlaas.engine.adapters.statefile import PolicyState, read_state, write_sta
 from marlaas.engine.devices.limits import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.trainer import torch_trainer
+from marlaas.engine.trainer.decoder.decoder import Decoder
+from marlaas.engine.trainer.decoder.packing import PackedBatch
 from marlaas.engine.trainer.losses import LOSSES, TokenLoss
 from marlaas.engine.trainer.model import Model
-from marlaas.engine.trainer.protocol import Job, Refused
+from marlaas.engine.trainer.protocol import Job, Probe, Refused
 from marlaas.engine.trainer.torch_trainer import TorchTrainer, load_model
 
-from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train
+from .contract import CONFIG, TIGHT, NewTrainer, StepContract, TrainerContract, train
 from .contract_losses import LossContract
 from .contract_moving import MovingContract
 from .contract_refusals import RefusalContract
@@ -193,6 +196,24 @@ async def test_a_pass_that_fails_halfway_closes_the_policy(
         await trainer.step("a", str(tmp_path / "1"))
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
     assert (await train(trainer, "a", (group(1),), tmp_path / "1")).step == 1
+
+
+async def test_a_probe_of_many_sequences_is_one_pass(
+    monkeypatch: pytest.MonkeyPatch, new_torch_trainer: NewTrainer, tmp_path: Path
+) -> None:
+    trainer, passes, logprobs = new_torch_trainer(), list[int](), Decoder.logprobs
+
+    def noting(model: Decoder, batch: PackedBatch, *given: Any) -> torch.Tensor:
+        passes.append(sum(len(lesson.sequences) for lesson in batch.lessons))
+        return logprobs(model, batch, *given)
+
+    await trainer.open("a", CONFIG, str(tmp_path / "a-0"), False)
+    wanted = tuple((np.arange(1, 9 + number, dtype=np.int32), 3 + number % 4) for number in range(8))
+    monkeypatch.setattr(Decoder, "logprobs", noting)
+    scores = (await trainer.accumulate("a", (group(1),), Probe(wanted))).scores
+    assert passes == [8]
+    for (tokens, start), own in zip(wanted, scores, strict=True):
+        assert np.allclose(own, await trainer.score("a", tokens, start, CONFIG.temperature), atol=TIGHT)
 
 
 async def test_the_event_loop_stays_free_while_it_works(new_torch_trainer: NewTrainer, tmp_path: Path) -> None:

@@ -128,6 +128,35 @@ async def test_a_version_may_play_against_itself(tmp_path: Path) -> None:
     assert not [name for name, version in world.workers.sampler.versions.items() if not version.retired]
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+async def test_a_stored_prompt_is_not_played_again(tmp_path: Path, samples: int) -> None:
+    measure = EvalSpec(prompts=12, samples=samples, temperature=1.0)
+    # The version that both tasks begin with: which one is their best depends on the steps that were evaluated.
+    spec = replace(EVAL, versions=("1@0",), steps=1, eval=measure)
+    whole, cut = await trained(tmp_path / "whole"), await trained(tmp_path / "cut")
+    begin(whole, spec)
+    assert await whole.go() == Ending("done")
+
+    begin(cut, spec)
+    run = asyncio.ensure_future(cut.go())
+    stored: set[int] = set()
+    while len(stored) < 4:
+        await asyncio.sleep(0)
+        stored = {row["i"] for row in cut.query("SELECT instance AS i FROM groups WHERE policy > 1")}
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+    cut.restart()
+    stored = {row["i"] for row in cut.query("SELECT instance AS i FROM groups WHERE policy > 1")}
+    assert len(stored) < 12 and not cut.query("SELECT 1 FROM evals WHERE policy > 1")
+    assert await cut.go() == Ending("done")
+    asked = [one.conversation.rpartition("/e")[2].partition(".")[0] for one in cut.workers.sampler.ledger]
+    assert {int(index) for index in asked if index.isdigit()} == set(range(12)) - stored
+    columns = "score, stderr, n, failures, prompts, samples, best_of, pass_at, floor, metrics, series"
+    scores = [world.query(f"SELECT {columns} FROM evals WHERE policy > 1") for world in (whole, cut)]
+    assert scores[0] == scores[1], "as if nothing had happened, to the last bit"
+
+
 async def test_versions_without_a_score_are_named(tmp_path: Path) -> None:
     world = await trained(tmp_path)
     begin(world, EVAL)
