@@ -213,6 +213,7 @@ def task_json(task: TaskEstimate) -> dict[str, Any]:
         "seconds": time.seconds if time else None,
         "seconds_range": [time.least, time.most] if time else None,
         "runs": time.runs if time else 0,
+        "episodes_played": 0,  # version 0.1 played some for an environment without a past
         "most_tokens": task.most_tokens,
         "memory": task.memory,
         "disk": task.disk.total,

@@ -42,6 +42,7 @@ def test_where_nothing_was_measured_it_says_so() -> None:
     assert said["time"] == "unknown: no task here has trained on arithmetic yet; at most 983.0k tokens are sampled"
     assert said["disk"].startswith("at most 14 MB") and time_cell(unknown) == "?"
     assert task_json(unknown)["seconds"] is None and task_json(TASK)["seconds_range"] == [700.0, 800.0]
+    assert task_json(TASK)["episodes_played"] == 0
 
 
 def test_several_tasks_share_the_workers() -> None:
