@@ -19,21 +19,18 @@ from ..reading import opened
 from .commands import ask
 from .log_files import LogLine
 
-# Makes keys of the API: the home keeps their hashes, and nobody can read a key a second time.
+# Keys of the API. The home keeps hashes, so nobody can read a key a second time.
 
 SCOPES = ("chat",)
-"""What a key may, unless it is said."""
 LONGEST = 200
-"""Characters of a name."""
 
 
 @dataclass(frozen=True)
 class MadeKey:
-    """A key that was just made, as the home lists it, and the key itself."""
+    """A new key: its row in the home, and the key itself."""
 
     key: str
     prefix: str
-    """How it begins, for people."""
     id: int
     tenant: str
     name: str
@@ -41,10 +38,7 @@ class MadeKey:
 
 
 def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SCOPES) -> MadeKey:
-    """A new key for a tenant, who need not have any task; ``name`` names which program has it, and may be empty.
-
-    Raises ``ConfigError``, ``StoreError``.
-    """
+    """Make a key for a tenant, who need not have tasks. Raises ``ConfigError``, ``StoreError``."""
     from marlaas.engine.daemon.control import create_database
     from marlaas.engine.gateway.keys import check_scopes, new_key  # both load hashlib, and the view of the API none
 
@@ -58,15 +52,10 @@ def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SC
     return MadeKey(made.key, made.prefix, number, tenant, name, holds)
 
 
-# Opens and closes the API of a home, and reads its log of requests.
-
-# The log of requests as the gateway writes it: what was asked with which key, and what became of it.
-#
-# A line that is none of the gateway's is left out. What clients sent is hostile; it is cleaned where it is drawn.
+# The gateway's log of requests. What clients sent is foreign text.
 
 FILE = "api.log"
 MOST = 1000
-"""Requests that are kept, the newest."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +63,22 @@ class Request:
     """One request that has ended."""
 
     key: str
-    """How the key that was shown begins; empty if none was."""
+    """How the key begins; empty if none was shown."""
     when: float
-    """Seconds of the epoch at which it began."""
+    """Unix time of its beginning."""
     route: str
     model: str
     status: int
-    """As in HTTP; 499 where the client went away."""
+    """As in HTTP; 499: the client went away."""
     error: str
-    """Code of the refusal; empty if it was answered."""
+    """Empty if it was answered."""
     seconds: float
     tokens: tuple[int, int]
     """Read and sampled."""
 
 
 def requests_in(lines: Iterable[LogLine]) -> tuple[Request, ...]:
-    """The newest requests, the newest first."""
+    """The newest requests, newest first."""
     found = [request for line in [*lines][-MOST:] if (request := _read(line.text)) is not None]
     return tuple(reversed(found))
 
@@ -112,17 +101,15 @@ def _read(text: str) -> Request | None:
         return None
 
 
-# Opens and closes the API of a home, for verbs: asks the engine, and waits until the API answers.
-
 ANSWER_SECONDS = 30.0
 LOOK = 0.1
 HEALTH = "/healthz"
 
 
 def open_api(home: Home, port: int | None) -> str:
-    """Have the engine, which is started if need be, open the API, and wait until it answers; returns its address.
+    """Open the API by the engine, which is started if need be; returns its address once it answers.
 
-    Raises ``ConfigError`` if the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
+    Raises ``ConfigError`` if the engine refuses, ``EngineUnreachable`` if engine or API do not answer.
     """
     from marlaas.engine.gateway.processes import check_installed
 
@@ -141,7 +128,7 @@ def open_api(home: Home, port: int | None) -> str:
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:
-    """Whether a gateway answers at this address."""
+    """True if a gateway answers at this address."""
     import http.client  # takes time, and the view of the API needs the rest of this module
 
     place = urlsplit(url)

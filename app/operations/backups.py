@@ -1,4 +1,4 @@
-"""Backups of a home: one tar file, written while the engine trains, and restored all or nothing."""
+"""Backups of a home: one tar file, written while the engine trains, restored all or nothing."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ from marlaas.plugins.durable import to_disk, tree_to_disk
 
 from ..text.format import size
 
-# What a backup is: one tar file of plain files, with a list of them and their checksums at its end.
-#
-# The database is compressed in it, for it shrinks to a part; state files hardly shrink and lie there as they are.
-# Nothing here touches a disk.
+# A tar file of plain files, with a list of them and their checksums at its end. Only the database is compressed: state
+# files hardly shrink.
 
 FORMAT = 1
 CONTENTS = "contents.json"
-"""The last member, which lists the others. Without it the backup is not complete."""
+"""The last member. Without it the backup is not complete."""
 DATABASE = "marlaas.db"
 PACKED = ".gz"
-"""Ends the name of a compressed member."""
+"""Suffix of the compressed member."""
 UNSAFE = "It is not safe to restore."
 LARGEST_CONTENTS = 256 << 20
 MOST_FILES = 2_000_000
@@ -45,7 +43,7 @@ MOST_FILES = 2_000_000
 
 @dataclass(frozen=True)
 class Entry:
-    """A file as it is in the home."""
+    """A file of the home."""
 
     size: int
     sha256: str
@@ -54,10 +52,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a backup holds, by the name in the home."""
+    """The list of a backup, by the name in the home."""
 
     made: float
-    """When it was made, in seconds since 1970."""
+    """Unix time."""
     program: str
     """The version of marlaas that wrote it."""
     files: dict[str, Entry]
@@ -65,12 +63,11 @@ class Contents:
     """State files that the database names and the home did not have."""
 
     def to_bytes(self) -> bytes:
-        """As the last member has it."""
         return json.dumps({"format": FORMAT} | asdict(self)).encode()
 
 
 def contents(data: bytes) -> Contents:
-    """The list that a backup ends with. Raises ``BackupError``."""
+    """Parse the list of a backup. Raises ``BackupError``."""
     try:
         table = json.loads(data)
         if table["format"] != FORMAT:
@@ -87,9 +84,9 @@ def contents(data: bytes) -> Contents:
 
 
 def check_name(name: str) -> str:
-    """A name of a file in a home, as it is: relative and plain. Raises ``BackupError`` for any other.
+    """Accept a relative, plain name of a file in a home. Raises ``BackupError``.
 
-    It also refuses a log file of the database, which sqlite would read.
+    Refuses a log file of the database too, which sqlite would read.
     """
     parts = name.split("/")
     if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
@@ -113,19 +110,19 @@ def _check_room(folder: Path, needed: int, what: str) -> None:
 # what can be made again: bases for llama.cpp, logs, libraries, measured rates.
 
 PREFIX = ".marlaas-backup-"
-"""Prefix of the folder in which a backup is made; the next backup there removes those that a killed one left."""
+"""Prefix of the work folder; the next backup removes folders that a killed one left."""
 SNAPSHOTS = "scratch/snapshots"
 _MEASURED = ("rates.json", "speeds.json", "compared.json")
 _NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "engine.lock", *_MEASURED}) | {
     "cluster.token",  # a secret of the machines, and not of this home
     "node.lock",
 }
-"""Parts of a home that are not copied as they are: what can be made again, and folders copied in part."""
+"""Parts that can be made again, and folders that are copied in part."""
 _SPARE = 1 << 20
 _CHUNK = 1 << 20
 _TRIES = 50
 _INTERVAL = 5.0
-"""Seconds between two reports of progress."""
+"""Seconds between two reports."""
 
 Say = Callable[[str], None]
 
@@ -138,12 +135,12 @@ class Backup:
     size: int
     files: int
     missing: tuple[str, ...]
-    """State files that the database names and that are not in the home."""
+    """State files that the database names and the home lacks."""
 
 
 @dataclass(frozen=True)
 class _Open:
-    """A file of the home, held open: its content stays available even if its name is removed."""
+    """A file of the home, held open so that it stays readable after its name is gone."""
 
     place: str
     file: BinaryIO
@@ -154,10 +151,10 @@ class _Open:
 
 
 def back_up(home: Home, file: Path, force: bool = False, say: Say = lambda text: None) -> Backup:
-    """Write the backup; ``force`` replaces one of that name, in the moment in which the new one is whole.
+    """Write the backup; ``force`` replaces a file of that name once the new one is complete.
 
-    Raises ``ConfigError`` for a place that will not do, ``BackupError`` and ``StoreError`` for what cannot be read or
-    written. ``file`` is then what it was before.
+    Raises ``ConfigError`` for a wrong place, ``BackupError`` and ``StoreError`` for what cannot be read or written.
+    ``file`` does not change then.
     """
     _check_place(home, file, force)
     private = None
@@ -226,10 +223,9 @@ def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
 
 
 def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[str, ...]]:
-    """Open every state file that the database names in one moment; returns them, and the names that are missing.
+    """Open every state file that the database names at one moment; returns them and the names of missing files.
 
-    An engine deletes a version's row before its file. So a file that was deleted in between is no longer named a moment
-    later; one that is still named then, and not there, is missing.
+    An engine deletes a version's row before its file. A file that is gone but still named a moment later is missing.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every file is held open
@@ -248,7 +244,6 @@ def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[
 
 
 def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
-    """All files but state files."""
     opened: list[_Open] = []
     for entry in _entries(home.root):
         if entry.name not in _NOT_AS_IT_IS and not entry.name.startswith(DATABASE):
@@ -262,7 +257,6 @@ def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
 
 
 def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
-    """The files that are still there, opened."""
     opened = []
     for place, path in files:
         try:
@@ -275,7 +269,7 @@ def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
 
 
 def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, Path]]:
-    """A file, or the files in a folder. Links to folders are followed only if they are plugins."""
+    """A file, or the files of a folder. Links to folders are followed only for plugins."""
     if path.is_file():
         yield place, path
     elif path.is_dir() and path.is_symlink() and home.plugins not in (path, path.parent):
@@ -299,7 +293,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _pack(database: Path, packed: Path) -> Entry:
-    """Compress the copy of the database, and remove it."""
     digest = hashlib.sha256()
     with open(database, "rb") as source, _new(packed) as target, gzip.GzipFile("", "wb", 1, target, 0) as compressed:
         while chunk := source.read(_CHUNK):
@@ -318,7 +311,7 @@ def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
     digest = hashlib.sha256()
 
     class Hashed:
-        """Reads a file, and hashes what it reads."""
+        """Hashes what is read."""
 
         def read(self, size: int) -> bytes:
             data = one.file.read(size)
@@ -336,13 +329,11 @@ def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
     return Entry(info.size, digest.hexdigest(), info.mode)
 
 
-# A backup back into a home, all or nothing.
-#
-# A backup is a foreign file: whatever it says is checked before anything of it is written, and written only as plain
-# files below a new folder, which becomes the home in one moment once every checksum is right.
+# A backup is a foreign file. Everything is checked before it is written, as plain files below a new folder. The folder
+# becomes the home at once when every checksum is right.
 
 RESTORE_PREFIX = ".marlaas-restore-"
-"""Prefix of the folder in which a home is put together."""
+"""Prefix of the work folder."""
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _NO_BACKUP = "It is damaged, or no backup of a home."
 
@@ -356,14 +347,14 @@ class Restored:
     files: int
     size: int
     missing: tuple[str, ...]
-    """State files that were missing already when the backup was made."""
+    """State files that were missing when the backup was made."""
 
 
 def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
-    """Make a home of a backup, if there is none or an empty folder.
+    """Make a home of a backup. There must be none, or an empty folder.
 
-    Raises ``ConfigError`` for a place that will not do, ``BackupError`` and ``StoreError`` for a backup that is not
-    whole and safe. Nothing has changed then.
+    Raises ``ConfigError`` for a wrong place, ``BackupError`` and ``StoreError`` for a bad backup. Nothing has changed
+    then.
     """
     root = home.root.resolve()
     if root.exists() and not root.is_dir():
@@ -397,7 +388,7 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
 
 
 def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]]:
-    """The members and their places, without writing anything: names, kinds and sizes are checked."""
+    """Check names, kinds and sizes of the members; writes nothing."""
     found: dict[str, tarfile.TarInfo] = {}
     try:
         for count, member in enumerate(tar):
@@ -429,7 +420,7 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: Entry, root: Path) -> None:
-    """Write one file, never more of it than the list says, and compare its checksum."""
+    """Write one file, at most as long as the list states, and compare its checksum."""
     packed = _opened(tar, member)
     data = gzip.GzipFile(fileobj=packed) if name == DATABASE else packed
     digest, left = hashlib.sha256(), entry.size

@@ -1,7 +1,6 @@
-"""What bases there are for a home: what ships, its own, what the Hugging Face cache holds, and the GGUF files of other
-programs, each with its faults.
+"""The bases of a home: shipped, its own, the Hugging Face cache, and GGUF files of other programs.
 
-Reads headers and tokenizers, never weights, and downloads nothing.
+Reads headers and tokenizers, never weights; downloads nothing.
 """
 
 from __future__ import annotations
@@ -25,26 +24,25 @@ class BaseRow:
     """One base."""
 
     name: str
-    """As `base use` takes it."""
     path: str
-    """Its folder; empty if there is none."""
+    """Empty if there is none."""
     architecture: str = ""
     parameters: int | None = None
     size: int | None = None
-    """Size on disk in bytes."""
+    """Bytes on disk."""
     context: int | None = None
-    """Tokens of context that it was made for."""
+    """Tokens."""
     used: bool = False
-    """Whether it is the home's base."""
+    """True for the home's base."""
     reference: str = ""
-    """``agrees`` with transformers, ``disagrees`` or ``unverified``; empty if it was never compared."""
+    """``agrees`` with transformers, ``disagrees``, ``unverified``, or empty if never compared."""
     problem: str = ""
-    """What is wrong with it, in one sentence."""
+    """In one sentence."""
     hint: str = ""
 
 
 def list_bases(home: Home) -> list[BaseRow]:
-    """Every base that is here, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
+    """List every base, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
 
     used = load_settings(home).base
     names = [*SHIPPED, *cached_bases()]
@@ -60,7 +58,7 @@ def list_bases(home: Home) -> list[BaseRow]:
 
 
 def _gguf_row(name: str, path: Path) -> BaseRow:
-    """What is known of a GGUF file that another program keeps; ``base use`` makes a base of it."""
+    """A GGUF file of another program."""
     from marlaas.engine.models.convert import check_file
 
     row = BaseRow(name, str(path))
@@ -83,8 +81,6 @@ def _published_row(name: str) -> BaseRow:
 
 
 def _row(name: str, used: bool, home: Path) -> BaseRow:
-    """What is known of one base, as far as it can be read."""
-
     row = BaseRow(name, "", used=used)
     try:
         path = find_base(name)

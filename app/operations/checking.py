@@ -1,6 +1,6 @@
-"""Checks a home: is the database intact, are steps and groups gapless, do rows and files agree?
+"""Checks a home: the database is intact, steps and groups are gapless, rows and files agree.
 
-Reads the database and the files only, while an engine may run. Rows are of one moment; a file may be pruned meanwhile.
+Reads only, also while an engine runs. Rows are of one moment; a file may be pruned meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterError, StoreError
 
 MOST_SHOWN = 40
-"""Findings of one kind that are printed."""
+"""Printed findings of one kind."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _HINT = "`marlaas engine start` brings an older database up to date."
 
@@ -40,26 +40,24 @@ class Report:
     proven: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    """What contradicts itself."""
     lost: list[str] = field(default_factory=list)
-    """Versions that were made once and could not be used later, as the home itself records."""
+    """Versions that could not be used later, by the home's own record."""
     spare: list[str] = field(default_factory=list)
-    """Files in the home that nothing needs."""
+    """Files that nothing needs."""
 
     @property
     def sound(self) -> bool:
-        """True if nothing is wrong and nothing was lost."""
         return not self.problems and not self.lost
 
     def check(self, holds: bool, what: str, where: str, problem: str) -> None:
-        """Count one proof of ``what``, or note the problem."""
+        """Count a proof of ``what``, or note the problem."""
         if holds:
             self.proven[what] += 1
         else:
             self.problems.append(f"{where}: {problem}")
 
     def lines(self) -> list[str]:
-        """The findings as lines, problems first, the verdict last."""
+        """Problems first, the verdict last."""
         lines = []
         for word, findings in (("WRONG", self.problems), ("LOST", self.lost), ("spare", self.spare)):
             lines += [f"{word:<8} {finding}" for finding in findings[:MOST_SHOWN]]
@@ -74,7 +72,7 @@ class Report:
 
 
 def check_home(home: Path, talk: Callable[[str], None]) -> Report:
-    """Check a home; ``talk`` gets a line for each task. Raises ``StoreError`` if it cannot be read."""
+    """Check a home; ``talk`` gets a line for each task. Raises ``StoreError``."""
     report = Report()
     try:
         with _connected(home / "marlaas.db") as database:
@@ -114,7 +112,6 @@ def _check_database(database: sqlite3.Connection, report: Report) -> None:
 
 
 def _check_steps(database: sqlite3.Connection, policy: int, where: str, step: int, most: int, report: Report) -> None:
-    """Steps are gapless, and each one made one version."""
     rows = database.execute("SELECT number, version FROM steps WHERE policy = ? ORDER BY number", [policy]).fetchall()
     numbers = [number for number, _ in rows]
     gapless = numbers == list(range(1, step + 1))
@@ -139,7 +136,7 @@ def _check_steps(database: sqlite3.Connection, policy: int, where: str, step: in
 
 
 def _report_lost(database: sqlite3.Connection, policy: int, where: str, task: int, name: str, report: Report) -> None:
-    """Void versions that no rollback explains: their files could not be used."""
+    """Void versions without a rollback: their files could not be used."""
     backs = [(json.loads(text), done) for text, done in database.execute(_ROLLBACKS, [task])]
     void = database.execute("SELECT number, created FROM versions WHERE policy = ? AND state = 'void'", [policy])
     lost = {
@@ -158,7 +155,7 @@ def _report_lost(database: sqlite3.Connection, policy: int, where: str, task: in
 def _check_groups(
     database: sqlite3.Connection, policy: int, where: str, step: int, train: dict[str, Any], report: Report
 ) -> None:
-    """Every group is consumed once; each step consumes as many as the task file requests."""
+    """Every group is consumed once, and each step consumes as many as the task file asks for."""
     batch = int(train["groups_per_step"])
     rows = database.execute(
         "SELECT number, step FROM groups WHERE policy = ? AND split = 'train' AND state = 'consumed'", [policy]
@@ -179,7 +176,7 @@ def _check_groups(
 
 
 def _check_files(database: sqlite3.Connection, policy: int, where: str, home: Path, base: str, report: Report) -> None:
-    """Every committed version has its file in the home, with the recorded checksum."""
+    """Every committed version has its file, with the recorded checksum."""
     query = "SELECT id, number, state, checksum, path FROM versions WHERE policy = ? ORDER BY id"
     for version, number, state, checksum, name in database.execute(query, [policy]).fetchall():
         if state != "committed":
@@ -204,7 +201,7 @@ def _check_files(database: sqlite3.Connection, policy: int, where: str, home: Pa
 
 
 def _report_spare(database: sqlite3.Connection, home: Path, files: list[Path], report: Report) -> None:
-    """Files that no row names: they only waste room. ``files`` were listed before rows were read."""
+    """Files that no row names. ``files`` were listed before the rows were read."""
     query = "SELECT path FROM versions WHERE state = 'committed'"
     named = {(home / name).resolve() for (name,) in database.execute(query)}
     spare = sorted(path for path in files if path.resolve() not in named and path.exists())

@@ -1,4 +1,4 @@
-"""A home's cluster: joining and leaving, its nodes and what keeps them out, draining one."""
+"""A home's cluster: join, leave, look at nodes, drain one."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ from ..reading import reading
 from .commands import leave as leave_to_engine, refuse
 from .settings_file import write_setting
 
-# What is known of a cluster's nodes: from the engine, which knows most, else from the head itself.
+# Nodes are known from the engine, else from the head.
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """A cluster as seen from this machine."""
+    """A cluster as this machine sees it."""
 
     address: str
     own: LocalNode | None
-    """This machine's Ray, if this home has started one."""
+    """This machine's Ray, if this home started one."""
     engine: bool
-    """Whether the nodes are as this home's engine knows them; else their names and addresses are all that is known."""
+    """True if the engine reported the nodes; else only names and addresses are known."""
     nodes: tuple[NodeRow, ...]
     token: Path | None = None
-    """The file with the token; None if the cluster asks for none."""
+    """None if the cluster asks for none."""
 
 
 def cluster_state(home: Home) -> ClusterState | None:
-    """The cluster that this machine is in; None if it is in none.
+    """This machine's cluster, or None.
 
-    Raises ``ClusterUnreachable`` if its head does not answer, and ``ConfigError``.
+    Raises ``ClusterUnreachable`` if the head does not answer, and ``ConfigError``.
     """
     own, cluster = local_node(home), load_settings(home).cluster
     address = own.head if own is not None else cluster.address
@@ -110,11 +110,9 @@ def cluster_state(home: Home) -> ClusterState | None:
     )
 
 
-# How this machine stands in its cluster, by files and locks alone: Ray is neither started nor asked.
-
-
 def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
-    """A verdict of ``doctor``, what is, and what to do. Raises ``ConfigError`` if the token is not safe."""
+    """``doctor``'s verdict, finding and advice, from files and locks. Ray is not asked. Raises ``ConfigError`` if the
+    token is not safe."""
     node = local_node(home)
     if node is None and not settings.address:
         return "ok", "none: this machine works alone", ""
@@ -139,36 +137,32 @@ def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
 
 
 def last_event(home: Home) -> int:
-    """The number of the last event of a home, for ``warning_since``; 0 if there is none."""
+    """The number of a home's last event, for ``warning_since``; 0: none."""
     with reading(home) as reader:
         events = reader.events(limit=1) if reader else []
     return events[-1].id if events else 0
 
 
 def warning_since(home: Home, event: int) -> str:
-    """What an engine has warned of the cluster first since that event: that it does not answer, say; else empty."""
+    """The first warning about the cluster since that event; empty: none."""
     with reading(home) as reader:
         events = reader.events(after=event) if reader else []
     return next((each.message for each in events if each.kind == "node" and each.level == "warning"), "")
 
 
 def unanswering(home: Home) -> str:
-    """The address of the cluster that the settings name, for an engine that knows no machine of it; empty: there is
-    none."""
+    """The address of a configured cluster of which the engine knows no machine; else empty."""
     try:
         return load_settings(home).cluster.address
     except MarlaasError:  # who works on the settings is shown elsewhere what is wrong with them
         return ""
 
 
-# Drains a node and takes that back: asks the engine, or leaves it to the next one.
-
-
 def steer_node(home: Home, kind: str, word: str) -> tuple[str, bool]:
-    """Send ``drain_node`` or ``undrain_node`` for the node that ``word`` means.
+    """Send ``drain_node`` or ``undrain_node`` for the node ``word``.
 
-    Returns its name, and whether the command waits for an engine. Raises ``ConfigError`` if no node may be meant or
-    the engine refuses, ``ClusterUnreachable``, and ``EngineUnreachable`` where the engine does not answer.
+    Returns its name, and True if the command waits for an engine. Raises ``ConfigError``, ``ClusterUnreachable``,
+    ``EngineUnreachable``.
     """
     state = cluster_state(home)
     if state is None:
@@ -184,33 +178,30 @@ def steer_node(home: Home, kind: str, word: str) -> tuple[str, bool]:
     return name, not leave_to_engine(home, kind, node=name)
 
 
-# Makes this machine the head of a cluster, or has it join one. Everything is checked before Ray is started.
-#
-# Knows no terminal; what takes long is shown to ``notice``.
+# Everything is checked before Ray is started.
 
 MEET_SECONDS = 120.0
-"""Seconds in which the head and this machine must have reached each other on all ports."""
+"""Time for head and machine to reach each other on all ports."""
 ALONE = {"RAY_AUTH_MODE": "disabled"}
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What came of it."""
+    """The result of joining."""
 
     node: LocalNode
     token: Path | None
-    """The file with the token; None if the cluster asks for none."""
+    """None if the cluster asks for none."""
     notes: tuple[str, ...] = ()
-    """Sentences that people should read."""
+    """Sentences for people."""
     milliseconds: float | None = None
-    """How long the head takes to answer; None for the head itself."""
+    """The head's answer time; None for the head itself."""
 
 
 def become_head(home: Home, token: str | None, ip: str, name: str, notice: Callable[[str], None]) -> Joined:
-    """Start the head of a new cluster on this machine, and have this home's engines use it.
+    """Start the head of a new cluster here, and have this home's engines use it.
 
-    Its token is the one that is given, else the one that this home has, else a new one. Raises ``ConfigError`` and
-    ``ClusterUnreachable``.
+    The token is the given one, else this home's, else a new one. Raises ``ConfigError`` and ``ClusterUnreachable``.
     """
     cluster = _settings(home, notice)
     address = own_address(ip)
@@ -235,10 +226,9 @@ def become_head(home: Home, token: str | None, ip: str, name: str, notice: Calla
 
 
 def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: Callable[[str], None]) -> Joined:
-    """Start Ray on this machine as a node of the cluster whose head is at ``word``.
+    """Start Ray here as a node of the cluster whose head is at ``word``.
 
-    ``token`` is the cluster's, if it was given along. Raises ``ConfigError`` if this machine does not fit, and
-    ``ClusterUnreachable`` where the head is not reached.
+    Raises ``ConfigError`` if this machine does not fit, ``ClusterUnreachable`` if the head is not reached.
     """
     cluster = _settings(home, notice)
     address = parse_address(word, cluster.port)
@@ -273,12 +263,12 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
 
 
 def host_name() -> str:
-    """What people call this machine."""
+    """The name of this machine."""
     return socket.gethostname().partition(".")[0] or "node"
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """``name``, or ``name-2`` and so on if a node has it already."""
+    """``name``, or ``name-2`` and so on if it is taken."""
     there, number, free = set(taken), 2, name
     while free in there:
         free, number = f"{name}-{number}", number + 1
@@ -286,7 +276,7 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def unmet(node: LocalNode, cluster: ClusterSettings, why: str) -> ClusterUnreachable:
-    """The error if a machine has joined, and calls do not come through."""
+    """The error of a machine that joined but whose calls do not come through."""
     ports = ", ".join(number for number, _ in listed_ports(cluster.port, cluster.ports))
     return ClusterUnreachable(
         f"The head at {node.head} and this machine ({node.ip}) do not reach each other on all ports: {why}.",
@@ -295,7 +285,6 @@ def unmet(node: LocalNode, cluster: ClusterSettings, why: str) -> ClusterUnreach
 
 
 def _settings(home: Home, notice: Callable[[str], None]) -> ClusterSettings:
-    """The settings of a machine that may join. Raises ``ConfigError``."""
     check_ray()
     control.make_home(home, notice)
     if (node := local_node(home)) is not None:
@@ -304,7 +293,7 @@ def _settings(home: Home, notice: Callable[[str], None]) -> ClusterSettings:
 
 
 def _record(home: Home, node: LocalNode) -> dict[str, Any]:
-    """What those who join should know of the head before they start anything."""
+    """What nodes read about the head before they start Ray."""
     record: dict[str, Any] = {"versions": asdict(own_versions()), "name": node.name}
     try:
         base = control.served_base(home)
@@ -314,8 +303,8 @@ def _record(home: Home, node: LocalNode) -> dict[str, Any]:
 
 
 def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, Any]:
-    """Who is in the cluster. Raises ``ClusterUnreachable`` if it does not let this machine in, and ``ConfigError``
-    where it lets everybody in."""
+    """The cluster's nodes. Raises ``ClusterUnreachable`` if it refuses this machine, ``ConfigError`` if it lets
+    everybody in."""
     with ThreadPoolExecutor(2) as pool:
         ours = pool.submit(ask, "look", str(address), ray_environment(home, cluster))
         alone = None if cluster.insecure else pool.submit(ask, "look", str(address), ALONE)
@@ -339,7 +328,7 @@ def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, A
 
 
 def _of_base(home: Home, record: dict[str, Any]) -> str:
-    """A sentence if this machine's base is another one than the head's; else empty."""
+    """A sentence if this machine's base differs from the head's; else empty."""
     mend = "`marlaas base use` sets it, then join again."
     same = f"No worker runs here before it is the head's, {record.get('base')}: {mend}"
     try:
@@ -351,17 +340,14 @@ def _of_base(home: Home, record: dict[str, Any]) -> str:
     return f"This machine's base, {own.name}, is not made of the head's files. {same}"
 
 
-# Takes this machine out of its cluster: its own Ray ends, and nobody else's.
-
 WORKERS = ("marlaas.engine.machine.workers.host", "marlaas.plugins.host", "marlaas.engine.machine.workers.template")
 """Modules of the processes that a node host starts."""
 
 
 def leave(home: Home, force: bool) -> LocalNode:
-    """End this machine's Ray, or forget one that has died, whose ``pid`` is then 0.
+    """End this machine's Ray, or forget a dead one, whose ``pid`` is 0.
 
-    Raises ``ConfigError`` if it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for
-    tasks that is the death of their workers here.
+    Raises ``ConfigError`` without a cluster, or while tasks run over it. ``force`` kills their workers here.
     """
     node = local_node(home)
     if node is None:
@@ -382,7 +368,6 @@ def leave(home: Home, force: bool) -> LocalNode:
 
 
 def _check_idle(home: Home, node: LocalNode) -> None:
-    """Raise ``ConfigError`` if something of this machine's is at work in the cluster."""
     if node.is_head and control.alive(home):
         raise ConfigError(
             "The engine works over this cluster.",
@@ -396,7 +381,7 @@ def _check_idle(home: Home, node: LocalNode) -> None:
 
 
 def workers(node: LocalNode) -> int:
-    """How many processes of an engine run on this machine, below its Ray."""
+    """Count an engine's processes below this machine's Ray."""
     import psutil
 
     found = 0

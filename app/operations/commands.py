@@ -1,4 +1,4 @@
-"""Sends commands to the engine, waits for their outcomes, and follows tasks."""
+"""Sends commands to the engine, waits for outcomes, and follows tasks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,9 @@ from ..text.learning import newest, state_text
 from ..text.machine import yielding_of, yielding_text
 from ..text.scores import held_out, with_error
 
-# Commands to the engine: sending them, waiting for its answers, and the sentence for one that does not come.
-#
-# Knows no terminal but for the notice that an engine is started.
-
 ANSWER_SECONDS = 30.0
 BEGINNING = ("resume", "retry")
-"""Commands after which tasks run: without an engine they would wait for somebody to start one."""
+"""Commands after which tasks run: these start an engine."""
 
 
 def wait_for_outcomes(
@@ -39,7 +35,7 @@ def wait_for_outcomes(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[int, str]:
-    """Outcomes by command, without those that the engine did not carry out in time. An empty text is success."""
+    """Outcomes by command, without those that did not come in time. An empty text is success."""
     deadline = clock() + timeout
     while True:
         outcomes = reader.command_outcomes(commands)
@@ -49,9 +45,9 @@ def wait_for_outcomes(
 
 
 def send(home: Home, kind: str, task: int | None = None, about: str = "", **arguments: Any) -> str:
-    """Send one command to the engine that runs; returns its refusal, or an empty text.
+    """Send one command to the running engine; returns its refusal, or an empty text.
 
-    ``about`` names what the command is for. Raises ``EngineUnreachable`` if the engine does not answer.
+    ``about`` names its purpose. Raises ``EngineUnreachable``.
     """
     number = command(home.database, kind, task, **arguments)
     with opened(home) as reader:
@@ -82,13 +78,13 @@ def leave(home: Home, kind: str, **arguments: Any) -> bool:
 
 
 def refuse(outcome: str) -> None:
-    """Raise ``ConfigError`` for the engine's refusal, if it is one."""
+    """Raise ``ConfigError`` for a refusal."""
     if outcome:
         raise ConfigError(outcome)
 
 
 def unanswered(about: str = "") -> EngineUnreachable:
-    """The error for a command that has no outcome in time; ``about`` names what it is for."""
+    """The error for a command without an outcome in time."""
     return EngineUnreachable(
         f"The engine has not answered {about and f'for {about} '}within {ANSWER_SECONDS:g} s.",
         "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
@@ -96,10 +92,9 @@ def unanswered(about: str = "") -> EngineUnreachable:
 
 
 def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
-    """Send one command for each task, all at once; why it could not be done, by task, empty if it was.
+    """Send one command for each task, all at once; returns the reason of each refusal, empty for success.
 
-    An engine is started for what begins work. Raises ``EngineUnreachable`` if else none runs, or it does not answer,
-    ``UnknownTask``, ``StoreError``.
+    Starts an engine for what begins work. Raises ``EngineUnreachable``, ``UnknownTask``, ``StoreError``.
     """
     from marlaas.engine.daemon import control
 
@@ -116,37 +111,26 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
     return {task: outcomes[number] for number, task in sent.items()}
 
 
-# How a version is named: in a command to the engine, and in the words of verbs and task files. Pure.
-
-
 def owner(version: VersionRow) -> str:
-    """The owner of a version in the words of a verb: 17, or 17/player if the task file names its policies."""
+    """A version's owner for verbs: 17, or 17/player for a named policy."""
     return str(version.task) if version.policy == ONLY else f"{version.task}/{line(version.policy)}"
 
 
 def reference(version: VersionRow) -> str:
-    """The version in the words of verbs and task files: 17@12, or 17/player@12."""
+    """A version for verbs and task files: 17@12, or 17/player@12."""
     return f"{owner(version)}@{version.number}"
 
 
 def arguments(version: VersionRow) -> dict[str, Any]:
-    """The arguments of a command to the engine that mean this version, next to the task's number."""
+    """A version for a command, next to the task's number."""
     return {"version": version.number} | ({} if version.policy == ONLY else {"policy": version.policy})
 
 
-# Tells whoever starts an engine or submits tasks that the tasks wait, until when, and why.
-
-
 def why_tasks_wait(home: Home) -> str:
-    """Why no task of a home runs although its engine serves; empty if tasks may run."""
+    """Why no task runs although an engine serves; empty if tasks may run."""
     with reading(home) as reader:
         yielding = yielding_of(reader.engine() if reader else None)
     return yielding_text(yielding, time.time()) if yielding is not None and yielding.holds else ""
-
-
-# Turns a task's table into the text of a task file, which the form saves and the Python client sends.
-#
-# Only what the table has is written: defaults are left to the program that reads it.
 
 
 def written(table: Mapping[str, Any]) -> str:
@@ -164,30 +148,29 @@ def written(table: Mapping[str, Any]) -> str:
 
 
 def without_steps(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of a task as its author would write it: the steps of an evaluation follow from its versions."""
+    """A task's configuration as an author writes it: an evaluation's steps follow from its versions."""
     return {key: value for key, value in config.items() if key != "steps" or config.get("kind") != "eval"}
 
 
 def _said(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without keys that are None; plain values before tables, as TOML wants them."""
+    """Without None; plain values before tables, as TOML wants it."""
     kept = {key: _said(value) if isinstance(value, Mapping) else value for key, value in table.items()}
     there = {key: value for key, value in kept.items() if value is not None}
     return dict(sorted(there.items(), key=lambda item: isinstance(item[1], dict) or _tables(item[1])))
 
 
 def _tables(value: Any) -> bool:
-    """Whether it is written as tables with one name, such as [[mixture]]."""
+    """True for tables of one name, such as [[mixture]]."""
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, Mapping) for one in value)
 
 
-# Following tasks as lines of text: one line per change, about once a second, until they end.
-#
-# Reads the store through a function, so that it can be driven without an engine and without a clock.
+# Tasks as lines of text, one line a change, until they end. Reads through a function, so tests need neither engine nor
+# clock.
 
 HEARD_SECONDS = 10.0
-"""Between two sentences about a task that only makes steps; one takes about this long to be read out."""
+"""Seconds between two sentences about steps; reading one out takes about as long."""
 GRACE_SECONDS = 20.0
-"""An engine may be silent this long (a restart, a busy disk) before following gives up."""
+"""Seconds of the engine's silence before following gives up."""
 
 
 def progress_line(task: TaskRow) -> str:
@@ -203,7 +186,7 @@ def progress_line(task: TaskRow) -> str:
 
 
 def sentence(task: TaskRow) -> str:
-    """A task in one sentence of words, for ears as for eyes; what is not known yet is left out."""
+    """A task in one sentence, for ears and eyes; unknown parts are left out."""
     parts = [f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}"]
     for own in _learning(task):
         if isinstance(own, PolicyRow) and own.measured:
@@ -220,12 +203,12 @@ def sentence(task: TaskRow) -> str:
 
 
 def milestone(task: TaskRow) -> tuple[object, ...]:
-    """What differs when a task has come further than by a step."""
+    """What differs when more than steps have changed."""
     return task.state, task.reason, task.score, *(policy.score for policy in task.policies)
 
 
 def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
-    """The rows that learn: the task, or each policy that it trains if it has several."""
+    """The task, or each policy that it trains."""
     return [policy for policy in task.policies if policy.trained] or [task]
 
 
@@ -242,45 +225,44 @@ def _who(task: TaskRow, width: int) -> str:
 
 
 def ways(plain: bool) -> dict[str, Any]:
-    """How a ``Follower`` reports: by eye, each change in columns; by ear, in sentences that leave time to hear them."""
+    """How a ``Follower`` reports: columns for eyes; for ears sentences with pauses."""
     return {"words": sentence, "rest": HEARD_SECONDS} if plain else {"words": progress_line}
 
 
 @dataclass
 class Follower:
-    """Polls tasks and explains what changed."""
+    """Polls tasks and reports changes."""
 
     read: Callable[[], Sequence[TaskRow]]
-    """The tasks to follow, as they are now."""
+    """The tasks as they are now."""
     alive: Callable[[], bool]
-    """Whether an engine serves them."""
+    """True if an engine serves them."""
     say: Callable[[str], object]
     paused_ends: bool = False
-    """Whether any paused task counts as ended, not only one that paused itself: nobody is there to resume it."""
+    """True: any paused task counts as ended, since nobody is there to resume it."""
     words: Callable[[TaskRow], str] = progress_line
     differs_by: Callable[[TaskRow], object] | None = None
-    """A task is reported when this value changes; by default when its words do."""
+    """A task is reported when this value changes; by default its words."""
     rest: float = 0.0
-    """Seconds between two reports of a task that has only made steps meanwhile."""
+    """Seconds between two reports of steps only."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _said: dict[int, object] = field(default_factory=dict)
     _last: dict[int, tuple[float, object]] = field(default_factory=dict)
-    """When a task was last reported, and its milestone then."""
+    """Time and milestone of a task's last report."""
 
     @classmethod
     def of(cls, home: Home, read: Callable[[], Sequence[TaskRow]], **how: Any) -> Follower:
-        """Follows tasks of a home; without another ``say`` on standard error."""
+        """Follow tasks of a home; ``say`` is standard error by default."""
         from marlaas.engine.daemon import control
 
         return cls(read, lambda: control.alive(home), **{"say": output.talk} | how)
 
     def said(self, task: int) -> bool:
-        """Whether a task has been reported."""
         return task in self._said
 
     def poll(self) -> list[TaskRow]:
-        """Read once, say what changed, and return the tasks."""
+        """Read once, report changes, and return the tasks."""
         tasks = list(self.read())
         for task in tasks:
             now = (self.differs_by or self.words)(task)
@@ -293,7 +275,7 @@ class Follower:
         return tasks
 
     def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
-        """Follow until all tasks have ended, or until the time is over; returns the tasks as they are then."""
+        """Follow until all tasks have ended or the time is over; returns the tasks."""
         begun = heard = self.clock()
         while True:
             tasks = self.poll()

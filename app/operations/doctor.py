@@ -1,4 +1,4 @@
-"""What the machine has, what is missing, and what to do."""
+"""``marlaas doctor``: what the machine has, what is missing, and what to do."""
 
 from __future__ import annotations
 
@@ -34,30 +34,24 @@ if TYPE_CHECKING:
     from marlaas.engine.models.find import BaseModel
 
 
-# One line of the report of ``marlaas doctor``.
-
-
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, and the verdict."""
+    """A line of the report."""
 
     name: str
     verdict: str
-    """ok, note (works, worth knowing) or missing (something will not work)"""
+    """ok, note (works, worth knowing) or missing (something will not work)."""
     value: str
     advice: str = ""
-    """What to do about it."""
 
 
-# What the machine computes on, as findings of ``marlaas doctor``: cores, memory, cards, and why a card is left alone.
-#
-# Everything that may hang runs in a child process with a time limit, and nothing is ever raised.
+# What may hang or crash runs in a child process with a time limit; nothing raises.
 
 LOW_MEMORY = 2e9
 
 
 def devices_json(seen: Survey) -> dict[str, Any]:
-    """The devices as JSON, in bytes, operations a second and bytes a second."""
+    """The devices in bytes, operations a second and bytes a second."""
     reasons = {gpu.uuid: seen.usable.reason(gpu.uuid) for gpu in seen.found.machine.gpus}
     return {
         "cpu": asdict(seen.usable.machine.cpu),
@@ -71,7 +65,7 @@ def devices_json(seen: Survey) -> dict[str, Any]:
 
 
 def settings_of(home: Home) -> Settings:
-    """The settings, or the defaults if they cannot be read: the finding about the base reports that."""
+    """The settings, or defaults if they cannot be read, which another finding reports."""
     try:
         return load_settings(home)
     except MarlaasError:
@@ -79,15 +73,15 @@ def settings_of(home: Home) -> Settings:
 
 
 def surveyed(home: Home, resources: ResourceSettings, measure: bool = False, missing: bool = False) -> Survey:
-    """The devices as data. What the home's engine holds counts as free. Costs little on a machine without a driver.
+    """The devices. What the home's engine holds counts as free.
 
-    ``measure`` measures each device again, which takes some seconds; ``missing`` those that have not been measured yet.
+    ``measure`` measures each device again, for some seconds; ``missing`` only those that were not measured.
     """
     return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure, missing=missing)
 
 
 def _engine(home: Home) -> frozenset[int]:
-    """Ids of the processes of this home's engine, as it last wrote them down."""
+    """Process ids of this home's engine."""
     with contextlib.suppress(MarlaasError):  # the finding about the engine reports it
         if home.database.exists():
             with opened(home) as reader:
@@ -141,23 +135,18 @@ def _memory(left: Cpu) -> Finding:
     return Finding("memory", "ok", value)
 
 
-# What this machine has and lacks: the findings of ``marlaas doctor``.
-#
-# Each check is a small function that returns a finding and never raises. Whatever may crash or take long (a library
-# built for another processor, torch) is tried in a child process.
-
 PROBE_SECONDS = 120.0
 LOW_DISK = 2e9
 
 
 def base_folder(home: Home) -> Path:
-    """Where the base model of a home lies. Raises ``ConfigError`` if it cannot be used."""
+    """The folder of a home's base. Raises ``ConfigError``."""
 
     return load_base(load_settings(home).base).path.resolve()
 
 
 def examine(home: Home, seen: Survey) -> list[Finding]:
-    """Every check, in the order in which a person would ask; ``seen``: the devices."""
+    """Every check, in the order in which a person asks."""
     version = ".".join(map(str, sys.version_info[:3]))
     return [
         Finding("python", "ok", f"{version} ({sys.executable})"),
@@ -246,7 +235,7 @@ def _home(home: Home) -> Finding:
 
 
 def _lost(home: Home) -> Finding:
-    """A finding about files kept when versions turned out to be damaged; only a person removes them."""
+    """Files of damaged versions; only a person removes them."""
     from marlaas.engine.adapters.statefile import lost_files
 
     found = lost_files(home.lost)
@@ -258,7 +247,7 @@ def _lost(home: Home) -> Finding:
 
 
 def _libraries(home: Home) -> Finding:
-    """A finding about the libraries of plugins; they are never removed automatically."""
+    """Libraries of plugins; they are never removed automatically."""
     from marlaas.engine.environments.dependencies.interpreters import installed
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
@@ -288,7 +277,7 @@ def _sandbox(home: Home) -> Finding:
 
 
 def _notify(home: Home) -> Finding:
-    """A finding about the command for notifications, looked for as the engine does: else its lack shows too late."""
+    """The command for notifications, looked up as the engine does it."""
 
     words = shlex.split(settings_of(home).notify.command)
     if not words:
@@ -326,7 +315,7 @@ def _engine_of_machine(home: Home) -> Finding:
 
 
 def _cluster(home: Home) -> Finding:
-    """A finding about the cluster that this machine is in: by files and locks, for Ray's own answer takes seconds."""
+    """This machine's cluster, from files and locks: Ray's answer takes seconds."""
 
     from .cluster import standing
 
@@ -337,18 +326,13 @@ def _cluster(home: Home) -> Finding:
     return Finding("cluster", verdict, line(value, 160), line(advice))
 
 
-# Where workers would run on this machine: the engine's own decision, in its own words.
-#
-# For ``marlaas doctor``, and for estimates. Starts nothing, and never raises.
+# The engine's own placement, for ``doctor`` and estimates. Starts nothing, never raises.
 
 NAME = "placement"
 
 
 def decided(home: Home, seen: Survey) -> Iterator[Finding]:
-    """A line for each reason; nothing if the base or the settings cannot be read, which other findings say.
-
-    Cards that are left alone have lines of their own.
-    """
+    """A line for each reason; nothing if base or settings cannot be read."""
     from marlaas.engine.machine.plan import placed
 
     try:
@@ -366,7 +350,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
-    """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty if it takes none."""
+    """The cards that an engine would use, ``gpu 0 and gpu 1``; empty: none."""
     from marlaas.engine.machine.plan import placed
 
     try:

@@ -1,4 +1,4 @@
-"""What tasks will take before they are submitted: the home's past, its base and this machine, put together."""
+"""What tasks will take: from the home's past, its base and this machine."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ from ..text.format import count, counted, duration, line, size
 from .doctor import cards_used, surveyed
 
 WORKERS = ("rollout", "training")
-"""The workers that hold the base."""
 LEAST_CONTEXT = 512
-"""Tokens of a conversation, if no plan says how many."""
+"""Tokens of a conversation without a plan."""
 CLOSE = 1.25
-"""Past runs whose rates differ by less than this factor are given as one figure."""
+"""Rates of past runs that differ by less are given as one figure."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """What the workers take of the memory, whatever trains."""
+    """Memory of the workers."""
 
     memory: int
-    """Bytes of all these workers together."""
+    """Bytes."""
     running: bool
-    """True if they run and were measured; else ``memory`` is planned, and ``free`` must have room for it."""
+    """True: measured on running workers. False: planned; ``free`` needs room for it."""
     free: int
     context: int
-    """Tokens of a conversation, as planned."""
+    """Planned tokens of a conversation."""
     problem: str = ""
-    """Why the base does not fit, in a sentence."""
+    """Why the base does not fit."""
     cards: str = ""
-    """Which cards an engine would use here, while ``memory`` and ``problem`` are planned for the processor only."""
+    """Cards that an engine would use; ``memory`` and ``problem`` are for the processor only."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +57,26 @@ class Estimates:
     free_disk: int
     """Bytes, before tasks wait for room."""
     at_a_time: int = 32
-    """Tasks that run at the same time; others wait."""
+    """Tasks that run at the same time."""
 
     @property
     def seconds(self) -> float | None:
-        """Until all tasks are done; None if that cannot be known."""
+        """Until all tasks are done; None if unknown."""
         return together(self.tasks)
 
     @property
     def disk(self) -> int:
-        """Bytes that all tasks leave on the disk."""
+        """Bytes."""
         return sum(task.disk.total for task in self.tasks)
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that the tasks add that run at the same time."""
+        """Bytes that tasks add while they run."""
         return sum(sorted((task.memory for task in self.tasks), reverse=True)[: self.at_a_time])
 
 
 def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
-    """Estimate validated tasks.
-
-    Raises ``ConfigError`` if settings or base cannot be used, ``StoreError``.
-    """
+    """Estimate validated tasks. Raises ``ConfigError`` and ``StoreError``."""
     settings = load_settings(home)
     base = load_base(settings.base)
     torch = with_sampler(settings, base).rollout.sampler == "torch"
@@ -104,7 +100,7 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
 
 
 def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
-    """Past runs of an environment, found under its name with that of its plugin and without it."""
+    """Past runs of an environment, by its name with and without its plugin's."""
     if reader is None:
         return []
     last = name.rpartition("/")[2]
@@ -126,21 +122,18 @@ def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | N
     return Workers(plan.total, False, free, plan.context, cards=cards)
 
 
-# Estimates in words that show what they are based on. Pure.
-
-
 def time_cell(task: TaskEstimate) -> str:
-    """The time of a task, for a table."""
+    """A task's time for a table."""
     return "?" if task.time is None else f"~{rough(task.time.seconds)}"
 
 
 def told(estimates: Estimates, environments: Sequence[str]) -> list[tuple[str, str]]:
-    """(what, how much of it) for tasks on these environments, in their order."""
+    """(what, how much) for tasks on these environments."""
     return [("time", _time(estimates, environments)), ("memory", _memory(estimates)), ("disk", _disk(estimates))]
 
 
 def rough(seconds: float) -> str:
-    """A duration rounded to what can be known: 40 s, 3 min, 2 h 10 min."""
+    """A rounded duration: 40 s, 3 min, 2 h 10 min."""
     for most, unit, name in ((90, 1, "s"), (90 * 60, 60, "min")):
         if seconds < most:
             value = max(1, seconds / unit)
@@ -207,7 +200,7 @@ def as_json(estimates: Estimates) -> dict[str, Any]:
 
 
 def task_json(task: TaskEstimate) -> dict[str, Any]:
-    """One task; ``seconds`` and what belongs to it are null where nothing was measured."""
+    """``seconds`` and its kin are null without a measurement."""
     time = task.time
     return {
         "seconds": time.seconds if time else None,

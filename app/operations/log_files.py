@@ -1,7 +1,6 @@
-"""Log files of a home: the end of one, line by line, and what was added since the last look.
+"""The end of a home's log files, and what was added since the last look.
 
-What is read is bounded. Whatever a worker or a plugin printed is hostile; it is cleaned where it is drawn. Knows
-neither widgets nor the store.
+Reads are bounded. The text is foreign; whoever draws it cleans it.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from pathlib import Path
 from marlaas.engine.store.queries.machine import EventFilter
 
 MOST_BYTES = 4_000_000
-"""Of a file's end that are read."""
+"""Bytes of a file's end."""
 MOST_LINES = 20_000
 LONGEST = 20_000
-"""Characters of a line that are kept."""
+"""Characters of a line."""
 _LEVEL = re.compile(r"(info|warning|error): ")
 
 
@@ -27,12 +26,12 @@ class LogLine:
     """A line of a log."""
 
     id: int
-    """The number of an event; the position in bytes of a file's line."""
+    """An event's number, or a line's position in bytes."""
     level: str
-    """info, warning or error; in a file, a line that does not say is as bad as the one before it."""
+    """info, warning or error; a line without a level has that of the line before."""
     text: str
     when: float | None = None
-    """Seconds of the epoch, if it is known."""
+    """Unix time, if known."""
     task: int | None = None
     kind: str = ""
 
@@ -42,14 +41,14 @@ class Tail:
     """The end of a file at one moment."""
 
     file: tuple[int, int] = (0, 0)
-    """Device and inode: another file of the same name begins again."""
+    """Device and inode."""
     size: int = 0
     lines: tuple[LogLine, ...] = ()
     """Oldest first."""
 
 
 def names(folder: Path) -> tuple[str, ...]:
-    """The log files that there are, the engine's first."""
+    """Log files, the engine's first."""
     try:
         found = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".log") and entry.is_file())
     except OSError:
@@ -58,7 +57,8 @@ def names(folder: Path) -> tuple[str, ...]:
 
 
 def tail(path: Path, before: Tail | None) -> Tail:
-    """Read what was added; an unreadable file is empty. The last line is read again, it may not have been whole."""
+    """Read what was added; an unreadable file is empty. The last line is read again, since it may not have been
+    complete."""
     try:
         with path.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -91,6 +91,6 @@ def _lines(data: bytes, start: int, level: str) -> Iterator[LogLine]:
 
 
 def fits(line: LogLine, wanted: EventFilter) -> bool:
-    """Whether a line of a file passes a filter. Lines of files have neither task nor tenant: any will do."""
+    """True if a line passes a filter. Lines of files have neither task nor tenant."""
     text = line.text.lower()
     return line.level in wanted.levels and all(word.lower() in text for word in wanted.words)

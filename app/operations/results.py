@@ -1,4 +1,4 @@
-"""Results: compared in pairs, measured steps as tables and event files, adapters exported."""
+"""Results of tasks: compared by prompt, as tables, as TensorBoard's event files; adapters exported."""
 
 from __future__ import annotations
 
@@ -24,12 +24,8 @@ from ..text.scores import Difference, paired
 from ..text.tasks import measured_on, newest_key, newest_series
 from ..text.terms import new_key, with_new_keys, with_new_names
 
-# What tasks have measured: compared by prompt, as rows, and as TensorBoard's event files.
-
-# Which held-out scores of tasks are compared by prompt, and why others are not.
-#
-# Of a training task it is the last score of its newest series, or the best; of an evaluation that of each version.
-# The best of many scores on the same prompts is too high, and so is its difference to another task's.
+# Compared are last scores of the newest series, or the best; of an evaluation each version's. The best of many scores
+# on the same prompts is too high.
 
 NOTE = (
     "Differences are by prompt, against {first}; their intervals (95 %) are those of a paired t test over the prompts"
@@ -43,31 +39,31 @@ CHOSEN = (
 
 @dataclass(frozen=True)
 class Scored:
-    """A task, or one of its policies, with the score that it is compared by."""
+    """A task or policy with the score that is compared."""
 
     label: str
     row: EvalRow | None
-    """None: it has no score."""
+    """None: no score."""
     prompts: Mapping[int, float] = field(default_factory=dict)
     """Mean reward of each instance."""
     lengths: tuple[Any, ...] = ()
-    """How long its replies might be, and whether it thought."""
+    """Lengths of replies, and thinking."""
     mixed: bool = False
-    """Whether it is the mean over the environments of a mixture."""
+    """True for the mean over a mixture."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """How one score differs from another."""
+    """The difference of two scores."""
 
     difference: Difference | None
-    """None if the two do not compare."""
+    """None if they do not compare."""
     problem: str = ""
-    """Then why not, in a few words."""
+    """Why they do not compare."""
 
 
 def scored(reader: Reader, label: str, task: int, policy: str, best: bool = False) -> Scored:
-    """The score of a task's policy (empty: its only one): the last of its newest series, or with ``best`` the best."""
+    """The last score of a policy's newest series, or with ``best`` the best; an empty ``policy`` is the only one."""
     rows = [row for row in reader.evals(task, policy or None) if not row.suite]
     on = "" if any(not measured_on(row) for row in rows) else "test"
     series = [row for row in newest_series(rows, on) if row.score is not None]
@@ -81,7 +77,7 @@ def scored(reader: Reader, label: str, task: int, policy: str, best: bool = Fals
 
 
 def compared(one: Scored, first: Scored) -> Compared:
-    """How much more ``one`` scores than ``first``, if both were measured on the same prompts in the same way."""
+    """``one`` minus ``first``, if both were measured alike on the same prompts."""
     a, b = one.row, first.row
     if a is None or b is None:
         return Compared(None, "no score")
@@ -97,7 +93,7 @@ def compared(one: Scored, first: Scored) -> Compared:
 
 
 def difference_text(found: Compared) -> str:
-    """A difference with its interval; why there is none, if there is none."""
+    """The difference with its interval, or why there is none."""
     if found.difference is None:
         return found.problem
     one = found.difference
@@ -105,7 +101,7 @@ def difference_text(found: Compared) -> str:
 
 
 def difference_lines(scores: Sequence[Scored]) -> list[str]:
-    """A sentence for each score: what it is, and how much more it is than the first."""
+    """A sentence for each score, with its difference to the first."""
     lines = []
     for place, one in enumerate(scores):
         if one.row is None:
@@ -126,22 +122,20 @@ def pairs_json(scores: Sequence[Scored]) -> list[dict[str, Any]]:
     ]
 
 
-# All that was measured of a task, as other programs want it: rows of CSV, lines of JSON, TensorBoard's scalars.
-#
-# A row is a step or an evaluation, which its ``kind`` says. Pure.
+# A row is a step or an evaluation, by its ``kind``.
 
 _MEASURED = (
     *("environment_version", "score", "stderr", "n", "floor", "failures", "prompts", "samples", "pass_at", "best_of"),
     *("series", "suite", "split"),
 )
-"""What only evaluations have."""
+"""Columns of evaluations only."""
 FIXED = ("task", "policy", "kind", "step", "created", "seconds", *with_new_names(dict.fromkeys(_MEASURED)))
-"""The first columns of a table; the metrics follow, sorted by name."""
+"""The first columns; metrics follow by name."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The steps and evaluations of one policy of a task."""
+    """Steps and evaluations of one policy."""
 
     task: int
     steps: Sequence[StepRow]
@@ -149,7 +143,7 @@ class Measured:
     policy: str = ONLY
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Rows by step, each evaluation after the step that made its policy; metrics are in their own table."""
+        """Rows by step, evaluations after the step that made their version."""
         whose = {"task": self.task, "policy": self.policy}
         steps = [
             {
@@ -169,7 +163,7 @@ class Measured:
         yield from sorted(steps + evals, key=lambda row: row["step"])  # stable: steps stay before evaluations
 
     def scalars(self) -> Iterator[Scalars]:
-        """``train/NAME``, ``eval/score``, ``eval/NAME``; earlier series have other tags: they do not compare."""
+        """``train/NAME``, ``eval/score``, ``eval/NAME``. Earlier series have other tags, since they do not compare."""
         newest = newest_key(self.evals)
         for row in self.steps:
             values = {f"train/{line(new_key(name))}": value for name, value in row.metrics.items()}
@@ -188,7 +182,7 @@ class Measured:
 
 
 def as_csv(tasks: Sequence[Measured]) -> str:
-    """One table for all tasks, with a header; what a row does not have is empty."""
+    """One table with a header; missing values are empty."""
     rows = [row for task in tasks for row in task.rows()]
     names = sorted({name for row in rows for name in row["metrics"]} - set(FIXED))
     text = io.StringIO()
@@ -201,7 +195,7 @@ def as_csv(tasks: Sequence[Measured]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A number as Python writes it, which readers of CSV understand: nan, inf, 1e-05."""
+    """nan, inf, 1e-05: readers of CSV know Python's numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return "" if value is None else value
@@ -222,17 +216,17 @@ _POLYNOMIAL = 0x82F63B78
 
 @dataclass(frozen=True)
 class Scalars:
-    """What was measured at one step."""
+    """Values of one step."""
 
     step: int
     created: float
-    """Seconds since 1970."""
+    """Unix time."""
     values: Mapping[str, float]
-    """Values by tag."""
+    """By tag."""
 
 
 def event_file(scalars: Iterable[Scalars], created: float) -> bytes:
-    """A whole event file; ``created`` is the time in its first record."""
+    """A whole event file, created at this Unix time."""
     head = _double(1, created) + _text(3, "brain.Event:2")
     return b"".join(map(_record, (head, *map(_event, scalars))))
 
@@ -303,13 +297,8 @@ def _remainders() -> Iterator[int]:
 _TABLE = tuple(_remainders())
 
 
-# An adapter version of a home into a folder that PEFT, and if asked llama.cpp, can load.
-#
-# Knows no terminal.
-
-
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
-    """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
+    """Write the folder ``out`` for PEFT, and for llama.cpp with ``gguf``. Raises as ``export_adapter``."""
     from marlaas.engine.adapters.export import export_adapter
 
     settings = load_settings(home)
@@ -321,10 +310,8 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
 
 
 def no_gain(reader: Reader, version: VersionRow) -> str:
-    """A sentence if the version scored no more on the held-out prompts than its policy before training; else empty.
-
-    Even the best of a task may be worse than the base.
-    """
+    """A sentence if the version scores no more than its policy before training; else empty. Even the best may be worse
+    than the base."""
     series = newest_series([row for row in reader.evals(version.task, version.policy) if not row.suite])
     scores = {row.step: row.score for row in series if row.score is not None}
     before, own = scores.get(0), scores.get(version.number)
@@ -342,7 +329,7 @@ def _prompt(home: Home, version: VersionRow) -> str:
 
 
 def task_prompt(reader: Reader, version: VersionRow) -> str:
-    """The first prompt of one of the policy's newest episodes; empty if none is stored. It is foreign text."""
+    """The first prompt of a recent episode of the policy; empty if none is stored. Foreign text."""
     said = reader.newest_group(version.task, version.policy)
     own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
     return next(own, "")

@@ -1,4 +1,4 @@
-"""``marlaas.toml``: one key written, and how configurations differ."""
+"""``marlaas.toml``: one key written, and differences of configurations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from marlaas.engine.spec.task import TaskSpec
 
 from ..text.format import line
 
-# Writes a setting into ``marlaas.toml`` and leaves everything else as its owner wrote it: comments, order, other
-# keys.
-#
-# Knows no base and no engine; tomlkit is imported when there is something to write.
+# Comments, order and other keys stay.
 
 
 def write_setting(path: Path, key: str, word: str, table: str = "") -> None:
-    """Set a key in the settings file, at its top or in a table. Raises ``ConfigError`` if that cannot be done."""
+    """Set a key at the top or in a table. Raises ``ConfigError``."""
     try:
         text = path.read_bytes().decode() if path.exists() else ""  # line ends as they are
         _replace(path, with_setting(text, key, word, table))
@@ -34,7 +31,7 @@ def write_setting(path: Path, key: str, word: str, table: str = "") -> None:
 
 
 def with_setting(text: str, key: str, word: str, table: str = "") -> str:
-    """The TOML ``text`` with ``key = word``. Raises ``ValueError`` for what is no TOML."""
+    """The TOML ``text`` with ``key = word``. Raises ``ValueError`` for broken TOML."""
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -48,7 +45,7 @@ def with_setting(text: str, key: str, word: str, table: str = "") -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace the file whole or not at all, and keep its permissions; if it is a link, its target is replaced."""
+    """Replace the file in one step with its permissions; of a link, its target."""
     from marlaas.plugins.durable import to_disk  # its package loads asyncio
 
     path = path.resolve()
@@ -66,13 +63,10 @@ def _replace(path: Path, text: str) -> None:
         raise
 
 
-# The configurations of tasks, key by key: which values are defaults, and where tasks differ. Pure.
-#
-# Configurations are tables as the store keeps them. Keys are dotted, ``train.learning_rate``, in the order in which a
-# task file has them.
+# Keys are dotted, ``train.learning_rate``, in the order of a task file.
 
 ABSENT = None
-"""The value of a key that a configuration does not have."""
+"""The value of a missing key."""
 Flat = dict[str, Any]
 """Values by dotted key."""
 
@@ -87,16 +81,15 @@ class Setting:
 
     key: str
     values: tuple[str, ...]
-    """Of each task; ``-`` if it has none."""
+    """Of each task; ``-``: it has none."""
     default: bool
-    """Whether the first task has the default value."""
+    """True if the first task has the default."""
     differs: bool
-    """Whether the tasks have different values."""
+    """True if tasks differ."""
 
 
 def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]) -> list[Setting]:
-    """Every key of some tasks, in the order of a task file. ``parameters``: the defaults of the first one's
-    environment."""
+    """Every key of some tasks, in the order of a task file. ``parameters``: defaults of the first one's environment."""
     defaults = flat(TaskSpec("", "", "").to_json()) | {
         f"{_PARAMETERS}{key}": value for key, value in parameters.items()
     }
@@ -119,7 +112,7 @@ def _table(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal in JSON: a tuple is a list, and 1 is 1.0 but not true."""
+    """Equal in JSON: a tuple is a list, 1 is 1.0 but not true."""
     return _text(one) == _text(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
 
 
@@ -131,7 +124,7 @@ def _text(value: Any) -> str:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
-    """A configuration without tables in it; an empty table has no key."""
+    """A configuration with dotted keys; an empty table has none."""
     keys: Flat = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -142,7 +135,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
 
 
 def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) -> dict[str, tuple[Any, ...]]:
-    """By key, its value in each configuration, of the keys that differ or of all keys."""
+    """Each key's value in each configuration: keys that differ, or all keys."""
     tables = [flat(config) for config in configs]
     keys = dict.fromkeys(key for table in tables for key in table)
     rows = {key: tuple(table.get(key, ABSENT) for table in tables) for key in keys}

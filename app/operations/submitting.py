@@ -1,4 +1,4 @@
-"""Task files on their way into the queue, evaluations from a few words, and the demo's tasks."""
+"""Task files into the queue, evaluations from a few words, and the demo's tasks."""
 
 from __future__ import annotations
 
@@ -28,21 +28,16 @@ from ..reading import opened, reading
 from ..text.format import clip
 from .settings_file import write_setting
 
-# Validated tasks into the queue of a home: what the command line, the form and the Python client have in common.
-#
-# Starts the engine if none runs; knows no terminal.
-
 LOADING_SECONDS = 10.0
-"""How long an environment is waited for whose file the engine has yet to read, or is loading."""
+"""Time for the engine to load an environment."""
 READING_SECONDS = 3.0
-"""After a change of a file, how long it is waited for that the engine knows its content."""
+"""Time after a change of a file until the engine knows it."""
 
 
 def loaded(home: Home, paths: Sequence[Path]) -> list[list[Submission]]:
-    """The tasks of each file. Changes nothing, and starts no engine.
+    """The tasks of each file. Changes nothing.
 
-    Raises ``ConfigError`` with the mistakes of all files, and with them what is wrong with the environments that files
-    with mistakes name: who mends a file is not told half of it.
+    Raises ``ConfigError`` with the mistakes of all files and of the environments that they name.
     """
 
     mistakes, found, wrong = Mistakes(), [], []
@@ -62,7 +57,7 @@ def loaded(home: Home, paths: Sequence[Path]) -> list[list[Submission]]:
 
 
 def _place(where: str, files: Sequence[str]) -> tuple[int, int, int]:
-    """Of a mistake at ``file:line:column``: the place of its file among ``files``, and its line and column."""
+    """Sort key of a mistake at ``file:line:column``."""
     file, *place = where.rsplit(":", 2)
     if len(place) == 2 and file in files and all(part.isdigit() for part in place):
         return files.index(file), int(place[0]), int(place[1])
@@ -70,9 +65,9 @@ def _place(where: str, files: Sequence[str]) -> tuple[int, int, int]:
 
 
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:
-    """Put the tasks into the queue, all or none, with an engine that runs; returns their numbers.
+    """Put the tasks into the queue, all or none, and start an engine if need be; returns their numbers.
 
-    ``notice`` is shown once if the engine takes its time. Raises as ``checked``, and then starts no engine.
+    ``notice`` is called once if the engine is slow. Raises as ``checked``, before an engine is started.
     """
 
     control.create_database(home, notice)
@@ -84,10 +79,9 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 
 
 def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
-    """The tasks with what their files refer to, as the queue takes them. Changes nothing, and starts no engine.
+    """The tasks as the queue takes them, references resolved. Changes nothing.
 
-    Raises ``ConfigError`` with all mistakes: another base than the home's, a dependency or a version that there is not,
-    an environment that there is not, parameters that it does not take, rows that are not there.
+    Raises ``ConfigError`` with all mistakes: base, dependencies, versions, environments, parameters, rows.
     """
 
     mistakes, linked = Mistakes(), list(submissions)
@@ -107,10 +101,7 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
-    """Raise if an environment is not there or its parameters do not fit, whether an engine runs or not.
-
-    Without an engine, what the last one saw is believed if it fits; else the plugins are looked at as they are now.
-    """
+    """Without an engine, the last engine's view counts if it fits; else the plugins are read now."""
     if control.alive(home):
         _check_served(home, submissions)
         return
@@ -128,7 +119,7 @@ def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
 
 
 def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
-    """Raise if an environment is not served or its parameters do not fit; wait for those that may be on the way."""
+    """Wait for environments that may be on their way. Raises if one is not served or its parameters do not fit."""
 
     deadline = time.monotonic() + LOADING_SECONDS
     with opened(home) as reader:
@@ -147,10 +138,9 @@ def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
 
 
 def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """Whether there may soon be more environments than the engine has told of.
+    """True if an engine may soon serve more environments.
 
-    It loads one, does not know a plugin of the folder yet, or one of its files has changed in the last seconds: a
-    script may drop a file and submit at once. ``now`` is in seconds of Unix time.
+    It loads one, has yet to see a plugin, or a file changed in the last seconds. ``now`` is Unix time.
     """
     from marlaas.engine.environments.files.source import plugin_paths, shown
 
@@ -162,10 +152,7 @@ def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -
 
 
 def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """Whether a plugin was saved in the last seconds with a content that is not the version that serves.
-
-    ``now`` is in seconds of Unix time.
-    """
+    """True if a plugin was saved in the last seconds and the served version is older. ``now`` is Unix time."""
     from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source, shown
 
     serve = {(environment.path, environment.version) for environment in environments}
@@ -178,29 +165,27 @@ def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: flo
 
 
 def _changed_at(path: Path) -> float:
-    """When a file was put there or changed, whatever date a copy gave it; 0 if it is gone."""
+    """The later of creation and change; 0 for a missing file."""
     try:
         return path.stat().st_ctime
     except OSError:
         return 0.0
 
 
-# A task that measures versions, from what a person says on a command line or in Python: the rest is found out.
-#
-# Whose sampling, environment and tenant are meant follows from the task of the first version that is named.
+# Sampling, environment and tenant follow from the task of the first version.
 
 NAME = 80
-"""Characters of a name that is made up."""
+"""Characters of a generated name."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured, and how; what is absent is found out."""
+    """A wish to measure; missing parts follow from the versions."""
 
     versions: Sequence[str]
     """As ``versions`` in a task file."""
     environment: str = ""
-    """Empty: that of the first version's task, with its configuration and the rows that it names."""
+    """Empty: that of the first version's task, with its configuration and rows."""
     config: Mapping[str, Any] = field(default_factory=dict)
     tenant: str = ""
     name: str = ""
@@ -213,7 +198,7 @@ class Wish:
 
 
 def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
-    """The table of a task file. Raises ``ConfigError`` if nobody names which environment, and ``AdapterError``."""
+    """The table of a task file. Raises ``ConfigError`` without an environment, and ``AdapterError``."""
 
     first = _first(wish.versions, reader)
     like = reader.task_config(first.task) if reader and first else {}
@@ -241,30 +226,22 @@ def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
 
 
 def environment_of(versions: Sequence[str], reader: Reader | None) -> str:
-    """The environment of the task of the first version that is of one; empty if none is. Raises ``AdapterError``."""
+    """The environment of the first version's task; empty: none has one. Raises ``AdapterError``."""
     first = _first(versions, reader)
     return str(reader.task_config(first.task).get("environment", "")) if reader and first else ""
 
 
 def _first(versions: Sequence[str], reader: Reader | None) -> VersionRow | None:
-    """The first of them that is a version of a task; None if there is none."""
-
     of_tasks = [words for words in versions if words != BASE and start_folder(words) is None]
     if reader is None or not of_tasks:
         return None
     return choose_at(reader.versions(), of_tasks[0])
 
 
-# The demo's tasks in a home: submitted once, and continued if an earlier run was cut short.
-#
-# For the verb, and for the guide that an empty home shows.
-
-
 def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, real: bool = False) -> list[int]:
-    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is shown what happens.
+    """Start the engine; returns the demo's tasks, new or unfinished ones.
 
-    ``sampler`` goes into the home's settings; ``real``: the tasks for a real base, which the home has by then. Raises
-    ``ConfigError`` if an engine there samples with another one.
+    ``real``: tasks for a real base. Raises ``ConfigError`` if a running engine has another sampler.
     """
 
     submissions = demo_tasks(real)
@@ -294,7 +271,7 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
 
 
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:
-    """The newest demo in the queue if it has not ended; tasks of other tenants are ignored."""
+    """The newest unfinished demo in the queue."""
     newest = {(task.tenant, task.name): task for task in sorted(tasks, key=lambda task: task.id)}
     keys = [(submission.tenant, submission.name) for submission in submissions]
     run = [newest[key] for key in keys if key in newest]

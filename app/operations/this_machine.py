@@ -1,4 +1,4 @@
-"""Facts about this machine and its bases that need no library."""
+"""Facts about this machine that need no library: memory, cores, disk, base."""
 
 from __future__ import annotations
 
@@ -16,31 +16,28 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import DiskSettings, load_settings
 from marlaas.engine.models.weights import count_parameters
 
-# What the machine reports where the application runs: memory, cores, a home's disk, if processes may run.
-#
-# It is read in the feed's thread; nothing is ever raised. If the application runs elsewhere than the engine, only
-# the disk is that of the home.
+# Read in the feed's thread; nothing raises. On another machine than the engine's, only the disk is the home's.
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of this machine in bytes."""
+    """Bytes."""
 
     total: int
     free: int
-    """What a process may still take, within the limits of its container."""
+    """Within the container's limits."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """The disk of a home, in bytes."""
+    """Bytes of a home's disk."""
 
     free: int
     taken: HomeSize
     reserve: float
-    """What is to stay free: with less, tasks wait."""
+    """With less free, tasks wait."""
     limit: float
-    """Most bytes of the home; 0: no limit."""
+    """The home's limit; 0: none."""
 
 
 def memory() -> Memory:
@@ -51,7 +48,7 @@ def memory() -> Memory:
 
 
 def disk(home: Home) -> Disk | None:
-    """Counts the files of the home, which takes its time if there are many; None if it cannot be looked at."""
+    """Count the files of a home; None if that fails. Slow for many files."""
 
     settings = DiskSettings()
     with suppress(MarlaasError):
@@ -64,19 +61,19 @@ def disk(home: Home) -> Disk | None:
 
 
 def cores() -> int:
-    """Cores of the machine that this program may use."""
+    """Cores that this program may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def account() -> str:
-    """The account of this process, in the form in which holders of cards are named."""
+    """This process's account, as holders of cards are named."""
     from marlaas.engine.devices.survey import own_account
 
     return own_account()
 
 
 def pinned(processes: Collection[int]) -> dict[int, frozenset[int]]:
-    """Cores that each process may run on; those that have ended, and systems that do not tell, are left out."""
+    """Cores that each process may run on, as far as the system tells."""
     found = {}
     for process in processes:
         with suppress(OSError, AttributeError):
@@ -84,12 +81,9 @@ def pinned(processes: Collection[int]) -> dict[int, frozenset[int]]:
     return found
 
 
-# How large a base is, for screens: counted once from the headers of its weights.
-
-
 @lru_cache(8)
 def base_size(name: str) -> int | None:
-    """The number of parameters of the base of this name; None if its files are not here, or cannot be read."""
+    """Parameters of a base, counted from its headers; None if they cannot be read."""
 
     try:
         return count_parameters(name)

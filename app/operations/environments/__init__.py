@@ -1,1 +1,1 @@
-"""Environments as files: templates for new ones, if they are defined, and what they ask first."""
+"""Environments as files: templates, definitions, first prompts."""

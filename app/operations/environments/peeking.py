@@ -1,7 +1,4 @@
-"""A home's environments without an engine, and their first prompts; for a verb, or a thread of the application.
-
-Everything is played in a temporary folder.
-"""
+"""First prompts of environments without an engine, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -34,9 +31,9 @@ T = TypeVar("T")
 
 PROMPTS = 3
 CHARACTERS, LINES = 600, 8
-"""Of a message that are shown."""
+"""Of a message that is shown."""
 TRY_SECONDS = 10.0
-"""How long all environments may take to be tried out; the others wait for the engine's checks."""
+"""Time to try out all environments; the engine checks the others."""
 
 
 def _alone(home: Home, installs: bool, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
@@ -56,24 +53,23 @@ def peeked(
 ) -> Peek:
     """The first prompts of an environment, with ``data`` in place of its rows; blocks for a second.
 
-    Raises ``ConfigError`` and its kin.
+    Raises ``ConfigError``.
     """
     return _alone(home, True, partial(first_prompts, data=data), environment, config, count)
 
 
 def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]:
-    """The environments that names may mean, as an engine would tell of them if one ran; blocks for a second.
+    """The environments that names may mean, without an engine; blocks for a second.
 
-    Installs nothing: a plugin whose libraries are not there has no version.
+    Installs nothing: a plugin without its libraries has no version.
     """
     return [_row(info) for info in _alone(home, False, found_alone, names)]
 
 
 def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[EnvironmentRow]) -> dict[str, Finding]:
-    """The worst that is to be said of each environment of the user's that tasks play.
+    """The worst finding of each of the user's environments.
 
-    ``known`` are the environments as an engine checked them. One that it has not checked yet is played now, which
-    blocks for a second.
+    ``known`` were checked by an engine. Others are tried now, for a second.
     """
     by_name = {name: row for row in known for name in (row.name.rpartition("/")[2], row.name)}
     played = {one.name: one for submission in reversed(submissions) for one in environments_of(submission)}
@@ -121,7 +117,7 @@ def _row(info: EnvironmentInfo) -> EnvironmentRow:
 
 
 def prompt_lines(ask: Ask) -> list[str]:
-    """What the model is asked, as safe lines: its tools, then each message under its role, cut if it is long."""
+    """Tools and messages of an ask as safe lines, long ones cut."""
     rows = transcript.tools(ask.tools)
     for said in ask.messages:
         rows += transcript.message(replace(said, content=excerpt(said.content, CHARACTERS, LINES)))

@@ -1,6 +1,6 @@
-"""Lines of a plugin as they are on the disk now: where something went wrong, and where an environment is defined.
+"""Lines of a plugin on disk: of a failure, or of an environment's definition.
 
-A plugin names its own files, so only files of the plugin itself are looked at, and not more than a beginning of them.
+Only the plugin's own files are read, and only their beginning.
 """
 
 from __future__ import annotations
@@ -21,33 +21,30 @@ from ...text.environments import trouble
 Place = tuple[str, int]
 """(file as the plugin names it, line from 1)."""
 MOST = 2_000_000
-"""Bytes of a file in which a line is looked for."""
+"""Bytes of a file that are searched."""
 AROUND = 20
-"""Lines of an excerpt before and behind the one that is meant."""
+"""Lines of an excerpt before and after its line."""
 LONGEST = 400
 """Characters of a line of an excerpt."""
 _WHOLE = 200
-"""Most lines of a definition."""
+"""Lines of a definition."""
 _FILES = 20
-"""Most files of a plugin in which a definition is looked for."""
+"""Searched files of a plugin."""
 _NEXT = re.compile(r"[^\s)\]}]")
-"""How a line begins, at the left edge, behind a definition; a bracket ends what began before."""
+"""How a line begins after a definition; a bracket ends what began before."""
 _OTHER = re.compile(r"[^\s)\]}@#]")
-"""The same before one, where decorators and comments belong to it."""
+"""The same before a definition: decorators and comments belong to it."""
 
 
 def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
-    """The lines that are named by what is wrong with an environment; those that cannot be read are left out. Slow.
-
-    The text is foreign.
-    """
+    """The lines that an environment's failures name, as far as they can be read. Slow. The text is foreign."""
     places = [(row.file, row.line)] + ([(use.failure.file, use.failure.line)] if use.failure else [])
     found = {place: source_line(row.path, *place) for place in places}
     return {place: text for place, text in found.items() if text}
 
 
 def source_line(plugin: str, file: str, line: int) -> str:
-    """One line of a file of the plugin at the path ``plugin``, without its indent; empty if it cannot be read."""
+    """One line of a plugin's file without indent; empty if it cannot be read."""
     path = source_file(plugin, file)
     if path is None or line < 1:
         return ""
@@ -62,16 +59,15 @@ class Excerpt:
     """Lines of a plugin around one. Foreign text."""
 
     file: str
-    """The file's name."""
     line: int
-    """The line that is meant, from 1; 0: none."""
+    """From 1; 0: none."""
     first: int
-    """The number of the first line of ``lines``."""
+    """The number of the first of ``lines``."""
     lines: tuple[str, ...]
 
 
 def excerpt(path: Path, line: int) -> Excerpt | None:
-    """The lines around one; None if the file cannot be read or has no such line. Slow."""
+    """The lines around one; None if there are none. Slow."""
     if line < 1:
         return None
     try:
@@ -86,8 +82,8 @@ def excerpt(path: Path, line: int) -> Excerpt | None:
 
 
 def definition(row: EnvironmentRow) -> Excerpt | None:
-    """The lines that define an environment, its decorators among them. If its plugin does not define it under its
-    own name, the beginning of the plugin; None if that cannot be read. Slow."""
+    """An environment's definition with its decorators, else the beginning of its plugin; None if that cannot be read.
+    Slow."""
     name, first = row.name.rpartition("/")[2], None
     for path in _own_files(row.path):
         try:
@@ -101,7 +97,6 @@ def definition(row: EnvironmentRow) -> Excerpt | None:
 
 
 def _own_files(plugin: str) -> Iterator[Path]:
-    """The files of a plugin in which an environment may be defined."""
     own = Path(plugin)
     names = [own.name] if plugin else []
     if plugin and own.is_dir():
@@ -112,7 +107,7 @@ def _own_files(plugin: str) -> Iterator[Path]:
 
 @lru_cache(256)
 def _defined(path: Path, name: str, changed: int) -> Excerpt | None:
-    """The function or class of that name at the left edge of a file as it was at a time."""
+    """The function or class of that name at the left edge."""
     lines = _lines(path, changed)
     head = re.compile(rf"(?:async\s+def|def|class)\s+{re.escape(name)}\b")
     place = next((place for place, text in enumerate(lines) if head.match(text)), None)
@@ -136,7 +131,7 @@ def _beginning(path: Path, changed: int) -> Excerpt:
 
 
 def source_file(plugin: str, file: str) -> Path | None:
-    """The path of a file that a plugin names, which is relative to the folder of plugins; None if it is not its own."""
+    """The path of a file that a plugin names, relative to the plugins' folder; None for foreign files."""
     if not plugin or not file:
         return None
     own = Path(plugin)
@@ -149,7 +144,7 @@ def source_file(plugin: str, file: str) -> Path | None:
 
 
 def place_to_mend(row: EnvironmentRow, use: EnvironmentUse) -> tuple[Path, int]:
-    """(the file, the line from 1) where to mend an environment; line 0 if nothing is wrong or no line is known."""
+    """(file, line from 1) to mend in an environment; line 0: no line is known."""
     of = trouble(row, use)
     path = source_file(row.path, of.file) if of else None
     if of is not None and path is not None:
@@ -162,9 +157,9 @@ def place_to_mend(row: EnvironmentRow, use: EnvironmentUse) -> tuple[Path, int]:
 def task_place(
     task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
 ) -> tuple[Path, int]:
-    """``place_to_mend`` of a task's environment; of a mixture's first in which something is wrong, else of its first.
+    """``place_to_mend`` of a task's environment; of a mixture's first broken one.
 
-    ``use`` goes by the full names of environments. Raises ``EnvironmentMissing`` if there is none of that name.
+    ``use`` goes by full names. Raises ``EnvironmentMissing``.
     """
     return place_to_mend(*_to_mend(task, environments, use))
 
@@ -172,9 +167,9 @@ def task_place(
 def task_excerpt(
     task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
 ) -> Excerpt | None:
-    """The lines of a task's environment around the one that is wrong; if no line is known, those that define it.
+    """The lines around the one to mend, else the definition; None if unreadable. Slow.
 
-    None if they cannot be read. Raises ``EnvironmentMissing``. Slow.
+    Raises ``EnvironmentMissing``.
     """
     row, of = _to_mend(task, environments, use)
     if found := excerpt(*place_to_mend(row, of)):
@@ -186,8 +181,6 @@ def task_excerpt(
 def _to_mend(
     task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
 ) -> tuple[EnvironmentRow, EnvironmentUse]:
-    """The environment of a task; of a mixture's the first in which something is wrong, else its first."""
-
     found = [find_environment(name, list(environments)) for name in task.environment.split(TOGETHER)]
     used = [(row, use.get(row.name, EnvironmentUse())) for row in found]
     return next((one for one in used if trouble(*one)), used[0])
@@ -201,6 +194,5 @@ def _line(path: Path, line: int, changed: int) -> str:
 
 @lru_cache(4)
 def _lines(path: Path, changed: int) -> Sequence[str]:
-    """All lines of a file as it was at a time."""
     with path.open("rb") as file:
         return file.read(MOST).decode("utf-8", "replace").splitlines()

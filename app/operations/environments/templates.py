@@ -1,7 +1,4 @@
-"""Templates of environments: short ones that run at once, one for each shape, to be changed into one's own.
-
-The templates are the environments in ``plugins/templates``: only their name is replaced.
-"""
+"""Templates of environments: ``plugins/templates`` with another name, one for each shape."""
 
 from __future__ import annotations
 
@@ -26,11 +23,10 @@ SHAPES = {
 }
 PLACEHOLDER = "my_env"
 LONGEST = 64
-"""Characters of a name, as for environments."""
 
 
 def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path]:
-    """Write an environment of that shape; its files. Raises ``ConfigError``; nothing is overwritten."""
+    """Write an environment of that shape; returns its files. Raises ``ConfigError``; overwrites nothing."""
     texts = written(name, shape)
     check_free(name, folder, home)
     made: list[Path] = []
@@ -48,7 +44,7 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
 
 
 def written(name: str, shape: str) -> dict[str, str]:
-    """The files and what is written into them. Raises ``ConfigError`` if ``name`` is no name for an environment."""
+    """Files and their texts. Raises ``ConfigError`` for a bad name."""
 
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > LONGEST:
         raise ConfigError(
@@ -64,7 +60,6 @@ def written(name: str, shape: str) -> dict[str, str]:
 
 
 def _used(code: str) -> set[str]:
-    """Every name that a template's code uses."""
     import tokenize
 
     tokens = tokenize.generate_tokens(io.StringIO(code).readline)
@@ -72,7 +67,7 @@ def _used(code: str) -> set[str]:
 
 
 def check_free(name: str, folder: Path, home: Home) -> None:
-    """Raise ``ConfigError`` where another plugin has the name, in the folder or among the bundled ones."""
+    """Raise ``ConfigError`` if another plugin has the name."""
 
     taken = [path for path in (folder / name, *sorted(folder.glob(f"{name}.*"))) if path.exists()]
     if taken:
