@@ -1,8 +1,7 @@
-"""Where output goes: results to standard output, everything else to standard error.
+"""Results go to standard output, everything else to standard error.
 
-Tables are plain aligned text, JSON is ASCII (it can hold no control character and no half character), errors are one
-sentence and a hint. Commands in messages can be typed as they stand: they name the home that was given. Knows nothing
-of tasks.
+Tables are plain aligned text, JSON is ASCII, errors are one sentence and a hint. Commands in messages name the given
+home, so they can be typed as they are.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from marlaas.engine.errors import MarlaasError
 from .text.format import cells, clip, line, pad
 
 NARROW, NARROW_NUMBER = 9, 12
-"""Cells to which a column of text, and one of numbers, becomes narrower at a terminal that is too narrow for all."""
+"""Narrowest columns of text and of numbers at a narrow terminal."""
 MOST_MISTAKES = 50
-"""Mistakes of one command line that are printed."""
+"""Printed mistakes of one command line."""
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes; they are part of the interface."""
+"""Exit codes, part of the interface."""
 
 
 _HOME = ""
-"""The option that commands in messages need, because this command line was given it."""
+"""The ``--home`` of this command line, for commands in messages."""
 _PLAIN = False
-"""Whether somebody hears what is printed: no columns, no signs, no line that is drawn again."""
+"""True for ears: no columns, no signs, no line that is drawn again."""
 
 
 def mean_home(folder: str) -> None:
-    """From here on, commands that messages name get ``--home FOLDER``; with an empty text they stay as they are."""
+    """Commands in messages get ``--home FOLDER`` from here on; empty: they do not."""
     global _HOME
     _HOME = f" --home {shlex.quote(folder)}" if folder else ""
 
 
 def mean_plain(plain: bool) -> None:
-    """From here on, our own lines are for ears (``app/spoken.py``), and commands that messages name get ``--plain``."""
+    """Lines are for ears from here on (``app/spoken.py``)."""
     global _PLAIN
     _PLAIN = plain
 
@@ -54,18 +53,18 @@ def is_plain() -> bool:
 
 
 def result(text: str) -> int:
-    """Print a line of the answer. As all that print and do not complain, it returns the exit code ``OK``."""
+    """Print a line of the answer; returns ``OK``."""
     print(_said(text), flush=True)
     return OK
 
 
 def quote(text: str) -> None:
-    """Print a line of the answer that others wrote, as it stands."""
+    """Print a line of the answer that others wrote."""
     print(text, flush=True)
 
 
 def fact(name: str, value: str, width: int, mark: str = "  ") -> None:
-    """Print a value with its name, which has ``width`` cells; ``mark`` stands before it, unless lines are for ears."""
+    """Print a value after its name in ``width`` cells; ``mark`` stands before it, but not for ears."""
     if _PLAIN:
         from . import spoken
 
@@ -75,7 +74,7 @@ def fact(name: str, value: str, width: int, mark: str = "  ") -> None:
 
 
 def talk(text: str) -> None:
-    """Print a line for the person who waits; it is never part of the answer."""
+    """Print a line for the person who waits."""
     options = (" --plain" if _PLAIN else "") + _HOME
     said = re.sub(r"`marlaas(?=`| [a-z])", lambda found: found[0] + options, _said(text))
     print(said, file=sys.stderr, flush=True)
@@ -96,20 +95,20 @@ def _said(text: str) -> str:
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Print an error in one sentence, and how to mend it."""
+    """Print an error and how to mend it."""
     talk(f"marlaas: {line(message)}")
     if hint:
         talk(f"  {line(hint)}")
 
 
 def refuse(message: str, hint: str = "") -> int:
-    """Print an error that the person can mend, and return its exit code."""
+    """Print an error that the person can mend; returns its exit code."""
     complain(message, hint)
     return USAGE
 
 
 def complain_of(error: MarlaasError) -> None:
-    """Print an error with all that was found with it."""
+    """Print an error with all mistakes in it."""
     mistakes = error.mistakes
     for mistake in mistakes[:MOST_MISTAKES]:
         complain(mistake.message, mistake.hint)
@@ -120,13 +119,13 @@ def complain_of(error: MarlaasError) -> None:
 
 
 def result_json(value: Any) -> int:
-    """Print the answer for programs: one JSON document; numbers that JSON does not know become null."""
+    """Print one JSON document; numbers that JSON does not know become null."""
     print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
     return OK
 
 
 def json_line(value: Any) -> str:
-    """A JSON document on one line, for answers that come piece by piece."""
+    """A JSON document on one line."""
     return json.dumps(_finite(value), allow_nan=False)
 
 
@@ -148,7 +147,7 @@ def show(
     right: Sequence[str] = (),
     empty: str = "",
 ) -> int:
-    """Print rows of the store as JSON or as a table; ``empty`` is for the person where there is none."""
+    """Print rows as JSON or as a table; ``empty`` is for no rows."""
     if as_json:
         return result_json([asdict(item) for item in items])
     if empty and not items:
@@ -157,9 +156,9 @@ def show(
 
 
 def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> int:
-    """Print a table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit.
+    """Print a table; columns in ``right`` are numbers. At a terminal, lines are cut to fit.
 
-    For ears each row is a line, whole, in which every value has its heading.
+    For ears each row is a line of headings and values.
     """
     if _PLAIN:
         from .spoken import row
@@ -175,7 +174,7 @@ def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: S
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int | None = None
 ) -> list[str]:
-    """The lines of such a table, in ``width`` cells if they are given; every cell is made safe first."""
+    """The lines of a table, in ``width`` cells if given; every cell is made safe."""
     safe = [list(headers), *([line(cell) for cell in row] for row in rows)]
     widths = [max(cells(row[i]) for row in safe) for i in range(len(headers))]
     numeric = [header in right for header in headers]
@@ -187,7 +186,7 @@ def table(
 
 
 def _fitted(widths: Sequence[int], numeric: Sequence[bool], width: int) -> list[int]:
-    """Widths of columns that fit: the widest ones of text become narrower, then those of numbers."""
+    """Narrow the widest columns of text, then those of numbers."""
     found, room = list(widths), width - 2 * (len(widths) - 1)
     for kinds, least in (((False,), NARROW), ((False, True), NARROW_NUMBER)):
         places = [place for place, kind in enumerate(numeric) if kind in kinds]
@@ -200,7 +199,7 @@ def _fitted(widths: Sequence[int], numeric: Sequence[bool], width: int) -> list[
 
 
 def tolerate_any_terminal() -> None:
-    """Replace characters that the terminal's encoding lacks, and streams that were closed at the start."""
+    """Replace characters that the terminal's encoding lacks, and streams that were closed."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)  # else the next file would have the stream's number
@@ -215,6 +214,6 @@ def tolerate_any_terminal() -> None:
 
 
 def silence_broken_pipe() -> None:
-    """Send all further output to nowhere, Python's last flush included: the reader of standard output is gone."""
+    """Drop all further output: the reader of standard output is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What a view asks of the home, and the answer that it shows. A question is answered in the poll's thread."""
+"""Questions of views to the home and their answers, read in the poll's thread."""
 
 from __future__ import annotations
 
@@ -47,19 +47,12 @@ from .text.learning import Evidence, Score
 from .text.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
 from .text.tasks import lost_briefly, measured_on, newest_series
 
-# The protocol of questions: what the feed needs to know of one, and nothing about who asks.
-
 
 class Question(Protocol):
-    """Asked by a view while it is shown; compared by ``==``, so that the same question is not read twice."""
+    """Asked by a view while it is shown. Equal questions are not read twice."""
 
     def read(self, reader: Reader, before: Any) -> Any:
-        """Read the answer in the feed's thread, or take parts from ``before``, the last one. Raises ``StoreError``."""
-
-
-# What views ask of the store: frozen questions that read their own answers.
-
-# From rows of the store to what a verdict goes by. Pure.
+        """Read the answer in the feed's thread, with parts of the last answer ``before``. Raises ``StoreError``."""
 
 
 def evidence(
@@ -71,10 +64,9 @@ def evidence(
     config: Mapping[str, Any] = MappingProxyType({}),
     policy: str = "",
 ) -> Evidence:
-    """``row``: the task as the policy sees it whose evaluations, rewards and recent means these are.
+    """What a verdict rests on. ``row`` is the task as the policy sees it.
 
-    ``versions``: of an evaluation, what it measures, with the newest score of each. ``config``: the task's
-    configuration; ``policy``: which one is meant of several.
+    ``versions``: of an evaluation, its versions with their newest score. ``policy``: of several.
     """
     found = ((name, None if one is None else _score(one)) for name, one in versions.items())
     basis = row.basis if row.score is None else None
@@ -96,7 +88,7 @@ def evidence(
 
 
 def _both_sides(config: Mapping[str, Any], policy: str) -> bool:
-    """Whether a policy acts as several agents in training, of which others play one when it is measured."""
+    """True if a policy trains as several agents and is measured with other policies as some of them."""
     own = {agent for agent, acts in config.get("agents", {}).items() if acts == policy}
     return len(own) > 1 and not own.isdisjoint(config.get("eval", {}).get("agents", {}))
 
@@ -105,21 +97,18 @@ def _score(row: EvalRow) -> Score | None:
     return None if row.score is None else Score(row.step, row.score, row.stderr)
 
 
-# How one task or policy learned: a metric by step, and its evaluations. What charts and verdicts go by.
-
-
 @dataclass(frozen=True)
 class LearningCurve:
     """One task or policy as a chart shows it."""
 
     history: History = field(default_factory=History)
     evals: tuple[EvalRow, ...] = ()
-    """Evaluations of all series, oldest first."""
+    """Of all series, oldest first."""
     measured: tuple[int, int] = (0, 0)
-    """Count of all evaluations and newest id, which tell whether ``evals`` is complete."""
+    """Number of all evaluations and newest id: they tell if ``evals`` is complete."""
 
     def track(self, metric: str) -> Track:
-        """The values of a metric by step; for the held-out score, those of the newest evaluation series."""
+        """The values of a metric by step; the held-out score is that of the newest series."""
         on = held_out_on(metric)
         if on is None:
             return self.history.tracks.get(metric, Track())
@@ -131,16 +120,13 @@ class LearningCurve:
 
     @property
     def measured_by(self) -> list[str]:
-        """The metrics that are held-out scores: of the task's own prompts, then of suites and of the split test."""
+        """Held-out scores: of the task's prompts, of suites, of the split test."""
         others = sorted({measured_on(row) for row in self.evals} - {""})
         return [HELD_OUT, *(f"{HELD_OUT_ON}{on}" for on in others)]
 
 
 def learning_curve(reader: Reader, learner: Learner, metric: str, before: LearningCurve | None) -> LearningCurve:
-    """One metric with the edges of its band, and all evaluations; of these only what ``before`` does not have is read.
-
-    Raises ``StoreError``.
-    """
+    """One metric with its band, and all evaluations; reads only what ``before`` lacks. Raises ``StoreError``."""
     names = () if held_out_on(metric) is not None else (metric, *BANDS.get(metric, ()))
     task, policy = learner.task, learner.policy or None
     now = reader.evals_made(task, policy)
@@ -151,11 +137,8 @@ def learning_curve(reader: Reader, learner: Learner, metric: str, before: Learni
     )
 
 
-# The code that a blocked task waits for.
-
-
 def blocking_source(reader: Reader, task: int, now: float) -> Excerpt | None:
-    """The lines of its environment that are wrong, of a task that is blocked; else None."""
+    """The broken lines of a blocked task's environment; else None."""
     row = reader.task(task)
     if row is None or row.state != "blocked":
         return None
@@ -165,35 +148,31 @@ def blocking_source(reader: Reader, task: int, now: float) -> Excerpt | None:
         return None
 
 
-# What the view of adapters shows: the versions that are on the disk, and how the task of one of them learns.
-
-
 @dataclass(frozen=True)
 class AdaptersAnswer:
-    """All versions on the disk, newest task first and newest version first."""
+    """All versions on disk, newest task first, newest version first."""
 
     versions: tuple[KeptVersion, ...] = ()
     marks: KeptMarks = field(default_factory=dict)
     by_policy: Mapping[int, tuple[KeptVersion, ...]] = field(default_factory=dict)
     preview: PreviewAnswer | None = None
-    """Of the learner that was asked about: its curve, and what it wrote last."""
+    """Curve and last rollout of the learner in question."""
 
 
 def _place(kept: KeptVersion) -> tuple[int, ...]:
-    """A sort key: policies of a task together, in the order in which they began."""
+    """Policies of a task stay together, oldest first."""
     return -kept.row.task, kept.policy_id, -kept.row.number, -kept.row.id
 
 
 @dataclass(frozen=True)
 class AdaptersQuestion:
-    """Asks for all tasks; the view chooses which to show. Of the one it is ``about``, for more."""
+    """Asks for all tasks' versions, and more ``about`` one learner."""
 
     about: Learner | None = None
     known: AdaptersAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, from which versions can be taken over."""
+    """An answer to another question, to take versions from."""
 
     def read(self, reader: Reader, before: AdaptersAnswer | None) -> AdaptersAnswer:
-        """Read what has changed."""
         before = before or self.known or AdaptersAnswer()
         answer = self._versions(reader, before)
         if self.about is None:
@@ -202,7 +181,7 @@ class AdaptersQuestion:
 
     @staticmethod
     def _versions(reader: Reader, before: AdaptersAnswer) -> AdaptersAnswer:
-        """The versions; only policies whose versions, scores or tasks have changed are read again."""
+        """Reads only policies whose versions, scores or tasks have changed."""
         marks = reader.kept_marks()
         if marks == before.marks:
             return before
@@ -217,36 +196,31 @@ class AdaptersQuestion:
         return AdaptersAnswer(tuple(ordered), marks, by_policy)
 
 
-# What the view of the API shows: whether it is open, its keys, the names of adapters, and the latest requests.
-
-
 @dataclass(frozen=True)
 class ApiAnswer:
     """The API of a home at one moment."""
 
     state: ApiRow
     keys: tuple[ApiKeyRow, ...] = ()
-    """Those that hold, the newest first; then those that were revoked, the latest first."""
+    """Valid ones, newest first; then revoked ones, latest first."""
     names: tuple[GivenName, ...] = ()
     requests: tuple[Request, ...] = ()
-    """The latest of all keys, the newest first."""
+    """Of all keys, newest first."""
     log: Tail = field(default_factory=Tail)
 
     @property
     def holding(self) -> tuple[ApiKeyRow, ...]:
-        """Keys that were not revoked."""
+        """Valid keys."""
         return tuple(key for key in self.keys if key.revoked is None)
 
     def key(self, id: int | None) -> ApiKeyRow | None:
-        """One key by its number."""
         return next((key for key in self.keys if key.id == id), None)
 
     def names_of(self, tenant: str) -> tuple[GivenName, ...]:
-        """Names that a tenant gave: those that its keys may use."""
+        """Names that a tenant's keys may use."""
         return tuple(name for name in self.names if name.tenant == tenant)
 
     def requests_of(self, key: ApiKeyRow) -> tuple[Request, ...]:
-        """The latest requests with a key."""
         return tuple(request for request in self.requests if request.key == key.prefix)
 
 
@@ -261,20 +235,17 @@ class ApiQuestion:
     home: Home
 
     def read(self, reader: Reader, before: ApiAnswer | None) -> ApiAnswer:
-        """Read the answer with three short queries, and what was added to the log of requests."""
         keys = tuple(sorted(reader.api_keys(), key=_key_place))
         log = tail(self.home.logs / FILE, before.log if before else None)
         requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
         return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(reader.given_names()), requests, log)
 
 
-# What the view of the engine shows: what the stages did, who waits in line, what the machine has left.
-
 MINUTE = 60.0
 FILES = 10.0
-"""Seconds after which the size of the home's files is measured again."""
+"""Seconds between two measurements of the home's size."""
 STARTS = 6
-"""Engine starts that are listed."""
+"""Listed starts."""
 
 
 @dataclass(frozen=True)
@@ -282,45 +253,44 @@ class EngineAnswer:
     """The state of the machine at one moment."""
 
     until: float = 0.0
-    """The end of the newest sample; 0: no engine has ever measured anything."""
+    """The end of the newest sample; 0: none."""
     spans: tuple[StageSample, ...] = ()
-    """Samples for the whole timeline, oldest first."""
+    """Of the timeline, oldest first."""
     now: Mapping[str, StageSample] = field(default_factory=dict)
-    """The newest sample of each stage."""
     minute: Mapping[str, StageSample] = field(default_factory=dict)
-    """The sum of the last minute, by stage."""
+    """Sums of the last minute by stage."""
     steps: int = 0
-    """Steps of all tasks in that minute."""
+    """Of all tasks, in that minute."""
     standings: tuple[StandingRow, ...] = ()
     used: tuple[TenantUse, ...] = ()
-    """What tenants have used today."""
+    """Of today."""
     starts: tuple[EngineRow, ...] = ()
-    """Engine starts, newest first."""
+    """Newest first."""
     memory: Memory | None = None
     cores: int = 0
     pinned: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Cores that each process may run on."""
+    """Cores of each process."""
     devices: tuple[DeviceRow, ...] = ()
-    """The cards, as the engine last saw them."""
+    """As the engine last saw them."""
     nodes: tuple[NodeRow, ...] = ()
-    """The machines of the cluster, as the engine last saw them."""
+    """As the engine last saw them."""
     account: str = ""
-    """The account that runs this application."""
+    """This application's account."""
     disk: Disk | None = None
     counted: float = 0.0
-    """When the home's files were measured."""
+    """The time of the home's last measurement."""
 
 
 @dataclass(frozen=True)
 class EngineQuestion:
-    """Asks for a timeline of this many cells of ``grain`` seconds, and for everything else."""
+    """Asks for ``cells`` of ``grain`` seconds, and all else."""
 
     home: Home
     grain: int
     cells: int
 
     def read(self, reader: Reader, before: EngineAnswer | None) -> EngineAnswer:
-        """Read the answer: of the timeline only what is new; files are measured every few seconds."""
+        """Reads only what is new of the timeline; measures files every few seconds."""
         begun, until = reader.newest_samples()
         disk, counted = (before.disk, before.counted) if before else (None, 0.0)
         if before is None or until >= counted + FILES:
@@ -346,7 +316,7 @@ class EngineQuestion:
         )
 
     def _spans(self, reader: Reader, until: float, known: tuple[StageSample, ...]) -> tuple[StageSample, ...]:
-        """Samples of the timeline; the newest two are read again, because a sample may reach into the next cell."""
+        """The newest two are read again, since a sample may reach into the next cell."""
         oldest = until - self.grain * (self.cells + 1)
         if not known:
             return tuple(reader.stage_spans(oldest, self.grain))
@@ -355,24 +325,20 @@ class EngineQuestion:
         return (*kept, *reader.stage_spans(again, self.grain))
 
 
-# What the environments view shows: all of them with their code, and what came of the last hour's episodes.
-
-
 @dataclass(frozen=True)
 class EnvironmentsAnswer:
-    """Environments as the engine last saw them, the broken ones first."""
+    """The broken ones first."""
 
     rows: tuple[EnvironmentRow, ...] = ()
     use: Mapping[str, EnvironmentUse] = field(default_factory=dict)
-    """The last hour's episodes, by full name of the environment."""
+    """Of the last hour, by full name."""
 
     lines: Mapping[str, Mapping[Place, str]] = field(default_factory=dict)
-    """By full name, the lines of code at which something went wrong."""
+    """Lines of errors, by full name."""
     definitions: Mapping[str, Excerpt] = field(default_factory=dict)
-    """By full name, the code that defines it, if it can be read."""
+    """Code, by full name, if it can be read."""
 
     def use_of(self, row: EnvironmentRow) -> EnvironmentUse:
-        """The last hour's episodes of an environment."""
         return self.use.get(row.name, EnvironmentUse())
 
 
@@ -383,7 +349,6 @@ class EnvironmentsQuestion:
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def read(self, reader: Reader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        """Read the answer with three short queries, and from the plugins' files code and the lines that errors name."""
         use = reader.environment_use(self.clock())
         used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
         lines = {row.name: source_lines(row, of) for row, of in used}
@@ -391,19 +356,16 @@ class EnvironmentsQuestion:
         return EnvironmentsAnswer(tuple(row for row, _ in used), use, lines, defined)
 
 
-# What the view of logs shows: events of the store that pass a filter, or the end of a log file.
-
-
 @dataclass(frozen=True, eq=False)
 class LogsAnswer:
-    """The lines in order, and the log files that exist."""
+    """The lines in order, and the log files."""
 
     listing: Listing[LogLine]
     files: tuple[str, ...] = ()
     oldest: int = 0
-    """The oldest event that the store keeps; if that changes, older ones were removed."""
+    """The oldest stored event; if it changes, older ones were removed."""
     last: int = 0
-    """The newest event that was looked at."""
+    """The newest event that was read."""
     tail: Tail = field(default_factory=Tail)
 
 
@@ -413,11 +375,11 @@ class LogsQuestion:
 
     home: Home
     source: str
-    """``EVENTS``, or the name of a file in the home's folder of logs."""
+    """``EVENTS``, or a file of the home's logs."""
     wanted: EventFilter
 
     def read(self, reader: Reader, before: LogsAnswer | None) -> LogsAnswer:
-        """Read only what was added; the same listing if nothing was."""
+        """Read what was added; the same listing if nothing was."""
         files = names(self.home.logs)
         return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
 
@@ -453,44 +415,40 @@ def _read(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
     }
 
 
-# What the queue shows below its table: how the task under the cursor learns, and what its model wrote last.
-
-
 @dataclass(frozen=True)
 class PreviewAnswer:
-    """Some learners' rewards and scores, and more of the first of them."""
+    """Rewards and scores of learners, and more of the first one."""
 
     curves: Mapping[Learner, LearningCurve] = field(default_factory=dict)
     """In the order of the question."""
     samples: Mapping[str, Track] = field(default_factory=dict)
-    """Samples of all metrics, if the question asked for them."""
+    """Of all metrics, if asked for."""
     recent: Mapping[str, float] = field(default_factory=dict)
-    """The mean of each metric over the last steps."""
+    """Means over the last steps."""
     rollout: TrajectoryRow | None = None
-    """Its newest trajectory."""
+    """The newest one."""
     versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
-    """Of an evaluation: what it measures, with the newest score of each."""
+    """Of an evaluation: its versions with their newest score."""
     first: FirstStep | None = None
-    """Before the first step: what it waits for."""
+    """What the first step waits for; None after it."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Its task's configuration."""
     source: Excerpt | None = None
-    """Of a task that is blocked by its environment: the lines of it that are wrong."""
+    """The broken lines of a blocked task's environment."""
 
 
 @dataclass(frozen=True)
 class PreviewQuestion:
-    """Asks for one learner, or for a few whose rewards are compared."""
+    """Asks for one learner, or a few to compare."""
 
     learners: tuple[Learner, ...]
     samples: bool = False
-    """Whether there is room for other metrics next to the reward."""
+    """True if there is room for other metrics."""
     known: PreviewAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, from which curves can be taken over."""
+    """An answer to another question, to take curves from."""
     clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
 
     def read(self, reader: Reader, before: PreviewAnswer | None) -> PreviewAnswer:
-        """Read what the last answer does not have: of a curve its new steps, and a few rows for the rest."""
+        """Read what the last answer lacks."""
         known = before or self.known or PreviewAnswer()
         curves = {each: learning_curve(reader, each, REWARD, known.curves.get(each)) for each in self.learners}
         if not self.learners:
@@ -510,10 +468,8 @@ class PreviewQuestion:
         )
 
 
-# What the view of rollouts asks of the feed: the steps of a task. The lists read everything below them.
-
 LATE = 20
-"""Steps after which a step is complete: a version is evaluated next to the steps that follow it."""
+"""Steps after which a step is complete: evaluations run next to later steps."""
 
 
 @dataclass(frozen=True)
@@ -521,7 +477,7 @@ class RolloutsAnswer:
     """A task's steps and evaluations."""
 
     steps: tuple[StepSummary, ...] = ()
-    """Oldest first; groups that no step has consumed come last."""
+    """Oldest first; groups without a step come last."""
 
 
 @dataclass(frozen=True)
@@ -531,7 +487,7 @@ class RolloutsQuestion:
     learner: Learner
 
     def read(self, reader: Reader, before: RolloutsAnswer | None) -> RolloutsAnswer:
-        """Read the last steps that were known and newer ones; if steps were lost, all of them."""
+        """Read the last known steps and newer ones; all, if steps were lost."""
         made = [step.step for step in before.steps if step.step is not None] if before else []
         row = reader.task(self.learner.task)
         since = max(0, max(made, default=0) - LATE)
@@ -542,61 +498,58 @@ class RolloutsQuestion:
         return RolloutsAnswer((*(step for step in known if step.step is not None and step.step < since), *newer))
 
 
-# What the view of one task shows beyond its row: one metric whole, the others in samples, and details around them.
-
 AGES_OVER = 50
 """Steps over which staleness is counted."""
 
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """A task in detail, as one of its policies sees it."""
+    """A task as one of its policies sees it."""
 
     learner: Learner
     metric: str
     own: LearningCurve = field(default_factory=LearningCurve)
     others: Mapping[Learner, LearningCurve] = field(default_factory=dict)
-    """The same metric of the tasks and policies laid over it."""
+    """The same metric of the tasks laid over it."""
     samples: Mapping[str, Track] = field(default_factory=dict)
-    """Samples of all metrics, at some steps."""
+    """Of all metrics, at some steps."""
     recent: Mapping[str, float] = field(default_factory=dict)
-    """The mean of each metric over the last steps."""
+    """Means over the last steps."""
     ages: Mapping[int, int] = field(default_factory=dict)
-    """Groups of the last steps by their staleness in versions."""
+    """Groups of the last steps by staleness in versions."""
     configs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """Configurations of the task and of the others, by task."""
+    """By task."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of its environment's parameters."""
     trajectories: tuple[TrajectoryRow, ...] = ()
-    """Trajectories of the newest group's play, of all who spoke in it, newest first."""
+    """Of the newest group, all speakers, newest first."""
     scores: Mapping[Learner, Scored] = field(default_factory=dict)
-    """By which held-out scores it and those laid over it are compared, its own first; empty if nothing is."""
+    """Held-out scores to compare, its own first."""
     versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
-    """Of an evaluation: what it measures, with the newest score of each."""
+    """Of an evaluation: its versions with their newest score."""
     first: FirstStep | None = None
-    """Before the first step: what it waits for."""
+    """What the first step waits for; None after it."""
     source: Excerpt | None = None
-    """Where it is blocked by its environment before that: the lines of it that are wrong."""
+    """The broken lines of a blocked task's environment."""
 
     @property
     def task(self) -> int:
-        """The number of the task."""
         return self.learner.task
 
 
 @dataclass(frozen=True)
 class TaskQuestion:
-    """Asks for one task or policy, one metric, and the same metric of up to three others."""
+    """Asks for one learner and metric, and the metric of up to three others."""
 
     learner: Learner
     metric: str = REWARD
     others: tuple[Learner, ...] = ()
     known: TaskAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, from which parts can be taken over."""
+    """An answer to another question, to take parts from."""
     clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
 
     def read(self, reader: Reader, before: TaskAnswer | None) -> TaskAnswer:
-        """Read what the last answer does not have."""
+        """Read what the last answer lacks."""
         known = before or self.known
         curves = {**known.others, known.learner: known.own} if known else {}
         everybody = (self.learner, *self.others)

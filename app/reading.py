@@ -1,4 +1,4 @@
-"""Reads a home: one reader for the screens, the verbs and Python. Loads the standard library only."""
+"""One reader of a home for screens, verbs and Python. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
-# Opens a home for reading, which no other module does, and finds tasks in it.
-
 
 def opened(home: Home) -> Reader:
-    """A reader of a home. Raises ``StoreError`` if there is nothing to read, or it cannot be read."""
+    """Open a home. Raises ``StoreError``."""
     return Reader(home.database)
 
 
 def exists(home: Home) -> bool:
-    """Whether the home has a database."""
+    """True if the home has a database."""
     try:
         return home.database.exists()
     except OSError:
@@ -28,10 +26,9 @@ def exists(home: Home) -> bool:
 
 @contextmanager
 def reading(home: Home) -> Iterator[Reader | None]:
-    """A reader of a home, or None if nothing was ever submitted; a database of an older marlaas is brought up to
-    date.
+    """A reader, or None if nothing was ever submitted; an older database is migrated.
 
-    Raises ``StoreError`` if an engine of an older marlaas serves it.
+    Raises ``StoreError`` if an older engine serves it.
     """
     from marlaas.engine.store.schema import is_current
 
@@ -48,7 +45,7 @@ def reading(home: Home) -> Iterator[Reader | None]:
 
 
 def find_task(reader: Reader | None, said: int | str) -> TaskRow:
-    """The task of that number or name. Raises ``UnknownTask``, and ``ConfigError`` for a name that several have."""
+    """The task of that number or name. Raises ``UnknownTask``, and ``ConfigError`` for an ambiguous name."""
     task = reader.task(said) if reader and isinstance(said, int) else None
     if task is not None:
         return task

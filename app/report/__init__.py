@@ -1,4 +1,4 @@
-"""A report of tasks for people who have no home to look into: one folder, which opens anywhere."""
+"""A report of tasks in one folder that opens anywhere."""
 
 from .telling import (
     Document as Document,

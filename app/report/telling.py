@@ -1,4 +1,4 @@
-"""What a report says: of tasks, and of a home since the last report."""
+"""The content of a report: of tasks, or of a home since the last report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ from ..text.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_
 from ..text.scores import held_out, rests_on, with_error
 from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word, who
 
-# What a report is made of, whichever file it becomes. Frozen values.
-#
-# All texts are as they were found; who writes a file makes them safe for it.
+# Texts are foreign; the writer makes them safe for its format.
 
 
 @dataclass(frozen=True)
@@ -65,20 +63,20 @@ class Chart:
     """A picture of curves by step."""
 
     name: str
-    """The name of its file, without an ending."""
+    """The file's name without ending."""
     title: str
     words: str
-    """What it shows, for who cannot see it."""
+    """For those who cannot see it."""
     lines: Sequence[Line]
     points: Sequence[Point] = ()
-    """Held-out scores of the newest series."""
+    """Of the newest series."""
     baseline: float | None = None
     """The constant-answer baseline."""
     unit: bool = False
-    """Whether the vertical axis covers 0 to 1, whatever the values are."""
+    """True: the axis covers 0 to 1."""
     large: bool = False
     metric: str = ""
-    """The metric of its curves, which shows how values are printed."""
+    """Decides how values are printed."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,12 @@ class Transcript:
 
     head: str
     turns: Sequence[tuple[str, str]]
-    """Who spoke, and what."""
+    """(speaker, text)."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """Text of which each character counts, folded away if that can be done."""
+    """Preformatted text, folded if possible."""
 
     title: str
     text: str
@@ -117,22 +115,16 @@ class Document:
 
     title: str
     lead: str
-    """The line below the title: what it is of, and when it was made."""
+    """The line below the title."""
     sections: Sequence[Section]
 
     @property
     def charts(self) -> list[Chart]:
-        """All its pictures."""
         return [piece for section in self.sections for piece in section.pieces if isinstance(piece, Chart)]
 
 
-# From a home to what a report says of its tasks, and which rollouts are worth reading.
-
-# Which of all rollouts a person should read. Pure.
-#
-# Of an evaluation's prompts those where training changed most, for better and for worse, and one that it did not
-# solve: what the first and the best version said to the same prompt. Of the newest step the group with the widest
-# rewards, from both ends: that is what the next update reinforces. One that failed.
+# Rollouts worth reading: of an evaluation the prompts with the largest gain and loss and one unsolved, by first and
+# best version; both ends of the newest step's widest group; one failure.
 
 
 @dataclass(frozen=True)
@@ -140,21 +132,18 @@ class Played:
     """A group with its rewards."""
 
     group: int
-    """Its id."""
     instance: int
     step: int
     rewards: tuple[float, ...]
-    """At least one."""
 
     @property
     def mean(self) -> float:
-        """The mean reward."""
         return fsum(self.rewards) / len(self.rewards)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A rollout to read: the first of a group with this reward, or a conversation by its id."""
+    """A rollout: the first of a group with this reward, or a conversation."""
 
     why: str
     group: int = 0
@@ -163,10 +152,10 @@ class Choice:
 
 
 def chosen(measured: Sequence[Mapping[int, Played]], trained: Sequence[Played], failed: Sequence[int]) -> list[Choice]:
-    """The rollouts worth reading, in the order in which they are read.
+    """The rollouts worth reading, in order.
 
-    ``measured``: the groups of two evaluations by instance, the earlier first, or nothing; ``trained``: the groups of
-    the newest step; ``failed``: ids of conversations whose episode failed.
+    ``measured``: groups of two evaluations by instance, earlier first, or nothing; ``trained``: of the newest step;
+    ``failed``: conversations.
     """
     found = list(_changed(*measured)) if len(measured) == 2 else []
     widest = max(trained, key=lambda one: max(one.rewards) - min(one.rewards), default=None)
@@ -198,11 +187,9 @@ def _changed(first: Mapping[int, Played], best: Mapping[int, Played]) -> list[Ch
 
 
 def _usual(played: Played) -> float:
-    """The reward of the group that is nearest to its mean."""
+    """The reward nearest to the mean."""
     return min(played.rewards, key=lambda reward: abs(reward - played.mean))
 
-
-# All that a report says of a task, read from a home at one moment. Frozen values.
 
 ALWAYS = (REWARD, *BANDS[REWARD])
 
@@ -212,17 +199,15 @@ class PolicyFacts:
     """A task as one of its policies sees it."""
 
     name: str
-    """Empty where the task has only one."""
+    """Empty for the only policy."""
     row: TaskRow
     history: History
     evals: Sequence[EvalRow]
     """Of all series, suites and splits, oldest first."""
     scored: Scored
-    """The score that it is compared by."""
     newest: Mapping[str, float]
-    """All metrics of its newest step."""
+    """Of its newest step."""
     verdict: Verdict
-    """Whether it learns."""
     rollouts: Sequence[Transcript]
 
 
@@ -233,19 +218,19 @@ class TaskFacts:
     row: TaskRow
     policies: Sequence[PolicyFacts]
     config: Mapping[str, Any]
-    """The whole task file, with every default."""
+    """With every default."""
     source: str
-    """The task file as its author wrote it; empty if it was made without one."""
+    """As its author wrote it; empty if there is no file."""
     use: TaskUse | None
-    """What it used; None if nothing is recorded."""
+    """None if nothing is recorded."""
     warnings: Sequence[str]
     needs: Sequence[TaskRow]
     engine: EngineRow | None
-    """The newest engine of the home."""
+    """The home's newest one."""
 
 
 def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
-    """Read all of a task. ``policies``: the name of each that is told of, and the row as that policy sees it."""
+    """Read all of a task. ``policies``: name, and the row as that policy sees it."""
     return TaskFacts(
         row,
         [_policy(reader, name, seen) for name, seen in policies],
@@ -280,7 +265,6 @@ def _policy(reader: Reader, name: str, row: TaskRow) -> PolicyFacts:
 
 
 def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[Transcript]:
-    """What the first and the best evaluation said to the same prompts; extremes of the newest step; failures."""
     series = [one for one in newest_series(evals) if one.score is not None]
     measured: list[dict[int, Played]] = []
     if len(series) > 1:
@@ -296,7 +280,7 @@ def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[
 def _groups_of(
     reader: Reader, row: TaskRow, policy: str | None, split: str, evaluation: EvalRow | None = None
 ) -> Iterator[Played]:
-    """The groups of an evaluation, or of the newest step."""
+    """Groups of an evaluation, or of the newest step."""
     step = evaluation.step if evaluation else row.step
     for group in reader.group_rows(reader.group_ids(row.id, split, step, policy=policy)).values():
         own = evaluation is None or (not group.suite and group.environment_version == evaluation.environment_version)
@@ -305,7 +289,7 @@ def _groups_of(
 
 
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
-    """The episode that a choice means, with the conversation first whose reward it names; empty if it is gone."""
+    """The chosen episode, the named conversation first; empty if it is gone."""
     if choice.conversation is not None:
         return reader.episode(choice.conversation)
     ids = reader.conversation_ids(0, group=choice.group)
@@ -314,24 +298,21 @@ def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
     return reader.episode(own[0]) if own else []
 
 
-# From what is known of tasks to what a report says. Pure.
-#
-# The most important first: how it went, the curves, the scores and what they rest on, what was written, what it cost;
-# the task file last.
+# The most important first: course, curves, scores, rollouts, cost; the task file last.
 
 SMALL = tuple(name for name in IMPORTANT if name not in (REWARD, HELD_OUT, "seconds"))
-"""Metrics that have their own picture, as far as the task has them."""
+"""Metrics with a picture of their own."""
 MOST_CURVES = 4
-"""Curves of a picture that compares."""
+"""Of a picture that compares."""
 MOST_SCORES = 40
-"""Scores of a list; of more, some of those in between are left out."""
+"""Of a list; some in between are left out."""
 LONGEST_TURN = 20_000
-"""Characters of a turn that are shown."""
+"""Characters."""
 NAMED = ("tenant", "name", "environment")
 
 
 def told(tasks: Sequence[TaskFacts], now: float) -> Document:
-    """The report of one task, or of several with a comparison before them. ``now``: in seconds since 1970."""
+    """The report of one task, or of several with a comparison. ``now`` is Unix time."""
     when = f"{_moment(now)} UTC"
     if len(tasks) == 1:
         row = tasks[0].row
@@ -497,7 +478,7 @@ def _scores(policy: PolicyFacts) -> Iterator[Piece]:
 
 
 def _newest(policies: Sequence[PolicyFacts]) -> Table:
-    """The metrics of the newest step, with a column for each policy that made one."""
+    """A column for each policy."""
     own = [policy for policy in policies if policy.newest]
     every = in_order({name for policy in own for name in policy.newest if words(name).meaning})
     columns = [f"{line(policy.name)}, step" if len(policies) > 1 else "Step" for policy in own]
@@ -531,7 +512,6 @@ def _speaker(said: StoredConversation) -> str:
 
 
 def _turns(episode: Sequence[StoredConversation]) -> Iterator[tuple[str, str]]:
-    """In the order in which they were said; each says whose it is, if several speak."""
     for said in in_order_said(episode):
         text = plain(said.turn.text[:LONGEST_TURN]) or "(nothing)"
         more = len(said.turn.text) - LONGEST_TURN
@@ -566,10 +546,8 @@ def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
-# What happened in a home since somebody last looked: which tasks came how far, and what went wrong. Pure.
-
 MOST = 40
-"""Lines of the log that are shown, the newest."""
+"""Newest lines of the log."""
 
 
 @dataclass(frozen=True)
@@ -578,12 +556,12 @@ class HomeFacts:
 
     home: str
     since: float
-    """In seconds since 1970; so is ``now``."""
+    """Unix time, as ``now``."""
     now: float
     tasks: Sequence[TaskRow] = ()
     progress: Sequence[ProgressRow] = ()
     events: Sequence[EventRow] = ()
-    """Warnings and errors of that time, oldest first."""
+    """Oldest first."""
 
 
 def told_of_home(facts: HomeFacts) -> Document:
@@ -609,7 +587,7 @@ def _sum(facts: HomeFacts) -> str:
 
 
 def _tasks(facts: HomeFacts) -> Iterator[Piece]:
-    """What each task that moved came to, those first that a person should look at."""
+    """Tasks that moved, urgent ones first."""
     rows = {task.id: task for task in facts.tasks}
     moved = [(rows[one.task], one) for one in facts.progress if one.task in rows]
     known = {task.id for task, _ in moved}
@@ -652,7 +630,7 @@ def _change(before: float | None, now: float | None) -> str:
 
 
 def _wrong(facts: HomeFacts) -> Iterator[Piece]:
-    """Warnings and errors; the same ones once, with their number."""
+    """Equal warnings once, with their number."""
     alike: dict[tuple[int | None, str], list[EventRow]] = {}
     for event in facts.events:
         alike.setdefault((event.task, event.message), []).append(event)

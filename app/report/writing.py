@@ -1,4 +1,4 @@
-"""Writes a report: as Markdown, as one HTML page, with pictures as SVG."""
+"""Writes a report as Markdown, as one HTML page, with pictures as SVG."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from ..text.format import line, plain, score
 from ..text.metrics import value_text
 from .telling import Chart, Document
 
-# Pictures of curves as SVG, for readers in light and in dark, with a description for who cannot see them. Pure.
-#
-# A curve is put together to this many points as the picture is wide (``app/chart/draw.py``), so that a long run
-# makes no large file.
+# Curves as SVG, light and dark, with descriptions. Long curves are decimated.
 
 WIDE, NARROW = (720, 300), (350, 190)
-"""Width and height of a large picture and of a small one, in pixels."""
+"""Pixels of a large and of a small picture."""
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 34, 34
 """Pixels around the plot."""
 ROW = 16
-"""Pixels of a name in the legend."""
+"""Pixels."""
 POINTS = 200
-"""Points of a curve, at most."""
+"""Most points of a curve."""
 STYLE = """\
 .chart text{font:12px system-ui,sans-serif;fill:#1f2328}.chart .title{font-size:13px;font-weight:600}
 .chart .axis{stroke:#59636e;fill:none}.chart .grid{stroke:#d1d9e0;fill:none}.chart .line{stroke-width:2;fill:none}
@@ -43,7 +40,7 @@ DASHES = ("", "7 4", "2 4", "10 3 2 3")
 
 
 def svg(chart: Chart, alone: bool = False) -> str:
-    """The picture; ``alone``: as its own file, with its colours."""
+    """The picture; ``alone``: a file with its own colours."""
     width, height = WIDE if chart.large or len(chart.lines) > 1 else NARROW
     legend = len(chart.lines) if len(chart.lines) > 1 else 0
     height += ROW * legend
@@ -75,7 +72,7 @@ def svg(chart: Chart, alone: bool = False) -> str:
 
 
 def described(chart: Chart) -> str:
-    """What it shows, and its first and last values."""
+    """What it shows, with first and last values."""
     said = [f"{chart.words.removesuffix('.')}."]
     for series in chart.lines:
         finite = [(s, v) for s, v in zip(series.curve.steps, series.curve.values, strict=True) if math.isfinite(v)]
@@ -89,18 +86,16 @@ def described(chart: Chart) -> str:
 
 
 class _Frame:
-    """Where values lie in the picture, in pixels to a tenth."""
+    """Places of values, in tenths of a pixel."""
 
     def __init__(self, width: int, height: int, top: int, last: int, up: Scale) -> None:
         self.left, self.right, self.top, self.bottom = LEFT, width - RIGHT, top, height - BOTTOM
         self.last, self.up = last, up
 
     def x(self, step: float) -> float:
-        """The column of a step."""
         return round(self.left + (self.right - self.left) * step / self.last, 1)
 
     def y(self, value: float) -> float:
-        """The row of a value."""
         return round(self.bottom - (self.bottom - self.top) * self.up.place(value), 1)
 
 
@@ -192,15 +187,11 @@ def _safe(words: str) -> str:
     return escape(plain(words))
 
 
-# A report as Markdown, with pictures as files next to it, and as one HTML file: pictures within, no script, nothing
-# that it fetches. Pure.
-#
-# What models and tenants wrote is escaped for HTML. In Markdown it is fenced, or each of its marks is escaped: it can
-# make no link, no HTML and no heading.
+# Foreign text is escaped in HTML, fenced or escaped in Markdown: it makes no link, no HTML, no heading.
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 _LIST = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
-"""What would begin a list or underline a heading."""
+"""Begins of lists and underlines of headings."""
 _MARKDOWN = """\
 # {{ document.title|safe_line }}
 
@@ -290,7 +281,7 @@ _HTML = """\
 </body>
 </html>
 """
-"""Its policy lets a browser show the page and nothing else, whatever a model wrote."""
+"""Its policy lets a browser load nothing."""
 PAGE_STYLE = """\
 :root{color-scheme:light dark;--ink:#1f2328;--quiet:#59636e;--page:#fff;--soft:#f6f8fa;--edge:#d1d9e0}
 @media(prefers-color-scheme:dark){:root{--ink:#f0f6fc;--quiet:#9198a1;--page:#0d1117;--soft:#151b23;--edge:#3d444d}}
@@ -308,7 +299,7 @@ details pre{background:var(--soft);padding:.8rem;border-radius:6px}summary{curso
 
 
 def markdown(document: Document, pictures: str) -> str:
-    """The whole file; ``pictures``: the folder of its pictures, relative to it."""
+    """``pictures``: their folder, relative to the file."""
     return _rendered(_MARKDOWN, False, document, pictures=pictures)
 
 
@@ -336,27 +327,22 @@ def _rendered(template: str, escaped: bool, document: Document, **more: str) -> 
 
 
 def _fenced(text: str, language: str) -> str:
-    """A block of code whose fence is longer than any run of its marks within."""
+    """Its fence is longer than any run of backticks in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{plain(text)}\n{fence}"
 
 
 def safe(text: str) -> str:
-    """``text`` in one line that Markdown shows as it is."""
+    """One line of literal text in Markdown."""
     return _MARKS.sub(r"\\\1", line(text))
 
-
-# Writes a report into a folder: ``report.html``, ``report.md`` and the pictures of the latter.
 
 PICTURES = "pictures"
 
 
 def write(document: Document, folder: Path) -> list[Path]:
-    """Write the files, in place of those of an earlier report there; their paths, the page first.
-
-    Raises ``StoreError`` if they cannot be written.
-    """
+    """Write the files over those of an earlier report; returns their paths, the page first. Raises ``StoreError``."""
     files = {
         folder / "report.html": html(document),
         folder / "report.md": markdown(document, PICTURES),

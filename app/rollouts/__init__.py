@@ -1,1 +1,1 @@
-"""How rollouts read: conversations as text, as shaded tokens and as records. Knows no widget."""
+"""Conversations as text, as shaded tokens and as records. Knows no widget."""

@@ -1,4 +1,4 @@
-"""What the model answered, as rows of a list and as documents of wrapped lines."""
+"""Replies of a model as rows of a list and as wrapped lines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from marlaas.engine.store.rows import Turn
 from ..text.format import BARS, cells, clip, clip_start, line, pad, score
 from ..text.tasks import PLAIN
 
-# Long text in lines of any width, wrapped only as far as somebody looks.
-#
-# A line is (block, start, stop), in blocks of safe text with styled stretches. A line of 100 kB costs no more than
-# the screen that shows its beginning. Knows no widget.
+# Text is wrapped as far as somebody looks: a line of 100 kB costs no more than the screen of its beginning.
 
 LONGEST = 8
-"""Characters for each cell of a line, at most: marks without a width could else pile up in one without end."""
+"""Characters of a cell: marks without a width could pile up without end."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +37,14 @@ class Block:
     text: str
     style: str = ""
     stretches: Sequence[Stretch] = ()
-    """In order and without overlap."""
+    """In order, without overlap."""
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where the stretches start."""
         return [stretch.start for stretch in self.stretches]
 
     def styled(self, start: int, stop: int) -> list[Stretch]:
-        """The stretches of a part of the block, counted from the part's beginning."""
+        """The stretches of a part, counted from its beginning."""
         first = max(0, bisect_right(self.starts, start) - 1)
         last = bisect_left(self.starts, stop)
         return [
@@ -60,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Line:
-    """The characters of a block that fit into one line."""
+    """Characters of a block that fit into a line."""
 
     block: int
     start: int
@@ -69,19 +65,19 @@ class Line:
 
 @dataclass
 class Layout:
-    """Blocks in lines of ``width`` cells, as many as were asked for so far."""
+    """Blocks in lines of ``width`` cells, wrapped as far as needed."""
 
     blocks: Sequence[Block]
     width: int
     lines: list[Line] = field(default_factory=list)
     whole: bool = False
-    """Whether all lines have been wrapped."""
+    """True when all is wrapped."""
 
     def __post_init__(self) -> None:
         self._more = self._wrap()
 
     def reach(self, count: int) -> None:
-        """Wrap until there are this many lines, or all."""
+        """Wrap until there are ``count`` lines, or all."""
         while len(self.lines) < count and not self.whole:
             line = next(self._more, None)
             if line is None:
@@ -90,7 +86,7 @@ class Layout:
                 self.lines.append(line)
 
     def line_of(self, block: int, offset: int) -> int:
-        """The number of the line that holds a character of a block."""
+        """The line that holds a character of a block."""
         while not self.whole and (not self.lines or (self.lines[-1].block, self.lines[-1].stop) <= (block, offset)):
             self.reach(len(self.lines) + 100)
         found = bisect_right(self.lines, (block, offset), key=lambda line: (line.block, line.start))
@@ -103,7 +99,7 @@ class Layout:
 
 
 def wrapped(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where the lines of ``text`` begin and end; they are broken after a space where there is one."""
+    """(start, stop) of each line, broken after spaces if possible."""
     start = 0
     while start <= len(text):
         end = text.find("\n", start)
@@ -128,7 +124,7 @@ def _broken(text: str, start: int, end: int, width: int) -> Iterator[tuple[int, 
 
 
 def _fitting(text: str, start: int, end: int, width: int) -> int:
-    """The end of the characters from ``start`` on that fill a line; at least one character fits."""
+    """The end of the characters that fill a line; at least one fits."""
     window = text[start : min(end, start + LONGEST * width)]
     if window[: width + 1].isascii():
         return start + min(width, len(window))
@@ -141,28 +137,21 @@ def _fitting(text: str, start: int, end: int, width: int) -> int:
 
 
 def occurrences(text: str, needle: str) -> list[tuple[int, int]]:
-    """Where a word occurs in a text, whatever the case."""
+    """(start, stop) of each occurrence, ignoring case."""
     return [found.span() for found in re.finditer(re.escape(needle), text, re.IGNORECASE)] if needle else []
 
 
-# What was asked and answered in the cells of a line, and what the rest of the group answered.
-
-# Where rewards for turns are shown in a conversation: after the replies that they followed.
-#
-# Code that goes through the turns asks, after each turn, which rewards follow it.
-
-
 class Payments:
-    """Hands out the rewards of one conversation."""
+    """The rewards of one conversation, handed out after the replies that earned them."""
 
     def __init__(self, paid: Sequence[Paid], name: str = "") -> None:
-        """``name``: the agent's, if there are several; safe text."""
+        """``name``: the agent's safe name, if there are several."""
         self._paid = list(paid)
         self._name = name
         self._replies = 0
 
     def after(self, turn: Turn, following: Turn | None) -> list[Block]:
-        """The rewards that follow a turn. A thought and its answer are one reply."""
+        """The rewards after a turn. A thought and its answer are one reply."""
         answered = following is not None and following.role == "assistant"
         if turn.role == "assistant" or (turn.role == "thinking" and not answered):
             self._replies += 1
@@ -170,7 +159,7 @@ class Payments:
         return []
 
     def rest(self) -> list[Block]:
-        """The rewards that are left at the end."""
+        """Rewards that are left at the end."""
         return self._take(max((paid.turns for paid in self._paid), default=0))
 
     def _take(self, replies: int) -> list[Block]:
@@ -184,35 +173,33 @@ def _payment(paid: Paid, name: str) -> Block:
     return Block(words, "$text-success" if paid.amount > 0 else "$text-error")
 
 
-# A group in a few characters: a bar for each member's reward, their mean and spread, and its staleness. Pure.
-
 MOST_MARKS = 16
-"""Members that are shown; the others are counted."""
+"""Shown members."""
 
 
 def numbers(group: GroupSummary) -> str:
-    """Mean and spread of the rewards."""
+    """Mean ± spread of the rewards."""
     return score(mean(group.rewards)) + (f" ±{score(spread(group.rewards))}" if len(group.rewards) > 1 else "")
 
 
 def age(group: GroupSummary) -> str:
-    """The staleness of a group in versions; empty if it was not trained on."""
+    """Staleness in versions; empty if not trained on."""
     return "" if group.staleness is None else f"{group.staleness} old" if group.staleness else "fresh"
 
 
 def mean(rewards: Sequence[float]) -> float | None:
-    """The mean; None if there are no rewards."""
+    """None without rewards."""
     return math.fsum(rewards) / len(rewards) if rewards else None
 
 
 def spread(rewards: Sequence[float]) -> float | None:
-    """The standard deviation over a group, as its advantages use it."""
+    """The standard deviation over a group, as advantages use it."""
     middle = mean(rewards)
     return None if middle is None else math.sqrt(math.fsum((r - middle) ** 2 for r in rewards) / len(rewards))
 
 
 def marks(members: Sequence[MemberSummary]) -> list[tuple[str, str]]:
-    """A bar for each member: the higher, the larger its reward, on a scale of 0 to 1 or of the group's rewards."""
+    """A bar for each member's reward, on a scale of 0 to 1 or the group's range."""
     rewards = [m.reward for m in members if m.reward is not None and math.isfinite(m.reward)]
     low, high = min([0.0, *rewards]), max([1.0, *rewards])
     found = []
@@ -227,19 +214,17 @@ def marks(members: Sequence[MemberSummary]) -> list[tuple[str, str]]:
     return found if len(members) <= MOST_MARKS else [*found, (f"+{len(members) - MOST_MARKS}", "$text-muted")]
 
 
-# What was asked and answered, in the cells of a list: the prompt, and the distinct replies with their counts.
-#
-# All text in a row of the store is foreign; what comes out of here is safe. Pure.
+# Rows of the store are foreign text; what is returned is safe.
 
 RIGHT, WRONG, FAILED, UNPAID = "✓", "✗", "!", "·"
 NOTHING = "(nothing)"
 SHORTEST = 14
-"""Cells below which a distinct reply is counted among the others instead of being shown."""
+"""Cells below which a reply is counted instead of shown."""
 WORDY = 20
-"""Cells from which on the others are called so, and not only counted."""
+"""Cells from which "others" is spelled out."""
 GAP = "  "
 MOST_ASKED = 200
-"""Cells beyond which nobody asks how long a prompt is."""
+"""Cells beyond which a prompt's length does not matter."""
 
 Piece = tuple[str, str]
 """(safe text, style)."""
@@ -258,37 +243,36 @@ def mark(status: str, reward: float | None) -> Piece:
 
 @dataclass(frozen=True)
 class Answer:
-    """A distinct reply of a group: what was said, how it was paid, and how often."""
+    """A distinct reply of a group."""
 
     mark: Piece
     text: str
-    """Safe, on one line."""
+    """Safe, one line."""
     count: int = 1
     quiet: bool = False
-    """Whether the text is ours: there was no reply, or nothing in it."""
+    """True if the text is ours: no or an empty reply."""
     name: str = ""
-    """The agent that said it, if several replied; safe."""
+    """The agent, if several replied; safe."""
     distinct: int = 0
-    """The number of the reply among the distinct ones of the group."""
+    """Its number among the group's distinct replies."""
 
     @property
     def said(self) -> str:
-        """The text, behind the agent's name if there is one."""
+        """The text after the agent's name."""
         return f"{self.name}: {self.text}" if self.name else self.text
 
     @property
     def ending(self) -> str:
-        """The count, if it says something."""
         return f" ×{self.count}" if self.count > 1 else ""
 
     @property
     def width(self) -> int:
-        """Cells of the whole."""
+        """Cells."""
         return cells(self.mark[0]) + 1 + cells(self.said) + cells(self.ending)
 
 
 def answer(status: str, reward: float | None, reply: str, replies: int) -> Answer:
-    """A conversation's last reply, with its mark; of one that failed, how it ended."""
+    """The last reply with its mark; of a failure, its status."""
     marked, said = mark(status, reward), line(reply)
     if marked[0] == FAILED:
         return Answer(marked, f"{line(status, 12)}{': ' if said else ''}{said}", quiet=not said)
@@ -296,7 +280,7 @@ def answer(status: str, reward: float | None, reply: str, replies: int) -> Answe
 
 
 def each_answer(members: Sequence[MemberSummary]) -> list[Answer]:
-    """The last reply of each member; named if several agents replied."""
+    """The last reply of each member, named if several agents replied."""
     several = len({member.agent for member in members if member.replies}) > 1
     found = []
     for member in members:
@@ -308,12 +292,11 @@ def each_answer(members: Sequence[MemberSummary]) -> list[Answer]:
 
 @lru_cache(512)  # drawn again and again while somebody scrolls
 def answers(members: tuple[MemberSummary, ...]) -> list[Answer]:
-    """The distinct last replies of a group's members, the most frequent first."""
+    """Distinct last replies, the most frequent first."""
     return _counted(each_answer(members))
 
 
 def _counted(found: Sequence[Answer]) -> list[Answer]:
-    """Equal ones as one, the most frequent first."""
     counts: dict[Answer, int] = {}
     for one in found:
         alone = replace(one, count=1)
@@ -322,9 +305,9 @@ def _counted(found: Sequence[Answer]) -> list[Answer]:
 
 
 def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[Piece]:
-    """As many replies as fit into ``room`` cells, the others as a number; ``gap``: two cells between two of them.
+    """As many replies as fit into ``room`` cells, the others as a number.
 
-    Agents are named if all replies fit with the names: what was said goes before who said it.
+    Agents are named if all replies fit with their names.
     """
     if not _all_fit(found, room):
         found = _counted([replace(one, name="") for one in found])
@@ -340,7 +323,7 @@ def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[P
 
 
 def _others(number: int, room: int) -> str:
-    """How many other replies there are, in words if these leave room for a reply."""
+    """The number of others, in words if there is room."""
     return f"+{number}" if room < WORDY else f"+{number} other{'' if number == 1 else 's'}"
 
 
@@ -349,7 +332,7 @@ def _all_fit(found: Sequence[Answer], room: int) -> bool:
 
 
 def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
-    """The replies for which there is room: all in full, or as many as get ``SHORTEST`` cells; at least one."""
+    """All replies in full, or as many as get ``SHORTEST`` cells; at least one."""
     if _all_fit(found, room):
         return found
     count, used = 1, min(found[0].width, SHORTEST)
@@ -362,7 +345,7 @@ def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
 
 
 def middle(text: str, width: int) -> str:
-    """Cut to ``width`` cells by leaving out what is between the beginning and the end, if answers stand."""
+    """Cut out the middle: an answer stands at the beginning or the end."""
     if cells(text) <= width:
         return text
     begin = clip(text, width // 3 + 1)[:-1] if width >= SHORTEST // 2 else ""
@@ -370,7 +353,7 @@ def middle(text: str, width: int) -> str:
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """``room`` divided among those who want so much of it: who wants less than an equal part leaves the rest."""
+    """Divide ``room`` equally; what one does not need goes to the others."""
     given, left = [0] * len(wanted), max(0, room)
     for place, number in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         given[number] = min(wanted[number], left // (len(wanted) - place))
@@ -380,16 +363,16 @@ def shares(wanted: Sequence[int], room: int) -> list[int]:
 
 @dataclass
 class Prompts:
-    """The prompts of a list: what nearly all of them begin with is left out if a whole prompt does not fit."""
+    """Prompts of a list without their common beginning, if a whole prompt does not fit."""
 
     shared: str | None = None
-    """What the prompts seen so far begin with; None before there were two different ones."""
+    """The common beginning; None before two different prompts."""
     longest: int = 0
-    """Cells of the longest of them, as far as a list can show it."""
+    """Cells."""
     _first: str = ""
 
     def see(self, prompts: Iterable[str]) -> bool:
-        """Take note of further prompts; returns whether that changes how prompts are shown."""
+        """Add prompts; True if that changes how prompts are shown."""
         before = self.shared, self.longest
         for text in filter(None, map(_flat, prompts)):
             self.longest = max(self.longest, min(MOST_ASKED, cells(text)))
@@ -401,7 +384,7 @@ class Prompts:
         return (self.shared, self.longest) != before
 
     def within(self, prompt: str, room: int) -> str:
-        """A prompt in at most ``room`` cells: whole, or what is its own, with as much of the rest before it as fits."""
+        """A prompt in ``room`` cells, its own part first."""
         text = _flat(prompt)
         own = self.shared.rfind(" ") + 1 if self.shared else 0
         if cells(text) <= room or own <= 1:
@@ -415,23 +398,19 @@ def _flat(prompt: str) -> str:
 
 
 def _beginning(one: str, other: str) -> str:
-    """What two texts begin with."""
+    """The common beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return one[: next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))]
 
 
-# What the whole group of a conversation answered: each distinct reply with its reward and how often it came. Pure.
-#
-# Shown below a conversation, so that it is read next to the others. All text in a row of the store is foreign; what
-# comes out of here is safe.
-
 MOST_REPLIES = 32
-"""Distinct replies that are shown; the others are counted."""
+"""Shown distinct replies."""
 HERE, ELSEWHERE = "▸ ", "  "
 
 
 def group_replies(group: GroupSummary, shown: StoredConversation) -> list[Block]:
-    """Blocks below a conversation of this group; none if the group has no other conversation."""
+    """Blocks below a conversation: each distinct reply of its group with rewards and count; none for a lone
+    conversation."""
     if len(group.members) < 2:
         return []
     found = answers(group.members)
@@ -460,7 +439,7 @@ def _is(member: MemberSummary, shown: StoredConversation) -> bool:
 
 
 def _rewards(one: Answer, each: Sequence[Answer], members: Sequence[MemberSummary]) -> str:
-    """What the members were paid that gave this reply: one reward, or from the lowest to the highest."""
+    """One reward, or lowest to highest."""
     paid = [member.reward for reply, member in zip(each, members, strict=True) if reply == alone(one)]
     known = [reward for reward in paid if reward is not None and math.isfinite(reward)]
     if not known:
@@ -470,7 +449,6 @@ def _rewards(one: Answer, each: Sequence[Answer], members: Sequence[MemberSummar
 
 
 def _line(one: Answer, reward: str, here: bool) -> Block:
-    """A reply: whether it is the one above, how it ended, its reward, how often it came, and what was said."""
     sign, style = one.mark
     sign = sign if sign in (RIGHT, WRONG, FAILED, UNPAID) else " "
     begin = HERE if here else ELSEWHERE

@@ -1,4 +1,4 @@
-"""Conversations as records for other programs, written into a file."""
+"""Conversations as JSON records or plain text, written into a file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ from ..text.format import counted
 from .answers import Block
 from .reading import TURNS, Selection, Shading, episode_blocks, in_order, places
 
-# Conversations for other programs and for other people: as records of JSON, and as plain text.
-#
-# The text is safe for a terminal; the JSON is ASCII when written.
+# Text is safe for a terminal, JSON is ASCII.
 
 
 def episode_text(episode: Sequence[StoredConversation], heard: bool = False) -> str:
-    """The conversations of an episode as text, all turns in the order in which they were said.
+    """An episode as text, turns in order.
 
-    ``heard``: without signs in the lines that are ours, which alone have a style.
+    ``heard``: without signs in our own lines, which have a style.
     """
     blocks = episode_blocks(episode, Shading(TURNS), None)
     if heard:
@@ -45,7 +43,7 @@ def joined(found: Sequence[Block]) -> str:
 
 
 def record(conversation: StoredConversation) -> dict[str, Any]:
-    """A conversation as a JSON object; numbers that JSON does not know are null."""
+    """A JSON object; numbers that JSON does not know are null."""
     one = conversation
     return {
         **{name: getattr(one, name) for name in ("id", "task", "split", "step", "instance", "member", "agent")},
@@ -73,7 +71,7 @@ def record(conversation: StoredConversation) -> dict[str, Any]:
 
 
 def json_line(conversation: StoredConversation) -> str:
-    """The JSON object in one line of ASCII; half characters and control characters are escaped."""
+    """One line of ASCII."""
     return json.dumps(record(conversation), allow_nan=False)
 
 
@@ -97,12 +95,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Writes conversations into a file: one record a line, or as people read them.
-#
-# One conversation at a time is in memory.
-
 READABLE = (".txt", ".md")
-"""Endings of files for people; other files get one record a line."""
+"""Suffixes of files for people; others get a record a line."""
 
 Ids = Callable[[Reader], Sequence[int]]
 
@@ -112,12 +106,11 @@ class Scope:
     """A set of conversations that can be written at once."""
 
     words: str
-    """Its name for people."""
     ids: Ids
 
 
 def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int] | None) -> dict[str, Scope]:
-    """The sets that can be written, from the conversation in view to the whole task; ``hits``: found by a search."""
+    """From the conversation in view to the whole task; ``hits``: of a search."""
     found = {"one": Scope("this conversation", lambda reader: [one.id])}
     if hits is not None:
         known = list(hits)
@@ -137,9 +130,9 @@ def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int]
 
 
 def export(home: Home, ids: Ids, file: Path) -> int:
-    """Write conversations to a new file, in order; returns how many.
+    """Write conversations to a new file; returns their number.
 
-    Raises ``ConfigError``, ``StoreError``; there is no file then, unless it was there before.
+    Raises ``ConfigError``, ``StoreError``, and leaves no file then.
     """
     try:
         with opened(home) as reader, new_file(file) as out:
@@ -157,7 +150,7 @@ def export(home: Home, ids: Ids, file: Path) -> int:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[TextIO]:
-    """A file to be written, which is removed if that fails. Raises ``FileExistsError``, ``OSError``."""
+    """A new file, removed on failure. Raises ``FileExistsError``, ``OSError``."""
     with path.open("x", encoding="utf-8", errors="replace") as out:
         try:
             yield out
@@ -168,7 +161,7 @@ def new_file(path: Path) -> Iterator[TextIO]:
 
 
 def write(conversations: Iterable[StoredConversation], out: TextIO) -> int:
-    """Write conversations as records, one a line; returns how many."""
+    """Write a record a line; returns their number."""
     count = 0
     for one in conversations:
         out.write(json_line(one) + "\n")
@@ -177,7 +170,7 @@ def write(conversations: Iterable[StoredConversation], out: TextIO) -> int:
 
 
 def write_readable(found: Iterable[Sequence[StoredConversation]], out: TextIO) -> int:
-    """Write episodes as people read them; returns how many conversations there were."""
+    """Write episodes for people; returns the number of conversations."""
     count = 0
     for one in found:
         out.write(f"{'─' * 80 + chr(10) if count else ''}{episode_text(one)}")
@@ -186,7 +179,7 @@ def write_readable(found: Iterable[Sequence[StoredConversation]], out: TextIO) -
 
 
 def read(reader: Reader, ids: Iterable[int]) -> Iterator[StoredConversation]:
-    """The conversations one after the other; those that are gone are left out."""
+    """One at a time; missing ones are left out."""
     for id in ids:
         found = reader.conversation(id)
         if found is not None:
@@ -194,7 +187,7 @@ def read(reader: Reader, ids: Iterable[int]) -> Iterator[StoredConversation]:
 
 
 def episodes(reader: Reader, ids: Sequence[int]) -> Iterator[list[StoredConversation]]:
-    """The same conversations by episode: each stands with those of its episode, at the place of the first of them."""
+    """By episode, at the place of its first conversation."""
     wanted, given = set(ids), set[int]()
     for id in ids:
         if id not in given:

@@ -1,4 +1,4 @@
-"""Reads conversations for screens: their parts, shades of tokens, search, and the way through steps and groups."""
+"""Reads conversations for screens: parts, shades of tokens, search, steps and groups."""
 
 from __future__ import annotations
 
@@ -32,18 +32,14 @@ from ..text.format import advantage, duration, line, number, plain, score
 from ..text.tasks import who
 from .answers import Block, Payments, Stretch, group_replies, occurrences
 
-# A conversation or an episode as blocks of text, its tokens shaded, its turns in order.
-
-# Token ids as pieces of text: a character that takes several tokens is one piece of all of them.
-#
-# The texts of the pieces joined are what the ids say.
+# Token ids as text: several tokens of one character are one piece.
 
 Decode = Callable[[Sequence[int]], str]
 
 HALF = "\ufffd"
-"""What a tokenizer prints for bytes that are no whole character."""
+"""A tokenizer's sign for incomplete characters."""
 LONGEST = 6
-"""Most tokens of one character; bytes that never make up one are shown as they are."""
+"""Tokens of one character; longer runs of bytes are shown as they are."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Piece:
 
 
 def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
-    """The pieces of some ids. Each is decoded behind the one before: many tokenizers drop a space at a beginning."""
+    """Decoded after the piece before: many tokenizers drop a leading space."""
     found: list[Piece] = []
     before, start = 0, 0
     for stop in range(1, len(ids) + 1):
@@ -71,7 +67,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
 
 @cache
 def decoder(base: Path) -> Decode:
-    """The decoder of the base in a folder, which accepts any number; slow the first time. Raises ``BaseModelError``."""
+    """The decoder of a base, for any number of ids; slow the first time. Raises ``BaseModelError``."""
     from marlaas.engine.samplers.vocabulary import Vocabulary
 
     vocabulary = Vocabulary(base / "tokenizer.json")
@@ -79,7 +75,7 @@ def decoder(base: Path) -> Decode:
 
 
 def home_decoder(home: Home) -> tuple[Decode | None, str]:
-    """The decoder of the base that a home is set to, or why there is none, in one sentence."""
+    """The decoder of the home's base, or the reason why there is none."""
     from marlaas.engine.home.settings import load_settings
     from marlaas.engine.models.find import find_base
 
@@ -89,31 +85,27 @@ def home_decoder(home: Home) -> tuple[Decode | None, str]:
         return None, f"The tokens cannot be read: {error.message}"
 
 
-# The colours of tokens: by advantage, log-probability, importance weight, or the version that sampled them.
-#
-# A legend explains the scale. Every level has its own attribute (underline, bold, reverse), so that nothing
-# depends on colour. Pure.
+# Every level has an attribute (underline, bold, reverse), so nothing depends on colour.
 
 TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION = "turns", "advantage", "log-probability", "importance weight", "version"
 SHADES = (TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION)
-"""The shadings that ``v`` goes through; the first shows what was said, the others the tokens themselves."""
+"""In the order of ``v``; the first shows turns, the others tokens."""
 
 GIVEN = "$text-muted"
-"""The style of tokens that were not sampled: prompts, and results of tools."""
+"""Tokens that were not sampled."""
 UNKNOWN = "$text-disabled"
-"""The style of sampled tokens without a value: untrained ones have no importance weight."""
+"""Sampled tokens without a value."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Divides values into classes: below the first bound, between two bounds, and from the last one on."""
+    """Classes: below the first bound, between bounds, from the last one on."""
 
     bounds: tuple[float, ...]
     labels: tuple[str, ...]
     styles: tuple[str, ...]
 
     def style(self, value: float) -> str:
-        """The style of a value."""
         return UNKNOWN if math.isnan(value) else self.styles[bisect_right(self.bounds, value)]
 
 
@@ -146,7 +138,7 @@ class Shading:
     legend: tuple[tuple[str, str], ...] = ()
     """(label, style) of each class."""
     lacking: str = ""
-    """Why nothing can be shaded, in one sentence."""
+    """Why nothing can be shaded."""
 
 
 def shading_of(name: str, conversation: StoredConversation) -> Shading:
@@ -172,7 +164,7 @@ def shading_of(name: str, conversation: StoredConversation) -> Shading:
 
 
 def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) -> list[str]:
-    """A style for each token of one trajectory, (T,)."""
+    """A style for each token of a trajectory, (T,)."""
     if name == ADVANTAGE:
         whole = ADVANTAGES.style(conversation.advantage)
         result = [whole if sampled else GIVEN for sampled in tokens.sampled]
@@ -195,7 +187,7 @@ def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) ->
 
 
 def version_styles(conversation: StoredConversation) -> dict[int, str]:
-    """A style for each policy version that sampled in the conversation, oldest first."""
+    """A style for each version that sampled, oldest first."""
     versions: Sequence[int] = sorted({version for part in conversation.parts for _, _, version in part.tokens.spans})
     return {version: _TURN_ABOUT[place % len(_TURN_ABOUT)] for place, version in enumerate(versions)}
 
@@ -208,26 +200,23 @@ def _why_no_weights(conversation: StoredConversation) -> str:
     return "Nothing is known of importance weights here: all rewards were equal, or an older marlaas trained on it."
 
 
-# An episode as it was played: the turns of all its agents in the order in which they were said. Pure.
-
-
 @dataclass(frozen=True)
 class Said:
-    """A turn, and whose it is."""
+    """A turn with its place."""
 
     conversation: int
-    """The place of its conversation in the episode."""
+    """Index in the episode."""
     part: int
-    """The place of its trajectory in the conversation."""
+    """Index in the conversation."""
     place: int
-    """Its place among the turns of the trajectory."""
+    """Index in the trajectory."""
     turn: Turn
     following: Turn | None
-    """What comes next in its trajectory."""
+    """The next turn of its trajectory."""
 
 
 def in_order(episode: Sequence[StoredConversation]) -> list[Said]:
-    """All turns of these conversations in the order in which they were said."""
+    """All turns in the order of speaking."""
     told: list[tuple[int, Said]] = []
     for conversation, one in enumerate(episode):
         for part, trajectory in enumerate(one.parts):
@@ -239,7 +228,7 @@ def in_order(episode: Sequence[StoredConversation]) -> list[Said]:
 
 
 def places(conversation: StoredConversation, part: int) -> Sequence[int]:
-    """When the turns of a trajectory were said; of one without places, after those of the trajectories before it."""
+    """Times of a trajectory's turns; unknown ones follow the trajectories before it."""
     own: StoredTrajectory = conversation.parts[part]
     if len(own.places) == len(own.turns):
         return own.places
@@ -247,16 +236,13 @@ def places(conversation: StoredConversation, part: int) -> Sequence[int]:
     return range(before, before + len(own.turns))
 
 
-# A conversation, or a whole episode, as blocks of text: who said what, tool calls, rewards, and failures.
-#
-# Everything in a row of the store is foreign; the blocks are safe. With a decoder they show the tokens themselves,
-# shaded. Slow for long texts: call it in a thread. Knows no widget.
+# Rows of the store are foreign; blocks are safe. Slow for long texts: call it in a thread.
 
 LONGEST_TURN = 1_000_000
-"""Characters of a turn that are shown; an export has all of them."""
+"""Shown characters; an export has all."""
 TRACEBACK_LINES = 20
 LINE_END = "↵"
-"""Shown before a line break in the tokens, because a line break itself shows no colour."""
+"""Before a line break in tokens, which itself shows no colour."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
 _ANEW = "a new prompt begins here: the template rewrote earlier turns, or this is a fork"
 
@@ -288,16 +274,16 @@ def payment(conversation: StoredConversation) -> str:
 
 
 def blocks(conversation: StoredConversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
-    """All blocks of a conversation. ``problem``: why its tokens cannot be shown, if there is a reason."""
+    """All blocks. ``problem``: why tokens cannot be shown."""
     return episode_blocks([conversation], shading, decode, problem)
 
 
 def episode_blocks(
     episode: Sequence[StoredConversation], shading: Shading, decode: Decode | None, problem: str = ""
 ) -> list[Block]:
-    """A conversation and the others of its episode: what is known of each, then all turns in the order of the episode.
+    """The blocks of an episode: facts of each conversation, then all turns in order.
 
-    ``shading`` is that of the first conversation.
+    ``shading`` is the first conversation's.
     """
     own, *others = episode
     found = [Block(head(own), "$text-muted"), Block(payment(own), "bold")]
@@ -321,7 +307,7 @@ def episode_blocks(
 
 
 def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], decode: Decode | None) -> Iterator[Block]:
-    """Turns with their rewards; or shaded tokens, if there is a decoder and something to shade by."""
+    """Turns with rewards, or shaded tokens."""
     several = len(episode) > 1
     names = [(line(one.agent, 20) or "an agent") if several else "" for one in episode]
     payments = [Payments(one.paid, name) for one, name in zip(episode, names, strict=True)]
@@ -347,7 +333,6 @@ def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], de
 
 
 def _tokens(conversation: StoredConversation, shade: str, decode: Decode) -> Iterator[Block]:
-    """All tokens of a conversation, one trajectory after the other."""
     for place, part in enumerate(conversation.parts):
         if place:
             yield from (Block(""), Block(_turn_of("", place, False), "$text-warning"))
@@ -356,7 +341,7 @@ def _tokens(conversation: StoredConversation, shade: str, decode: Decode) -> Ite
 
 
 def _turn_of(name: str, part: int, again: bool) -> str:
-    """A line where a conversation continues in another of its trajectories."""
+    """The line at a change of trajectory."""
     whose = f"{name}: " if name else ""
     return f"— {whose}trajectory {part + 1} goes on here —" if again else f"— {whose}{_ANEW} —"
 
@@ -364,7 +349,7 @@ def _turn_of(name: str, part: int, again: bool) -> str:
 def _reply_tokens(
     conversation: StoredConversation, said: Said, shade: str, decode: Decode, name: str
 ) -> Iterator[Block]:
-    """The tokens of a reply and of what the agent was told before it; nothing for a turn that ends no reply."""
+    """Tokens of a reply and of what came before it; nothing for a turn that ends no reply."""
     part = conversation.parts[said.part]
     ends = reply_ends(part.turns)
     if said.place + 1 not in ends:
@@ -378,7 +363,7 @@ def _reply_tokens(
 
 
 def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:
-    """The blocks with every occurrence of a word marked, and the first of them as (block, character)."""
+    """Mark every occurrence; returns (block, character) of the first, too."""
     first: tuple[int, int] | None = None
     result = []
     for number_, block in enumerate(found):
@@ -390,7 +375,6 @@ def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int
 
 
 def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
-    """A block with these places marked, over its other styles."""
     cut: list[Stretch] = []
     for stretch in block.stretches:
         start = stretch.start
@@ -406,7 +390,7 @@ def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
 
 
 def _turn(turn: Turn, name: str) -> Iterator[Block]:
-    """A turn below a line that says who speaks, or to whom; ``name``: the agent's, if there are several."""
+    """``name``: the agent's, if there are several."""
     role = line(turn.role, 20)
     text, left_out = plain(turn.text[:LONGEST_TURN]), len(turn.text) - LONGEST_TURN
     calls: list[str] = []
@@ -432,7 +416,7 @@ def _heading(role: str, name: str) -> str:
 
 
 def _calls(text: str) -> tuple[str, list[str]]:
-    """What a model said besides its calls, and the calls in Python's notation."""
+    """The text without calls, and the calls in Python's notation."""
     if "{" not in text:
         return text, []
     from marlaas.engine.rollout.toolcalls import split_hermes, split_llama
@@ -458,7 +442,7 @@ def _failure(conversation: StoredConversation) -> Iterator[Block]:
 def _shaded(
     conversation: StoredConversation, tokens: Tokens, name: str, decode: Decode, start: int, stop: int
 ) -> Block:
-    """Tokens ``start`` to ``stop`` of one trajectory; neighbours of one style are one stretch."""
+    """Neighbours of one style are one stretch."""
     styles = token_styles(name, conversation, tokens)
     text: list[str] = []
     stretches: list[Stretch] = []
@@ -475,7 +459,7 @@ def _shaded(
 
 
 def _visible(text: str) -> str:
-    """The token with every character visible, because a terminal hides or obeys some."""
+    """A terminal hides or obeys some characters."""
     return plain(text).replace("\n", f"{LINE_END}\n") or (HALF if text else "")
 
 
@@ -487,11 +471,6 @@ def _json(value: object) -> str:
     return plain(json.dumps(value, ensure_ascii=False))
 
 
-# Reads a conversation, the others of its episode, and what its group answered into the page that shows them.
-#
-# Slow: call it in a thread.
-
-
 @dataclass(frozen=True)
 class Wish:
     """What somebody wants to read, and how it is shaded."""
@@ -499,7 +478,7 @@ class Wish:
     conversation: int
     shade: str = TURNS
     word: str = ""
-    """A word to be marked."""
+    """To be marked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,14 +490,14 @@ class Loaded:
     """None if it is gone."""
     blocks: tuple[Block, ...] = ()
     episode: tuple[StoredConversation, ...] = ()
-    """The conversation, and behind it the others of its episode."""
+    """The conversation first."""
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
     first: tuple[int, int] | None = None
-    """The first place of the word: (block, character)."""
+    """(block, character) of the word."""
 
 
 def load(home: Home, wish: Wish) -> Loaded:
-    """Read the conversation and lay it out. Raises ``StoreError``."""
+    """Read and lay out a conversation. Slow: call it in a thread. Raises ``StoreError``."""
     with opened(home) as reader:
         together = reader.episode(wish.conversation)
         group = reader.group_rows([together[0].group]).get(together[0].group) if together else None
@@ -532,14 +511,10 @@ def load(home: Home, wish: Wish) -> Loaded:
     return Loaded(wish, found, tuple(shown), tuple(together), shading, first)
 
 
-# The way from a task down to one conversation, and the search through everything that was said.
-
-# Searches for a word in everything that was said, from the newest conversation back.
-#
-# Hits are reported as they are found. Texts are searched in their stored form; only possible hits are parsed.
+# Stored texts are searched; only possible hits are parsed.
 
 CHUNK = 256
-"""Conversations that are read at once."""
+"""Conversations of one read."""
 
 
 @dataclass(frozen=True)
@@ -547,13 +522,12 @@ class Progress:
     """How far a search has come."""
 
     looked: int
-    """Conversations searched so far."""
     hits: tuple[int, ...]
-    """Hits since the last report."""
+    """Since the last report."""
 
 
 def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[Progress]:
-    """Find the conversations in which somebody says ``word``, whatever the case. Raises ``StoreError``."""
+    """Conversations in which somebody says ``word``, ignoring case, newest first. Raises ``StoreError``."""
     stored = json.dumps(word)[1:-1].lower() if word.isascii() else ""  # the escapes of É and é are not alike
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
@@ -563,7 +537,7 @@ def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[Progress]:
 
 
 def _says(stored: str, word: str) -> bool:
-    """Whether the word is in the text that was said, and not in the JSON around it."""
+    """True if the word is in a text, not only in the JSON around it."""
     folded = word.lower()
     return any(folded in text.lower() for turns in json.loads(f"[{stored}]") for text in _texts(turns))
 
@@ -572,23 +546,19 @@ def _texts(turns: list[dict[str, str]]) -> list[str]:
     return [turn["text"] for turn in turns]
 
 
-# The way from a task down to one conversation: the place that is looked at, and what is found there.
-#
-# Only reads, and may be slow: call it in a thread.
-
 ALL = 0
-"""All steps, or all groups, if a step's key or a group's id is expected."""
+"""All steps, or all groups."""
 WAITING = 3
-"""The key of the groups that no step has consumed yet."""
+"""The key of groups without a step."""
 
 
 def step_key(split: str, step: int | None) -> int:
-    """The key of a step or an evaluation, in a list of both."""
+    """A key for a step or an evaluation."""
     return WAITING if step is None else 4 * (step + 1) + (split == EVAL)
 
 
 def step_of(key: int) -> tuple[str | None, int | None]:
-    """The split and the step of a key; None for both: all of them."""
+    """Split and step of a key; None: all."""
     if key == ALL:
         return None, None
     return (TRAIN, None) if key == WAITING else (EVAL if key % 4 else TRAIN, key // 4 - 1)
@@ -603,7 +573,7 @@ def step_words(key: int) -> str:
 
 
 def in_list(steps: Sequence[StepSummary], failures: bool) -> dict[int, StepSummary]:
-    """Steps by key in the order of the list: all steps as one entry, groups that wait, then the newest first."""
+    """By key: all steps, waiting groups, then the newest first."""
     shown = [step for step in steps if step.failures or not failures]
     if not shown:
         return {}
@@ -614,7 +584,7 @@ def in_list(steps: Sequence[StepSummary], failures: bool) -> dict[int, StepSumma
 
 
 def newest(listed: Sequence[int]) -> int:
-    """The key to begin with: the newest step, else the groups that wait."""
+    """The newest step, else the waiting groups."""
     return next((key for key in listed if key > WAITING and step_of(key)[0] == TRAIN), max(listed, default=ALL))
 
 
@@ -623,21 +593,19 @@ class Selection:
     """What somebody looks at."""
 
     learner: Learner
-    """The task or policy whose steps and groups are shown."""
     step: int
-    """A step's key."""
     group: int | None = None
-    """A group's id, or ALL; None: the first."""
+    """An id, or ALL; None: the first."""
     conversation: int | None = None
-    """A conversation's id; None: the first."""
+    """An id; None: the first."""
     failures: bool = False
-    """Whether only failures are shown."""
+    """Only failures."""
     at_end: bool = False
-    """Whether the last conversation is meant if none is named, instead of the first."""
+    """True: the last conversation instead of the first."""
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """What the list of groups depends on."""
+        """The key of the list of groups."""
         return (self.learner, self.step, self.failures)
 
 
@@ -646,20 +614,20 @@ class Found:
     """What was found at a place."""
 
     place: Selection
-    """The place, with a group and a conversation that exist, as far as any do."""
+    """With an existing group and conversation, if there are any."""
     groups: array[int]
     conversations: array[int]
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """What the list of conversations depends on."""
+        """The key of the list of conversations."""
         return (*self.place.scope, self.place.group)
 
 
 def find(reader: Reader, place: Selection, before: Found | None = None) -> Found:
-    """What is at a place; a group or conversation that is gone is replaced by the first. Raises ``StoreError``.
+    """Look a place up; missing groups and conversations become the first. Raises ``StoreError``.
 
-    ``before``: what was found last; in the list of all groups, only conversations that it lacks are read.
+    ``before``: the last result; in the list of all groups, only new conversations are read.
     """
     split, step = step_of(place.step)
     task, policy = place.learner.task, place.learner.policy or None

@@ -1,1 +1,1 @@
-"""Numbers, states, findings and estimates in safe words, for screens and verbs alike. Pure."""
+"""Numbers, states, findings and estimates as safe text. Pure."""

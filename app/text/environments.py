@@ -1,4 +1,4 @@
-"""Words about environments: facts, findings, and a transcript of an episode."""
+"""Environments in words: facts, findings, episodes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from marlaas.plugins.parameters import Parameter
 
 
-# Environments in words: which ones a name means, their facts, and what checks found.
-
-# Findings about environments in words: a mark for a table, a line for each.
-#
-# Shared by the command line and the terminal application. Takes rows, gives plain safe text.
-
 MARKS: dict[Level, str] = {"error": "✗", "warning": "!", "note": "·"}
 _CHECK_WIDTH = 11
 
@@ -47,12 +41,12 @@ def mark(environment: EnvironmentRow) -> str:
 
 
 def troubles(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that somebody should mend."""
+    """Findings to mend."""
     return [finding for finding in findings if finding.level != "note"]
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """All of them in a few words."""
+    """All findings in a few words."""
     counts = [_counted(count(findings, level), level) for level in ("error", "warning")]
     return " and ".join(text for text in counts if text) or "nothing wrong"
 
@@ -61,10 +55,7 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}" if number else ""
 
 
-# Environments in words: which ones a name means, and states, parameters and the ends of episodes. Pure.
-#
-# The words are the same on the command line and on the screen. What ``facts`` gives is safe text; ``short`` and
-# ``bounds`` give what a plugin declared, which whoever prints them makes safe.
+# ``facts`` gives safe text; ``short`` and ``bounds`` give foreign text.
 
 STATES = {
     "ready": "can be played, while an engine runs",
@@ -76,11 +67,10 @@ STATES = {
     "waiting": "waits for somebody to allow its libraries",
     "building": "its libraries are being installed",
 }
-"""The meaning of each state."""
 
 
 def named(name: str, rows: Sequence[EnvironmentRow]) -> list[EnvironmentRow]:
-    """The environment of that name, or all of the plugin of that name. Raises ``EnvironmentMissing``."""
+    """The environment of that name, or all of the plugin. Raises ``EnvironmentMissing``."""
     from marlaas.engine.queue.submission.queue import find_environment
 
     of_plugin = [row for row in rows if plugin_of(row) == name]
@@ -93,26 +83,25 @@ def plugin_of(row: EnvironmentRow) -> str:
 
 
 def place_of(of: EnvironmentRow | EpisodeFailure) -> str:
-    """The place of an error in the plugin, in brackets; empty if it is not known."""
+    """In brackets; empty if unknown."""
     place = f"{of.file}:{of.line}" if of.line else of.file
     return f" ({place})" if place else ""
 
 
 def where(of: EnvironmentRow | EpisodeFailure) -> str:
-    """The place of an error in the plugin, before a colon; empty if it is not known."""
+    """Before a colon; empty if unknown."""
     return f"{of.file}:{of.line}: " if of.line else f"{of.file}: " if of.file else ""
 
 
 def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | EpisodeFailure | None:
-    """What explains what is wrong: the environment's own error, else that of an episode of the last hour; None:
-    nothing."""
+    """The environment's error, else an episode's of the last hour; None: nothing is wrong."""
     return row if row.message else use.failure if use.failed else None
 
 
 def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
-    """What is wrong with an environment, in one safe line: where, and the cause; empty if nothing is.
+    """Place and cause in one safe line; empty if nothing is wrong.
 
-    If it serves and its episodes end well, the first error that its checks found.
+    Without failures, the first error of its checks.
     """
     if of := trouble(row, use):
         return line(f"{where(of)}{of.message}", 300)
@@ -120,7 +109,7 @@ def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
 
 
 def short(parameter: Mapping[str, Any]) -> str:
-    """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` if it is required."""
+    """``digits=2``, with bounds ``digits=2 (1..9)``; without ``=`` if required."""
     text = str(parameter.get("name"))
     if not parameter.get("required"):
         text += f"={_json(parameter.get('default'))}"
@@ -128,7 +117,7 @@ def short(parameter: Mapping[str, Any]) -> str:
 
 
 def bounds(parameter: Mapping[str, Any]) -> str:
-    """What a parameter may be: ``1..9``, ``0..``, ``easy|hard``; empty if nothing is declared."""
+    """``1..9``, ``0..``, ``easy|hard``; empty if none are declared."""
     if parameter.get("choices"):
         return "|".join(map(str, parameter["choices"]))
     low, high = parameter.get("low"), parameter.get("high")
@@ -142,11 +131,11 @@ class Fact:
     """Something that is known of an environment."""
 
     label: str
-    """Empty where the line continues with the label before it."""
+    """Empty: the label before it continues."""
     text: str
     """Safe, one line."""
     level: str = ""
-    """How much it matters: error, warning, note, or empty; ``code``: a line of the plugin."""
+    """error, warning, note, or empty; ``code``: a line of the plugin."""
 
 
 def facts(
@@ -156,10 +145,9 @@ def facts(
     lines: Mapping[tuple[str, int], str] | None = None,
     checks: bool = True,
 ) -> Iterator[Fact]:
-    """All that is known of an environment but its description, what is wrong first.
+    """What is known of an environment but its description, errors first.
 
-    ``lines``: the lines of code that errors name, by file and line; foreign text. ``checks``: whether findings are
-    among it; not so if they are shown elsewhere.
+    ``lines``: code by file and line, foreign text; ``checks``: with findings.
     """
     lines = lines or {}
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
@@ -180,7 +168,7 @@ def facts(
 
 
 def processes_of(row: EnvironmentRow) -> str:
-    """The processes of an environment's plugin, and the episodes in them, in a line."""
+    """Processes and episodes in a line."""
     parts = [f"{row.playing} process{'' if row.playing == 1 else 'es'}"]
     parts += [f"{row.live:,} episode{'' if row.live == 1 else 's'} under way"]
     parts += [f"{row.waiting:,} wait for a place"] if row.waiting else []
@@ -189,17 +177,17 @@ def processes_of(row: EnvironmentRow) -> str:
 
 
 def lately_json(use: EnvironmentUse) -> dict[str, Any]:
-    """What came of the last hour's episodes, as an object."""
+    """The last hour's episodes as an object."""
     return {"episodes": use.episodes, "failed": use.failed} | asdict(use)
 
 
 def failed_share(use: EpisodeUse) -> str:
-    """The share of episodes that failed; never 0 % if one did."""
+    """Never 0 % if one failed."""
     return "<1 %" if 0 < use.failed < 0.01 else share(use.failed)
 
 
 def takes(seconds: float) -> str:
-    """How long an episode takes, in six cells."""
+    """In six cells."""
     return f"{1000 * seconds:.0f}ms" if seconds < 1 else f"{seconds:.1f}s" if seconds < 10 else short_duration(seconds)
 
 
@@ -214,7 +202,6 @@ def _checks(row: EnvironmentRow, now: float) -> Iterator[Fact]:
 
 
 def _code(of: EnvironmentRow | EpisodeFailure, lines: Mapping[tuple[str, int], str]) -> Iterator[Fact]:
-    """The line of code that an error names."""
     if text := lines.get((of.file, of.line)):
         yield Fact("", f"{of.line} │ {line(text, 300)}", "code")
 
@@ -242,7 +229,6 @@ def _played(use: EpisodeUse) -> str:
 
 
 def _labelled(label: str, parts: Iterator[Fact]) -> Iterator[Fact]:
-    """The facts of these parts; the first of them has the label."""
     for place, part in enumerate(parts):
         yield Fact("" if place else label, part.text, part.level)
 
@@ -262,15 +248,12 @@ def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# An episode as lines of text, while it is played: what the model is shown, what it says, and how it ended. Pure.
-#
-# Everything here was written by a plugin or a model: it is made safe, cut if it is very long, and indented under
-# the role that said it, so that no text can pass for another's.
+# Plugins and models wrote this: it is made safe, cut, and indented under its role.
 
 LABEL = 10
 """Cells of the column of roles."""
 CHARACTERS, LINES = 20_000, 300
-"""Most characters and lines of one message that are shown."""
+"""Of one message."""
 TRACEBACK_LINES = 20
 _ENDINGS = {
     "ok": "ended",
@@ -282,21 +265,21 @@ _ENDINGS = {
 
 
 def labelled(label: str, text: str) -> list[str]:
-    """A text under its role; lines beyond the first are indented."""
+    """Lines beyond the first are indented."""
     first, *others = excerpt(text, CHARACTERS, LINES).split("\n")
     rows = [f"{pad(line(label, LABEL), LABEL)} {first}", *(f"{pad('', LABEL)} {row}" for row in others)]
     return [row.rstrip() for row in rows]
 
 
 def message(said: Message) -> list[str]:
-    """A message that an agent is shown; for a tool's result also the tool's name."""
+    """With the tool's name for results."""
     label = "result" if said.role == "tool" else said.role
     text = f"{said.name}: {said.content}" if said.role == "tool" and said.name else said.content
     return [*labelled(label, text), *(row for call in said.tool_calls for row in labelled("call", call_text(call)))]
 
 
 def reply(said: Reply) -> list[str]:
-    """What a policy said; an empty text is shown as such, because that is what the environment gets."""
+    """An empty text is shown as such."""
     rows = labelled("thinking", said.thinking) if said.thinking else []
     if said.text or not said.tool_calls:
         rows += labelled("reply", said.text if said.text.strip() else f"(nothing: {said.text!r})")
@@ -340,7 +323,7 @@ def outcome(ended: EpisodeOutcome) -> list[str]:
 
 
 def failure(failed: Failure) -> list[str]:
-    """What went wrong, where, and the end of its traceback."""
+    """Cause, place, and the end of the traceback."""
     line_number = f", line {failed.line}" if failed.line else ""
     place = f"{failed.file}{line_number}: " if failed.file else ""
     rows = labelled("error", f"{place}{failed.message}")
@@ -349,7 +332,7 @@ def failure(failed: Failure) -> list[str]:
 
 
 def settings(parameters: Sequence[Parameter], config: Mapping[str, Any]) -> str:
-    """The parameters of the episode, in the order in which the environment declares them."""
+    """In the environment's order."""
     return ", ".join(
         f"{line(p.name)} = {line(_json_of_transcript(config[p.name]), 60)}" for p in parameters if p.name in config
     )
@@ -374,7 +357,7 @@ def _kind(described: Mapping[str, Any]) -> str:
 
 
 def _table(value: Any) -> Mapping[str, Any]:
-    """The value as a table, empty if it is none: schemas come from the plugin and may hold anything."""
+    """Empty if it is no table: plugins may send anything."""
     return value if isinstance(value, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""How values are written: numbers, sizes, times, lines that are safe to print."""
+"""How values are written: numbers, sizes, times, safe lines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from pathlib import Path
 
 from marlaas.engine.errors import ConfigError
 
-# Pure text helpers: numbers, times and foreign text in, short safe strings out.
-#
-# Everything that a model, an environment or a tenant wrote passes ``plain`` or ``line`` before it meets a terminal:
-# it may hold escape sequences, bidirectional overrides or half characters. Knows neither Textual nor the store.
+# Foreign text passes ``plain`` or ``line`` before it meets a terminal: escape sequences, bidirectional overrides, half
+# characters.
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
@@ -31,13 +29,13 @@ _INVISIBLE = re.compile(
 )
 _HALVES = re.compile("[\ud800-\udfff]")
 BARS = "▁▂▃▄▅▆▇"
-"""From the lowest to the highest; none fills its cell, so that bars in neighbouring lines do not grow together."""
+"""None fills its cell, so neighbouring lines stay apart."""
 
 
 def plain(text: str) -> str:
-    """``text`` without anything that a terminal would obey; newlines stay, tabs become spaces.
+    """``text`` without what a terminal obeys; newlines stay, tabs become spaces.
 
-    If a sequence begins and never ends, its beginning is shown escaped: a terminal would hide all that follows.
+    The beginning of an unfinished sequence is escaped: a terminal would hide all that follows.
     """
     text = _ESCAPES.sub(lambda found: f"\\x1b{found['open']}" if found["open"] else "", text)
     text = _LINE_ENDS.sub("\n", text)
@@ -46,7 +44,7 @@ def plain(text: str) -> str:
 
 
 def line(text: str, width: int | None = None) -> str:
-    """``text`` as one safe line, cut to ``width`` terminal cells."""
+    """One safe line of at most ``width`` cells."""
     if width is not None:
         text = text[: 20 * width + 200]  # the rest cannot be seen, and may be megabytes to clean
     flat = " ".join(plain(text).split())
@@ -54,7 +52,7 @@ def line(text: str, width: int | None = None) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """Cut to ``width`` terminal cells, the last one an ellipsis if something was cut."""
+    """Cut to ``width`` cells, with an ellipsis at the end."""
     if cells(text) <= width:
         return text
     kept, used = [], 0
@@ -67,18 +65,18 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_start(text: str, width: int) -> str:
-    """Cut to ``width`` terminal cells and keep the end, the first cell an ellipsis if something was cut."""
+    """Cut to ``width`` cells from the end, with an ellipsis at the start."""
     return clip(text[::-1], width)[::-1]
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """Fill with spaces to ``width`` terminal cells; ``right`` aligns to the right."""
+    """Fill with spaces to ``width`` cells."""
     spaces = " " * max(0, width - cells(text))
     return spaces + text if right else text + spaces
 
 
 def cells(text: str) -> int:
-    """How many terminal cells the text takes."""
+    """Terminal cells of a text."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
@@ -90,7 +88,7 @@ def _cells(character: str) -> int:
 
 
 def excerpt(text: str, characters: int, lines: int) -> str:
-    """Safe text of at most this many characters and lines; it shows how much is left out."""
+    """Safe text of at most this length, with the size of the rest."""
     shown = plain(text[:characters])
     kept = shown.split("\n", lines)[:lines]
     if len(text) <= characters and len(kept) == shown.count("\n") + 1:
@@ -100,7 +98,7 @@ def excerpt(text: str, characters: int, lines: int) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A metric for reading: ``-`` for None, few digits, exponents only if needed."""
+    """``-`` for None, few digits, exponents if needed."""
     if value is None:
         return "-"
     if not math.isfinite(value):
@@ -111,14 +109,14 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def score(value: float | None) -> str:
-    """A reward or held-out score, always two decimals so that a column of them can be compared."""
+    """Always two decimals, so that columns compare."""
     if value is None:
         return "-"
     return f"{value:z.2f}" if math.isfinite(value) and abs(value) < 1000 else number(value)
 
 
 def advantage(value: float) -> str:
-    """An advantage with its sign; one that two decimals do not show is ``0.00``."""
+    """With a sign; ``0.00`` if two decimals do not show it."""
     return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
 
 
@@ -182,13 +180,13 @@ def share(value: float) -> str:
 
 
 def bar(part: int, whole: int, width: int) -> str:
-    """A progress bar; lines above each other stay apart, as with ``BARS``."""
+    """A progress bar."""
     filled = 0 if whole <= 0 else round(width * min(1.0, max(0.0, part / whole)))
     return BARS[-1] * filled + BARS[0] * (width - filled)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last ``width`` values as bars. Values within 0 to 1 keep that scale, so that rows can be compared."""
+    """The last ``width`` values as bars; values within 0 to 1 keep that scale."""
     shown = [value for value in values if math.isfinite(value)][-width:]
     if not shown:
         return ""
@@ -198,22 +196,20 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def short_path(path: Path) -> str:
-    """A path with the user's own folder as ``~``."""
+    """With ``~`` for the person's folder."""
     try:
         return line(f"~/{path.relative_to(Path.home())}")
     except ValueError:
         return line(str(path))
 
 
-# Spans and moments of time as people type them, in seconds.
-
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST = 366 * 86_400
-"""Seconds; for a longer time one asks for no end."""
+"""Seconds."""
 
 
 def seconds(text: str) -> float:
-    """The seconds of a text: 90s, 30m, 2h, 1h30m or 1d. Raises ``ConfigError``."""
+    """Seconds of 90s, 30m, 2h, 1h30m or 1d. Raises ``ConfigError``."""
     parts = re.findall(r"(\d{1,9})([smhd])", text.lower())
     span = sum(int(number) * UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text.lower() or not 0 < span <= LONGEST:
@@ -222,7 +218,7 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str, now: float) -> float:
-    """The seconds since 1970 of a text, in local time: 12h (ago), 22:30, 2026-11-28 or 2026-11-28 08:00.
+    """Unix time of a local 12h (ago), 22:30, 2026-11-28 or 2026-11-28 08:00.
 
     A time of day is the last one before ``now``. Raises ``ConfigError``.
     """
@@ -243,10 +239,8 @@ def moment(text: str, now: float) -> float:
         raise ConfigError(f"{text!r} is no moment.", "Write 12h, 22:30, 2026-11-28 or '2026-11-28 08:00'.") from None
 
 
-# Text for the view of logs: which log is shown, whether it follows, and why it is empty. Pure.
-
 EVENTS = "events"
-"""The name of the source of events, which is no file."""
+"""The source of events, which is no file."""
 _NO_EVENT = (
     "Nothing has happened yet.\n\n"
     "The engine writes down what tasks, workers and environments go through; `marlaas engine start` starts one, and"
@@ -255,7 +249,7 @@ _NO_EVENT = (
 
 
 def headline(source: str, task: int | None, count: int, place: int | None, others: Sequence[str]) -> str:
-    """The head in one line; ``place`` is the cursor's, from 0, or None on the newest line."""
+    """The head in one line; ``place`` counts from 0, None on the newest line."""
     about = "events of all tasks" if source == EVENTS and task is None else line(source, 40)
     if task is not None:
         about = f"{about} of task {task}"
@@ -265,7 +259,7 @@ def headline(source: str, task: int | None, count: int, place: int | None, other
 
 
 def nothing(source: str, task: int | None, filtered: bool) -> str:
-    """Why there are no lines, and what to do about it."""
+    """Why there are no lines, and how to mend it."""
     if filtered:
         return "No line passes the filter; esc in it clears it."
     if task is not None:

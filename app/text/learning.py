@@ -1,4 +1,4 @@
-"""Whether a task learns: the verdict, its evidence, and what to do."""
+"""Does a task learn? The verdict, its evidence, and what to do."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from .tasks import lost_briefly, many_lost, shown_reason, shown_state, state_wor
 _SIGMAS = 2.0
 _STUDENT = 2.3
 _WINDOW = 5
-"""Least steps at either end of a run whose rewards are compared."""
+"""Steps at either end whose rewards are compared."""
 _MOST_WINDOW = 50
 _EQUAL = 0.8
-"""From this share of groups with equal rewards on, these are why nothing is learned."""
+"""Share of groups with equal rewards that explains a flat reward."""
 _SOME_EQUAL = 0.5
 _SOLVED = 0.95
-"""Reward from which on a task counts as solved, if rewards go from 0 to 1."""
+"""Reward of a solved task, on a scale of 0 to 1."""
 _FAILING = 0.2
 _CUT = 0.3
 _DECIDED = 0.05
-"""Entropy in nats a token below which a policy tries nothing new."""
+"""Entropy in nats a token below which a policy explores nothing."""
 _FEW_COUNT = 0.3
-"""Effective share of the tokens below which most of them do not count."""
+"""Effective share of tokens below which most do not count."""
 _STANDING = 0.005
-"""Mean change of a token's log-probability by a step, in nats, below which the policy hardly moves."""
+"""Change of a token's log-probability a step, in nats, below which the policy stands still."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,16 @@ class Verdict:
     """What to say of a task, and how it looks."""
 
     tone: str = "none"
-    """good, fair (one should look), bad, or none (nothing is known yet)."""
+    """good, fair (worth a look), bad, or none (nothing is known)."""
     words: str = ""
-    """A sentence, or two: the finding, then what helps."""
+    """The finding, then what helps."""
     short: str = ""
-    """The same without its figures, for where there is no room; empty: there is no shorter way to say it."""
+    """Without figures; empty: there is no shorter form."""
     more: str = ""
-    """Which key shows more, in a few words; always said."""
+    """The key that shows more; always shown."""
 
     @property
     def glyph(self) -> str:
-        """A mark that says the tone without a colour."""
         return {"good": "▲", "fair": "●", "bad": "▼"}.get(self.tone, "·")
 
 
@@ -80,12 +79,12 @@ class Score:
     step: int
     score: float
     error: float
-    """Its standard error."""
+    """Standard error."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is recorded of a task, or of one of its policies."""
+    """The record of a task or policy."""
 
     state: str = "running"
     reason_code: str = ""
@@ -94,21 +93,21 @@ class Evidence:
     reward_steps: Sequence[int] = ()
     """Ascending."""
     rewards: Sequence[float] = ()
-    """Mean rewards at these steps."""
+    """Means at these steps."""
     scores: Sequence[Score] = ()
     """By step."""
     unmeasured: tuple[int, int] | None = None
-    """Where the newest evaluation has no score: how many of how many episodes failed."""
+    """(failed, all) episodes of a newest evaluation without a score."""
     baseline: float | None = None
-    """Score of the best constant answer."""
+    """Of the best constant answer."""
     recent: Mapping[str, float] = field(default_factory=dict)
-    """Means of the metrics over the last steps."""
+    """Means over the last steps."""
     measured: Sequence[tuple[str, Score | None]] | None = None
-    """Of an evaluation: each version that it measures, with its score."""
+    """Of an evaluation: each version with its score."""
     lost: str = ""
-    """How many of its episodes have no reward because the environment failed, in a few words; empty: hardly any."""
+    """Episodes without a reward, in a few words; empty: hardly any."""
     both_sides: bool = False
-    """Whether it speaks in training for agents that play against each other, so that what one wins the other loses."""
+    """True if it trains as agents that play against each other: one wins what the other loses."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +115,9 @@ class _Trend:
     first: float
     last: float
     sure: bool
-    """Whether the difference is larger than its noise."""
+    """True if the difference exceeds its noise."""
     steps: int
-    """Steps between the two."""
+    """Between the two."""
 
     @property
     def way(self) -> str:
@@ -130,7 +129,7 @@ class _Trend:
 
 
 def verdict(seen: Evidence, finding: str = "") -> Verdict:
-    """What to say first. ``finding``: what is known to go wrong with its learning, in words; it comes before all."""
+    """What to show first. ``finding``: a known trouble, which comes before all."""
     if finding:
         return Verdict("bad", finding)
     found = _of_course(seen)
@@ -143,7 +142,6 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
 
 
 def _of_course(seen: Evidence) -> Verdict:
-    """What to say of how it learns."""
     if seen.measured is not None:
         return _of_evaluation(seen.measured, seen.state)
     if not seen.step and not seen.rewards:
@@ -172,7 +170,7 @@ def _of_course(seen: Evidence) -> Verdict:
 
 
 def _by_held_out(seen: Evidence, held: _Trend | None) -> Verdict:
-    """Of a policy that plays against itself, whose mean reward stays where it is however well it plays."""
+    """Self-play: the mean reward stays, however well the policy plays."""
     why = "The mean reward says nothing: one policy acts as both sides."
     if held is None:
         known = f"held-out {score(seen.scores[-1].score)}" if seen.scores else "held-out is not measured yet"
@@ -185,7 +183,7 @@ def _by_held_out(seen: Evidence, held: _Trend | None) -> Verdict:
 
 
 def held_out_trend(scores: Sequence[Score]) -> _Trend | None:
-    """From the first score to the newest; None before the second."""
+    """First score to newest; None before the second."""
     if len(scores) < 2:
         return None
     first, last = scores[0], scores[-1]
@@ -193,7 +191,7 @@ def held_out_trend(scores: Sequence[Score]) -> _Trend | None:
 
 
 def reward_trend(steps: Sequence[int], rewards: Sequence[float]) -> _Trend | None:
-    """From the mean of the first fifth of a run to that of the last; None while that is fewer than five steps each."""
+    """Mean of the first fifth to that of the last; None for fewer than five steps each."""
     width = min(_MOST_WINDOW, max(_WINDOW, len(rewards) // 5))
     first, last = (_tame(part) for part in (rewards[:width], rewards[-width:]))
     if len(rewards) < 2 * width or min(len(first), len(last)) < _WINDOW:
@@ -205,7 +203,7 @@ def reward_trend(steps: Sequence[int], rewards: Sequence[float]) -> _Trend | Non
 
 
 def _beside(seen: Evidence) -> _Trend | None:
-    """The reward's trend over the steps that the scores span: a series may have begun in the middle of a run."""
+    """The reward's trend over the steps of the scores."""
     if len(seen.scores) < 2:
         return None
     begin = bisect_right(seen.reward_steps, seen.scores[0].step)
@@ -214,7 +212,7 @@ def _beside(seen: Evidence) -> _Trend | None:
 
 
 def _tame(values: Sequence[float]) -> list[float]:
-    """The finite values, none so large that arithmetic with it would fail."""
+    """Finite values that arithmetic survives."""
     return [min(1e100, max(-1e100, value)) for value in values if math.isfinite(value)]
 
 
@@ -288,7 +286,7 @@ def _reward_over(reward: _Trend) -> str:
 
 
 def _flat(seen: Evidence, reward: _Trend) -> Verdict:
-    """The likeliest cause of a reward that does not move, by what the last steps recorded."""
+    """The likeliest cause of a flat reward, by the last steps."""
     recent = {name: mean for name, mean in seen.recent.items() if math.isfinite(mean)}
     failing, equal, cut = _failing(recent), recent.get("no_signal", 0.0), recent.get("cut", 0.0)
     entropy, counting = recent.get("entropy", 1.0), recent.get("weight_ess", 1.0)
@@ -339,19 +337,15 @@ def _flat(seen: Evidence, reward: _Trend) -> Verdict:
 
 
 def _failing(recent: Mapping[str, float]) -> float:
-    """The share of episodes without a reward: a step's tokens divided by their mean length is its episodes."""
+    """The share of episodes without a reward; a step's tokens divided by their mean length is its episodes."""
     episodes = recent["tokens"] / recent["length"] if recent.get("length") and "tokens" in recent else 0.0
     return min(1.0, recent.get("errors", 0.0) / episodes) if episodes else 0.0
 
 
-# What goes wrong in a policy's learning, in words: its name, the figures that show it, and what to do.
-#
-# Shared by the command line and the terminal application. Takes rows, gives plain safe text.
-
 MARK = "!"
-"""Next to the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
+"""Next to the state of a task that needs a look; the task runs on."""
 _LOOKED_AT = ("running", "paused", "done")
-"""States of which a mark says more."""
+"""States that can have the mark."""
 
 
 @dataclass(frozen=True)
@@ -359,19 +353,19 @@ class Told:
     """A finding in words."""
 
     policy: str
-    """Empty if the task trains only one."""
+    """Empty for the only policy."""
     step: int
     code: str
     title: str
-    """What it is called: Entropy collapse."""
+    """Such as Entropy collapse."""
     evidence: str
-    """The figures that show it, as a sentence."""
+    """The figures in a sentence."""
     advice: str
-    """What to do, in a sentence or two."""
+    """What to do."""
     rollouts: tuple[int, ...] = ()
-    """Ids of the conversations that show it."""
+    """Conversations that show it."""
     holds: bool = True
-    """Whether it is still so."""
+    """True while it lasts."""
 
     @property
     def headline(self) -> str:
@@ -381,7 +375,7 @@ class Told:
 
 
 def told(finding: FindingRow, several: bool = False) -> Told:
-    """A finding in words; ``several``: the task trains several policies, so it must say which."""
+    """``several``: name the policy."""
     name = NAMES.get(finding.code, finding.code.replace("_", " "))
     texts, advice = _WORDS.get(finding.code, ((), ""))
     evidence = ", ".join(f"{key.replace('_', ' ')} {number(value)}" for key, value in finding.evidence.items())
@@ -402,24 +396,24 @@ def told(finding: FindingRow, several: bool = False) -> Told:
 
 
 def findings(task: TaskRow) -> list[Told]:
-    """All findings about a task's learning, the newest first; what is over comes last."""
+    """Newest first; past ones last."""
     rows = sorted(task.findings, key=lambda one: not one.holds)
     return [told(one, len(task.trained) > 1) for one in rows]
 
 
 def newest(task: TaskRow, policy: str = "") -> Told | None:
-    """The newest finding that still holds; None if there is none. ``policy``: only of this one, of several."""
+    """The newest lasting finding, or None. ``policy``: of this one only."""
     return next((one for one in findings(task) if one.holds and policy in ("", one.policy)), None)
 
 
 def gone_wrong(task: TaskRow, policy: str = "") -> str:
-    """That finding with its figures and what to do; empty if there is none."""
+    """The newest finding with figures and advice; empty if there is none."""
     found = newest(task, policy)
     return f"{found.headline}: {found.evidence.rstrip('.')}. {found.advice}".rstrip() if found else ""
 
 
 def pointed(found: Verdict, task: TaskRow, policy: str, key: str) -> Verdict:
-    """A verdict that ``gone_wrong`` gave, with a shorter way to say it, and the key that shows the figures."""
+    """A verdict of ``gone_wrong`` with a short form and the key for its figures."""
     why = newest(task, policy)
     if why is None:
         return found
@@ -432,26 +426,25 @@ def goes_wrong(task: TaskRow) -> bool:
 
 
 def state_text(task: TaskRow, serving: bool = True) -> str:
-    """Glyph and word of the state that a task is shown in, with a mark where people should look at it."""
+    """Glyph and word of the shown state, with the mark."""
     state = shown_state(task, serving)
     word = state_word(state)
     return f"{word} {MARK}" if state == task.state and marked(task) else word
 
 
 def marked(task: TaskRow) -> bool:
-    """Whether its state has a mark: its learning goes wrong, or its environment loses episodes."""
+    """True if the learning goes wrong or episodes are lost."""
     return goes_wrong(task) or (task.state in _LOOKED_AT and many_lost(task))
 
 
 def why(task: TaskRow, serving: bool = True) -> str:
-    """Why it waits, paused or ended, else what goes wrong in its learning, or how many of its episodes were lost, in a
-    few words; empty: nothing."""
+    """The reason of its state, else a finding, else lost episodes; empty: none."""
     found = newest(task)
     return shown_reason(task, serving) or (found.headline if found else lost_briefly(task))
 
 
 def fields(task: TaskRow) -> list[tuple[str, str]]:
-    """The lines of ``show`` about findings, with the name of each line."""
+    """(label, line) for ``show``."""
     lines = []
     for one in findings(task):
         lines += [("finding", one.headline), ("evidence", one.evidence), ("what to do", one.advice)]
@@ -462,7 +455,7 @@ def fields(task: TaskRow) -> list[tuple[str, str]]:
 
 
 def findings_json(task: TaskRow) -> list[dict[str, Any]]:
-    """The findings as ``show --json`` has them."""
+    """For ``show --json``."""
     return [
         {**asdict(row), "words": words.evidence, "advice": words.advice}
         for row in task.findings
@@ -471,7 +464,7 @@ def findings_json(task: TaskRow) -> list[dict[str, Any]]:
 
 
 class _Figure(float):
-    """A recorded figure, whose format may be ``score``, ``share``, ``number``, ``moved``, ``thinks`` or ``none``."""
+    """A figure with the formats ``score``, ``share``, ``number``, ``moved``, ``thinks`` and ``none``."""
 
     def __format__(self, spec: str) -> str:
         return _PRINTED[spec](self) if spec in _PRINTED else super().__format__(spec)

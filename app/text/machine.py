@@ -1,4 +1,4 @@
-"""Words about the machine: devices, nodes, yields, the API."""
+"""The machine in words: devices, nodes, yields, the API."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ if TYPE_CHECKING:
     from marlaas.engine.store.rows import ApiKeyRow, ApiRow
 
 
-# The machine in words: devices, nodes, what the set-up builds, whether it is fast enough.
-
-# What the set-up still does behind the application: llama.cpp that is being compiled. Pure.
-
 DONE, FAILED = 60.0, 600.0
-"""Seconds for which the end of it is shown."""
+"""Seconds for which an end is shown."""
 
 
 def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
-    """What to tell at the time ``now``, in seconds since 1970; empty if there is nothing.
+    """The state of llama.cpp's compilation; empty: nothing to report.
 
-    ``watched``: it was told before that it is being compiled, so its good end is worth a word.
+    ``now``: Unix time; ``watched``: the compilation was shown before, so its end is shown, too.
     """
     if build is None:
         return ""
@@ -46,14 +42,12 @@ def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
     return f"llama.cpp could not be compiled{log}: {build.reason}"
 
 
-# Processors and cards in words: short, safe texts. Pure.
-
 SHOWN = 3
-"""Holders that are named; the others are counted."""
+"""Named holders."""
 
 
 def rates(found: Rates | None) -> str:
-    """``780.0 Tflop/s, 4.0 TB/s``, and for a processor its bfloat16; empty if nothing was measured."""
+    """``780.0 Tflop/s, 4.0 TB/s``, with a processor's bfloat16; empty without a measurement."""
     if found is None:
         return ""
     halves = f" ({flops(found.bfloat16)} in bfloat16)" if found.bfloat16 else ""
@@ -61,7 +55,7 @@ def rates(found: Rates | None) -> str:
 
 
 def flops(value: float) -> str:
-    """Operations a second: 72 Gflop/s, 780.0 Tflop/s."""
+    """Such as 72 Gflop/s, 780.0 Tflop/s."""
     return f"{value / 1e12:.1f} Tflop/s" if value >= 1e12 else f"{value / 1e9:.0f} Gflop/s"
 
 
@@ -71,7 +65,7 @@ def memory(free: int, total: int) -> str:
 
 
 def held(holders: Sequence[Holder], account: str = "") -> str:
-    """Who holds memory, largest first: ``anna 12.3 GB, this engine 2.0 GB``; ``account`` is the reader's own."""
+    """Largest first: ``anna 12.3 GB, this engine 2.0 GB``; ``account`` is the reader's."""
     sums: dict[str, int] = {}
     for holder in holders:
         who = _who(holder, account)
@@ -92,7 +86,7 @@ def _who(holder: Holder, account: str) -> str:
 
 
 def card(gpu: Gpu, account: str) -> str:
-    """All that is known of a card, on one line."""
+    """A card on one line."""
     parts = [
         line(gpu.name, 40),
         memory(gpu.free, gpu.memory),
@@ -104,10 +98,8 @@ def card(gpu: Gpu, account: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
-# Whether a machine is fast enough for a base, in words: a verdict on the seconds of a step. Pure.
-
 QUICK, PATIENT, SLOW = 5.0, 60.0, 600.0
-"""Seconds of a step up to which one can watch, leave for lunch, or leave for the night."""
+"""Seconds of a step: one can watch, leave for lunch, leave for the night."""
 
 UNITS = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 
@@ -135,24 +127,21 @@ def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
 
 
 def spoken(seconds: float) -> str:
-    """A duration in everyday words: two figures, one unit."""
+    """Everyday words: two figures, one unit."""
     unit, length = next(((unit, length) for unit, length in UNITS if seconds >= 1.5 * length), UNITS[-1])
     value = f"{float(f'{max(0.0, seconds) / length:.2g}'):g}"  # the inner one rounds, the outer writes no exponent
     return f"{value} {unit}{'' if value == '1' else 's'}"
 
 
-# The nodes of a cluster in words: rows of a table, and what is to be said of one. Pure.
-
-
 def join_line(head: str, ip: str, token: Path | None) -> str:
-    """The line with which another machine joins; ``token`` is the file on the head, at ``ip``."""
+    """The line for another machine; ``token`` is the file on the head, at ``ip``."""
     if token is None:
         return f"marlaas cluster join {head}"
     return f"ssh {ip} cat {shlex.quote(str(token))} | marlaas cluster join {head} --token -"
 
 
 def headers(known: bool) -> tuple[str, ...]:
-    """Of the table; ``known``: the engine has looked at the nodes."""
+    """``known``: the engine has looked at the nodes."""
     plain = ("NODE", "ADDRESS", "STATE")
     return (*plain, "CORES", "MEMORY", "CARDS", "WORKERS") if known else plain
 
@@ -169,7 +158,7 @@ def row(node: NodeRow, known: bool) -> tuple[str, ...]:
 
 
 def cards(node: NodeRow) -> str:
-    """How many of its cards are used: ``2 of 4``; empty if it has none."""
+    """``2 of 4`` used; empty without cards."""
     all_cards = len(node.cards) + len(node.left_out)
     if not all_cards:
         return ""
@@ -177,7 +166,7 @@ def cards(node: NodeRow) -> str:
 
 
 def remarks(node: NodeRow) -> Iterator[str]:
-    """Sentences about a node: why it is not used, which cards are left alone, whether its clock is wrong."""
+    """Why a node is not used, which cards are left out, a wrong clock."""
     if node.refused:
         yield f"{node.name} is not used: {node.refused}"
     for why in node.left_out:
@@ -195,18 +184,16 @@ def summary(nodes: Sequence[NodeRow]) -> str:
     return ", ".join([counted(len(nodes), "node"), *rest])
 
 
-# Why an engine has no workers, in words for people.
-
 IDLENESS = "Nothing runs: cards and memory were given back; the next task starts the workers."
 
 
 def yielding_of(engine: EngineRow | None) -> Yielding | None:
-    """Why an engine yields; None while it has workers, or does not live."""
+    """None while the engine has workers, or is dead."""
     return Yielding(engine.rest, engine.rest_until) if engine is not None and engine.rest else None
 
 
 def yielding_text(yielding: Yielding, now: float) -> str:
-    """Why it yields and what that means, in a sentence."""
+    """Why it yields, and what that means."""
     if yielding.kind == YIELDED:
         yields = f"The engine has {state(yielding, now).replace('yielded', 'yielded the machine')}"
         return f"{yields}: its workers have ended, cards and memory are free, and tasks wait; {TAKEN_BACK}."
@@ -216,8 +203,7 @@ def yielding_text(yielding: Yielding, now: float) -> str:
 
 
 def yielding_hint(yielding: Yielding | None, now: float) -> str:
-    """Why tasks wait while the engine has no workers, and how to take the machine again, for screens; empty: no more
-    than that nothing runs."""
+    """Why tasks wait, and how to end the yield; empty: nothing more to know."""
     if yielding is None or not yielding.holds:
         return ""
     until = "" if yielding.until is None else f" until {clock(yielding.until, now)}"
@@ -227,14 +213,12 @@ def yielding_hint(yielding: Yielding | None, now: float) -> str:
 
 
 def yielding_effect(yielding: Yielding) -> str:
-    """The same in few words, for a screen that says already until when."""
+    """In few words, next to the end of the yield."""
     if yielding.kind == IDLE:
         return IDLENESS
     ends = "B takes it back" if yielding.kind == YIELDED else "it is outside of the active hours"
     return f"The machine is free of workers and tasks wait; {ends}."
 
-
-# The API in words: whether it is open, what a key may, and how a program is pointed at it.
 
 OPEN, CLOSED, FAILED_API = "open", "closed", "failed"
 GLYPHS = {OPEN: "●", CLOSED: "○", FAILED_API: "✗"}
@@ -243,18 +227,18 @@ MAY = {
     "train": "train adapters of its tenant",
     "admin": "do what a person at the command line may",
 }
-"""What each scope allows."""
+"""By scope."""
 
 
 def api_state(row: ApiRow, alive: bool) -> str:
-    """Open, closed, or failed where it should be open; without a live engine nothing answers, whatever it wrote."""
+    """Open, closed, or failed; nothing answers without a live engine."""
     if not alive:
         return CLOSED
     return OPEN if row.open else FAILED_API if row.note else CLOSED
 
 
 def state_text(row: ApiRow, alive: bool, now: float) -> str:
-    """The state in one line: where it is, since when, or why not."""
+    """Address and time, or the reason."""
     state = api_state(row, alive)
     since = "" if row.since is None or not alive else f" for {duration(float(int(max(0.0, now - row.since))))}"
     if state == OPEN:
@@ -267,7 +251,7 @@ def state_text(row: ApiRow, alive: bool, now: float) -> str:
 
 
 def used_text(keys: Sequence[ApiKeyRow]) -> str:
-    """How many keys there are, of how many tenants, and what they have used."""
+    """Numbers of keys and tenants, and their use."""
     holding = [key for key in keys if key.revoked is None]
     tenants = len({key.tenant for key in holding})
     whose = f"{counted(len(holding), 'key')} of {counted(tenants, 'tenant')}" if holding else "no key that holds"
@@ -287,15 +271,15 @@ def last_use(key: ApiKeyRow, now: float) -> str:
 
 
 def may_text(scopes: Sequence[str]) -> str:
-    """What a key with these scopes may, by scope."""
+    """By scope."""
     return "; ".join(f"{line(scope, 12)}: {MAY.get(scope, '?')}" for scope in scopes)
 
 
 def key_name(key: ApiKeyRow) -> str:
-    """How people know a key: its beginning, and what somebody called it."""
+    """Its beginning and its name."""
     return f"{line(key.prefix, 40)}…" + (f" ({line(key.name, 40)})" if key.name else "")
 
 
 def variables(url: str) -> list[str]:
-    """The environment variables that point programs at the API, one a line; the key is left out."""
+    """Environment variables for programs, one a line, without the key."""
     return [f"OPENAI_BASE_URL={url}/v1", "OPENAI_API_KEY=…", f"ANTHROPIC_BASE_URL={url}", "ANTHROPIC_API_KEY=…"]

@@ -1,4 +1,4 @@
-"""Words about held-out scores: their errors, comparisons, tables and matrices."""
+"""Held-out scores in words: errors, comparisons, tables, matrices."""
 
 from __future__ import annotations
 
@@ -17,19 +17,15 @@ if TYPE_CHECKING:
     from marlaas.engine.store.rows import EvalRow, PolicyRow, ScoreBasis
 
 
-# A held-out score in words, with its error and what it rests on. Pure.
-
-
 def with_error(value: float | None, basis: ScoreBasis | None) -> str:
-    """A score with its standard error, in a few cells: ``0.58 ± 0.03``, ``no score``, or ``-`` if nothing was
-    measured."""
+    """``0.58 ± 0.03``, ``no score``, or ``-`` without a measurement."""
     if basis is None:
         return score(value)
     return "no score" if value is None else f"{score(value)} ± {score(basis.stderr)}"
 
 
 def rests_on(basis: ScoreBasis) -> str:
-    """On how many prompts and episodes a score rests, what failed, and what several samples of a prompt say."""
+    """Prompts and episodes of a score, failures, and several samples of a prompt."""
     words = [f"{basis.prompts} prompt{'s' * (basis.prompts != 1)}"]
     if basis.samples > 1:
         words.append(f"{basis.samples} samples of each")
@@ -48,23 +44,19 @@ def failed(basis: ScoreBasis) -> str:
 
 
 def scored_at(value: float | None, basis: ScoreBasis, step: int, unit: str = "") -> str:
-    """A score in a list by step: ``0.58 ± 0.03 at step 20 (2 of 64 episodes failed)``; ``unit`` is ``step`` there."""
+    """``0.58 ± 0.03 at step 20 (2 of 64 episodes failed)``; ``unit`` is ``step`` here."""
     lost = f" ({failed(basis)})" if basis.failures else ""
     return f"{with_error(value, basis)} at {f'{unit} ' if unit else ''}{step:,}{lost}"
 
 
 def held_out(value: float | None, basis: ScoreBasis | None) -> str:
-    """All that there is to say of a score in one place; why there is none, if there is none."""
+    """A score with all its facts, or why there is none."""
     if basis is None:
         return score(value)
     if value is None:
         return f"no score: {failed(basis)}"
     return f"{with_error(value, basis)} ({rests_on(basis)})"
 
-
-# Scores in words: held-out, measured, win-rates, differences by prompt.
-
-# What an evaluation has measured, as a table and as JSON. Pure.
 
 HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
 SAMPLED = ("PASS@K", "BEST@K")
@@ -73,9 +65,9 @@ SAMPLED = ("PASS@K", "BEST@K")
 def measured_table(
     rows: Mapping[str, Sequence[EvalRow]],
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
-    """Headers, lines and the headers of what stands on the right, for ``output.result_table``.
+    """Headers, rows, and right-aligned headers for ``output.result_table``.
 
-    ``rows``: the evaluations of each version, by its words; the newest counts.
+    ``rows``: evaluations by version; the newest counts.
     """
     newest = {words: own[-1] if own else None for words, own in rows.items()}
     sampled = any(row is not None and row.samples > 1 for row in newest.values())
@@ -99,19 +91,19 @@ def _cells(words: str, row: EvalRow | None, sampled: bool) -> tuple[str, ...]:
 
 
 def measured_json(rows: Mapping[str, Sequence[EvalRow]]) -> dict[str, Any]:
-    """The newest evaluation of each version by its words; None if it has none yet."""
+    """The newest evaluation by version; None: none yet."""
     return {words: with_new_names(asdict(own[-1])) if own else None for words, own in rows.items()}
 
 
 def score_text(row: EvalRow | None) -> str:
-    """A score with its standard error; why there is none, if there is none."""
+    """With its error, or why there is none."""
     if row is None:
         return "not yet"
     return f"{score(row.score)} ± {score(row.stderr)}" if row.score is not None else f"{row.failures} failed"
 
 
 def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
-    """A training task's newest scores on suites and on the split test: what it is of, and the scores by step."""
+    """Scores on suites and on the split test, by step."""
     lines = []
     for on in sorted({measured_on(row) for row in rows} - {""}):
         shown = ", ".join(f"{score_text(row)} at step {row.step}" for row in newest_series(rows, on))
@@ -120,13 +112,13 @@ def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
 
 
 def shares_of(config: Mapping[str, Any]) -> dict[str, float]:
-    """The share of each component of a task's mixture, by its name: they sum to 1; nothing if it has none."""
+    """By a mixture's component, summing to 1; empty without a mixture."""
     shares = {part["name"] or part["environment"]: float(part["share"]) for part in config.get("mixture", ())}
     return {name: share / sum(shares.values()) for name, share in shares.items()}
 
 
 def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> list[str]:
-    """Each component of a mixture with its share, and its newest scores with what they rest on."""
+    """Each component's share and newest score."""
     lines = []
     for name, share in shares.items():
         own = [row for row in rows if row.suite == name]
@@ -141,40 +133,38 @@ def measured_as(row: EvalRow) -> str:
     return "held-out" if row.split == "eval" else line(row.split)
 
 
-# Win-rates between versions as tables: rows are versions of one policy, columns those of an opponent. Pure.
-#
-# Where winning pays 1 and losing 0, a mean reward is the share of games that were won.
+# Win-rates between versions. If winning pays 1 and losing 0, a mean reward is the share of games won.
 
 CELL = 17
-"""Cells of a column, with the space before it."""
+"""Cells of a column, with its space."""
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """A cell: what a version was paid against another one."""
+    """A cell of the table."""
 
     games: int
     mean: float
     stderr: float
-    """Standard error of the mean; 0 for a single game, if it is not known."""
+    """Of the mean; 0 for a single game."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a policy's versions were paid against one other."""
+    """One policy's versions against another's."""
 
     policy: str
     against: str
-    """Another policy, the same one, or a version in words."""
+    """A policy, or a version in words."""
     rows: tuple[int, ...] = ()
-    """Versions, newest first."""
+    """Newest first."""
     columns: tuple[int, ...] = ()
     """Oldest first."""
     cells: Mapping[tuple[int, int], Meeting] = field(default_factory=dict)
-    """By row and column; not every pair has met."""
+    """By (row, column); not every pair has met."""
 
     def columns_for(self, room: int) -> tuple[int, ...]:
-        """The columns that fit, oldest first: those that most rows have met, else spread over all."""
+        """The columns that fit: those that most rows have met, else spread over all."""
         met = Counter(column for _, column in self.cells)
         spread = shown(self.columns, room)
         chosen = sorted(self.columns, key=lambda column: (-met[column], column not in spread))
@@ -182,7 +172,6 @@ class Matrix:
 
     @property
     def title(self) -> str:
-        """Who was paid, and against whom."""
         return f"{line(self.policy, LONGEST)} against {line(self.against, LONGEST)}"
 
 
@@ -199,9 +188,9 @@ class _Sums:
 
 
 def matrices(pairs: Iterable[Matchup], policies: Sequence[PolicyRow], policy: str) -> list[Matrix]:
-    """A table for each opponent of ``policy``, the policy itself first; empty if it met none.
+    """A table for each opponent, the policy itself first; empty if it met none.
 
-    A version from a pool, or one that ``NAME@0`` means, counts as what it is: an earlier version of a policy.
+    Versions of a pool, and ``NAME@0``, count as versions of their policy.
     """
     sums: dict[str, dict[tuple[int, int], _Sums]] = {}
     for pair in pairs:
@@ -224,7 +213,7 @@ def _matrix(policy: str, against: str, sums: Mapping[tuple[int, int], _Sums]) ->
 
 
 def _who(said: str, version: int, policies: Sequence[PolicyRow]) -> tuple[str, int]:
-    """The policy of a version that spoke under a name, whether that name is a pool's or a frozen version's."""
+    """The policy of a speaker's version, which may be a pool's or frozen."""
     names = {policy.name for policy in policies}
     for policy in policies:
         if policy.name == said and policy.pool:
@@ -237,7 +226,7 @@ def _who(said: str, version: int, policies: Sequence[PolicyRow]) -> tuple[str, i
 
 
 def shown(versions: Sequence[int], room: int) -> tuple[int, ...]:
-    """The versions that fit, spread evenly, with the first and the last."""
+    """Versions that fit, evenly spread, with first and last."""
     if len(versions) <= max(1, room):
         return tuple(versions)
     if room < 2:
@@ -247,7 +236,7 @@ def shown(versions: Sequence[int], room: int) -> tuple[int, ...]:
 
 
 def cell_text(meeting: Meeting | None) -> str:
-    """A mean with its standard error and the number of games; a point where the two have not met."""
+    """Mean ± error (games); a point if they have not met."""
     if meeting is None:
         return "·"
     games = str(meeting.games) if meeting.games < 10_000 else f"{meeting.games // 1000}k"
@@ -263,29 +252,29 @@ def cell_text(meeting: Meeting | None) -> str:
 # prompts it gives intervals that are too narrow, and it would depend on a seed.
 
 LEVEL = 0.95
-"""Probability with which the interval covers the difference."""
+"""Coverage of the interval."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much more one version scores than another, on the prompts that both have a score for."""
+    """Score of one version minus another's, on common prompts."""
 
     mean: float
     low: float
     high: float
-    """The interval at 95 %, by prompt."""
+    """Of the 95 % interval, by prompt."""
     prompts: int
     differing: int
-    """Prompts on which the two differ at all."""
+    """Prompts with a difference."""
 
     @property
     def clear(self) -> bool:
-        """Whether the interval excludes no difference."""
+        """True if the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
-    """``first`` minus ``second``, scores by prompt; None for fewer than two prompts in common."""
+    """``first`` minus ``second``, by prompt; None for fewer than two common prompts."""
     common = sorted(first.keys() & second.keys())
     if len(common) < 2:
         return None
@@ -298,7 +287,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t distribution; ``probability`` is over 0.5, ``freedom`` at least 1."""
+    """The quantile of Student's t; ``probability`` > 0.5, ``freedom`` ≥ 1."""
     low, high = 0.0, 1.0
     while _central(high, freedom) < 2 * probability - 1:
         high *= 2

@@ -1,4 +1,4 @@
-"""Words about tasks and their policies: states, reasons, summaries, what was lost, how fast they are."""
+"""Tasks and policies in words: states, reasons, summaries, losses, speeds."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ if TYPE_CHECKING:
     from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, StepRow, TaskRow
 
 
-# The policies of a task in words: who each of them is, and who spoke for an agent.
-#
-# The text is safe, though plugins name agents and references name files.
+# The text is safe, though plugins name agents.
 
 PLAIN = ("", "agent", "policy")
-"""Names that are not shown, because their agent is the only one."""
+"""Hidden names of an only agent."""
 LONGEST = 40
-"""Cells of an agent's name, or of a version in words."""
+"""Cells of a name."""
 
 
 def kind(policy: PolicyRow | NamedPolicySpec) -> str:
-    """What a policy is: trained, measured, frozen at something, or a pool of earlier versions."""
+    """trained, measured, frozen at something, or a pool of earlier versions."""
     if policy.frozen:
         return "frozen: the bare base" if policy.frozen == BASE else f"frozen: {line(policy.frozen, LONGEST)}"
     if policy.pool:
@@ -48,7 +46,7 @@ def names(agents: Sequence[str]) -> str:
 
 
 def policy_and_version(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
-    """Who spoke in a trajectory: the group's policy, or a ``speaker`` that learns nothing and its version, if known."""
+    """The speaker of a trajectory: the group's policy, or another ``speaker`` with its version."""
     if not speaker:
         return f"{line(policy, LONGEST)} v{version}"
     said = line(speaker, LONGEST)
@@ -57,7 +55,7 @@ def policy_and_version(policy: str, version: int, speaker: str = "", spoke: int 
 
 
 def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
-    """An agent and who spoke for it; empty for the only agent of a task's only policy."""
+    """An agent and its speaker; empty for the only agent of an only policy."""
     name = line(agent, 20) if agent not in PLAIN else ""
     if policy in ("", ONLY) and not speaker:
         return name
@@ -68,7 +66,7 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
 def agent_map_lines(
     agent_map: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
-    """A sentence for each policy, and how they are measured; empty for a task with one policy."""
+    """A sentence for each policy, and how they are measured; empty for one policy."""
     if not agent_map.agents:
         return []
     lines = []
@@ -88,15 +86,13 @@ def agent_map_lines(
     return lines
 
 
-# How fast a task goes and how long it still takes, from its last steps. Pure.
-
 FEW = 4
-"""Below this many steps a speed is not known well: the first ones also load, compile and warm up."""
+"""Steps below which a speed is rough: the first ones load, compile and warm up."""
 ROUGHLY = "~"
 
 
 def seconds_left(task: TaskRow, pace: PaceRow | None) -> float | None:
-    """Seconds to the last step at the present speed; None for a task that does not run, or has not made two steps."""
+    """To the last step, at the present speed; None if unknown."""
     if task.state != "running" or pace is None or pace.seconds <= 0:
         return None
     return (task.steps - task.step) * pace.seconds
@@ -108,37 +104,33 @@ def is_rough(pace: PaceRow | None) -> bool:
 
 
 def left_text(seconds: float, rough: bool) -> str:
-    """The time that is left, in few cells; with a sign if it is not known well."""
+    """In few cells, with a sign for a rough value."""
     return f"{ROUGHLY if rough else ''}{short_duration(seconds)}"
 
 
 def tokens_per_second(task: TaskRow, pace: PaceRow | None) -> float | None:
-    """Tokens a second that a running task trains on."""
+    """Trained tokens of a running task."""
     return pace.tokens / pace.seconds if task.state == "running" and pace is not None and pace.seconds > 0 else None
 
 
-# Episodes that a task lost because its environment failed, in words. Pure.
-#
-# Shared by the command line and the terminal application. Takes rows, gives plain safe text.
-
 MANY = 0.01
-"""The share of lost episodes from which a task is marked: fewer are what a crash or an overloaded machine costs."""
+"""Share of lost episodes that marks a task: a crash costs fewer."""
 
 
 def many_lost(task: TaskRow) -> bool:
-    """Whether people should know at once how many episodes a task lost; also if their share is not known."""
+    """True if people should know at once; also for an unknown share."""
     return task.lost is not None and (task.lost.share >= MANY or not task.lost.of)
 
 
 def lost_briefly(task: TaskRow) -> str:
-    """How many in a few words: 17 % of the episodes lost; empty if that is few or none."""
+    """17 % of the episodes lost; empty for few."""
     if task.lost is None or not many_lost(task):
         return ""
     return f"{share(task.lost.share)} of the episodes lost" if task.lost.of else f"{task.lost.episodes:,} episodes lost"
 
 
 def lost_words(task: TaskRow) -> str:
-    """How many, and what the environment raised last, in a sentence; empty if there are none."""
+    """In a sentence with the last failure; empty for none."""
     lost = task.lost
     if lost is None:
         return ""
@@ -149,23 +141,21 @@ def lost_words(task: TaskRow) -> str:
 
 
 def no_failures(task: TaskRow | None) -> str:
-    """Why the list of failed conversations is empty."""
+    """Why the list of failures is empty."""
     if task is None or task.lost is None:
         return "No conversation failed."
     where = f": {line(task.lost.failure, 160)}" if task.lost.failure else ""
     return f"{task.lost.episodes:,} episodes failed, but none is stored: groups with failures were played anew{where}."
 
 
-# What a chart without a value says: what its task is waiting for. Pure.
-
 _ELAPSED = 5.0
-"""Seconds after which the pace of the first episodes says something of the others."""
+"""Seconds after which the pace of the first episodes tells something."""
 
 
 def awaiting(task: TaskRow, first: FirstStep | None, metric: str, now: float, serving: bool = True) -> str:
-    """Why ``metric`` (its title) has no value yet, in a few words; empty of a blocked task, whose head says all.
+    """Why ``metric`` has no value yet; empty for a blocked task.
 
-    ``first``: what the first step waits for, and None after it; ``now``: the time, for when that will be about.
+    ``first``: what the first step waits for, None after it.
     """
     if task.state == "blocked":
         return ""
@@ -183,17 +173,14 @@ def awaiting(task: TaskRow, first: FirstStep | None, metric: str, now: float, se
 
 
 def _when(task: TaskRow, first: FirstStep, now: float) -> str:
-    """At about which time the episodes are there, if they come as they came so far."""
+    """The expected time, at the present pace."""
     elapsed = now - task.started if task.started is not None else 0.0
     if not first.episodes or elapsed < _ELAPSED:
         return ""
     return f" at about {clock(now + elapsed * (first.wanted / first.episodes - 1), now)}"
 
 
-# Rows of the store in words, glyphs, and the fields that ``--json`` promises.
-#
-# Shared by the command line and the terminal application. Takes rows, gives plain values; knows neither argparse nor
-# Textual.
+# Fields for ``--json`` and words for people, from rows.
 
 GLYPHS = {
     "blocked": "■",
@@ -207,42 +194,42 @@ GLYPHS = {
     "waiting": "○",
 }
 WAITING = "waiting"
-"""What a task is shown as that an engine would work on, while none does."""
+"""Shown for a task that an engine would work on, while none runs."""
 _ORDER = ("blocked", "running", "paused", "queued", "submitted")
 _MOVED_ON = ("submitted", "queued", "running")
-"""States that only an engine moves a task out of, and in which it lacks nothing else."""
+"""States that only an engine ends."""
 NO_ENGINE = "waiting for the engine"
 MENDED = "Once that is mended, the task goes on by itself."
 _PLACE = re.compile(r"(?P<file>[^\s:]{1,400}):(?P<line>\d{1,9}): ")
-"""The file and line with which a reason begins that lies in an environment's code."""
+"""File and line at the beginning of a reason."""
 _LIBRARIES = "`marlaas env allow "
-"""What stands in a reason that is about libraries, which the view of environments installs as well."""
+"""Part of a reason about libraries, which the view of environments can install."""
 _FILE = 28
-"""Cells of a file's name that are shown before a cause: the cause must begin where one looks first."""
+"""Cells of a file's name before a cause."""
 
 MOST_NAMED = 4
-"""Most tasks of a notice that are named by their numbers."""
+"""Named tasks of a notice."""
 FRESH_SECONDS = 5.0
-"""An engine with a heartbeat this recent is alive; it writes one a second."""
+"""Age of the heartbeat of a live engine; it writes one a second."""
 
 
 def state_word(state: str) -> str:
-    """Glyph and word: colour alone never shows a state."""
+    """Colour alone never shows a state."""
     return f"{GLYPHS[state]} {state}" if state in GLYPHS else f"? {line(state, 12)}"
 
 
 def shown_state(task: TaskRow, serving: bool) -> str:
-    """The state to show: where no engine is ``serving``, no task runs, whatever the last one wrote."""
+    """Without an engine no task runs, whatever is stored."""
     return task.state if serving or task.state not in _MOVED_ON else WAITING
 
 
 def shown_reason(task: TaskRow, serving: bool) -> str:
-    """Why a task waits, paused or ended: its reason, or that there is no engine; empty if there is none."""
+    """The reason of a state; empty: none."""
     return NO_ENGINE if shown_state(task, serving) == WAITING else blocking(task) or task.reason
 
 
 def blocking(task: TaskRow) -> str:
-    """What blocks a task: place, then cause, in one safe line, with the cause near its beginning; empty: nothing."""
+    """Place and cause in one safe line; empty: not blocked."""
     if task.state != "blocked":
         return ""
     reason = line(task.reason) or "it lacks something"
@@ -253,12 +240,12 @@ def blocking(task: TaskRow) -> str:
 
 
 def mended_in_file(task: TaskRow) -> bool:
-    """Whether what blocks a task is a line of its environment."""
+    """True if a line of its environment blocks it."""
     return task.state == "blocked" and _PLACE.match(line(task.reason)) is not None
 
 
 def remedy(task: TaskRow) -> str:
-    """What to do about a blocked task; empty for others."""
+    """What to do about a blocked task; else empty."""
     if task.state != "blocked":
         return ""
     if _LIBRARIES in task.reason:
@@ -269,7 +256,7 @@ def remedy(task: TaskRow) -> str:
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:
-    """A sort key: blocked tasks first, then active, waiting and finished ones, these with the newest first."""
+    """Blocked, active, waiting, finished (newest first)."""
     if task.state in _ORDER:
         return (_ORDER.index(task.state), task.id)
     return (len(_ORDER), -task.id)
@@ -277,27 +264,27 @@ def queue_order(task: TaskRow) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Liveness:
-    """Whether an engine serves the home, in a word and in a sentence."""
+    """If an engine serves the home."""
 
     word: str
-    """alive, silent, down, stopped or never; stopped: it was asked to end, and did"""
+    """alive, silent, down, stopped (as asked) or never."""
     text: str
 
     @property
     def alive(self) -> bool:
-        """Whether commands will be carried out soon."""
+        """True if commands are carried out soon."""
         return self.word == "alive"
 
     @property
     def serves(self) -> bool:
-        """Whether its process lives, even if it does not respond."""
+        """True if its process lives, even silent."""
         return self.word in ("alive", "silent")
 
 
 def process_exists(pid: int, silent_since: float | None = None) -> bool:
-    """Whether a process with that number runs on this machine; of a silent one, whether it is still the same.
+    """True if that process runs here.
 
-    After a reboot the number may be another's, which began after the last sign of life.
+    After a reboot the number may be another's, which began after ``silent_since``.
     """
     try:
         os.kill(pid, 0)
@@ -334,40 +321,34 @@ def liveness(engine: EngineRow | None, now: float) -> Liveness:
 
 
 def newest_key(evals: Sequence[EvalRow], on: str = "") -> str:
-    """The series of the newest evaluation on the task's own held-out prompts; empty before the first.
-
-    ``on``: instead of these, as in ``measured_on``.
-    """
+    """The newest series on the task's prompts; empty before the first. ``on``: as in ``measured_on``."""
     return next((row.series for row in reversed(evals) if measured_on(row) == on), "")
 
 
 def newest_series(evals: Sequence[EvalRow], on: str = "") -> list[EvalRow]:
-    """The evaluations of the newest series on the task's own held-out prompts, by step: only those compare.
-
-    ``on``: instead of these, as in ``measured_on``.
-    """
+    """Evaluations of the newest series by step: only those compare. ``on``: as in ``measured_on``."""
     newest = newest_key(evals, on)
     return sorted((row for row in evals if measured_on(row) == on and row.series == newest), key=lambda row: row.step)
 
 
 def measured_on(row: EvalRow) -> str:
-    """What an evaluation is of: a suite's name, ``test``, both, or empty for the task's own held-out prompts."""
+    """A suite's name, ``test``, both, or empty for the task's prompts."""
     return " ".join(filter(None, (row.suite, "" if row.split == "eval" else row.split)))
 
 
 def largest_gap(steps: Sequence[StepRow]) -> float | None:
-    """The largest log-probability gap between sampler and trainer in any step."""
+    """Between sampler and trainer, in log-probability."""
     return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
 
 
 def swept(task: TaskRow) -> str:
-    """The values in which a sweep's member differs from the others, such as learning_rate=0.0001; empty for others."""
+    """A sweep member's own values, such as learning_rate=0.0001; else empty."""
     name, begins = line(task.name), f"{line(task.family)} ["
     return name[len(begins) : -1] if task.family and name.startswith(begins) and name.endswith("]") else ""
 
 
 def short_name(task: TaskRow, width: int) -> str:
-    """A task's name in ``width`` cells; of a sweep's member what it does not share with the others goes first."""
+    """In ``width`` cells; a sweep member keeps its own part."""
     name = line(task.name)
     if not task.family or cells(name) <= width:
         return clip(name, width)
@@ -375,7 +356,7 @@ def short_name(task: TaskRow, width: int) -> str:
 
 
 def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
-    """A line for each sweep among the tasks: the states of its members, and the best so far."""
+    """A line for each sweep: states, and the best score so far."""
     families: dict[tuple[str, str, float], list[TaskRow]] = {}
     for task in tasks:
         if task.family:  # tasks of one sweep are all submitted at the same moment
@@ -395,7 +376,7 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
 
 
 def best_of(scored: Sequence[TaskRow]) -> str:
-    """Which of several tasks that have a held-out score has the best one; that none has, if all are equal."""
+    """The best task, or that all are equal."""
     best = max(scored, key=lambda task: task.best or 0.0)
     if len(scored) > 1 and all(score(task.best) == score(best.best) for task in scored):
         return f"all have held-out {score(best.best)} at best"
@@ -403,7 +384,7 @@ def best_of(scored: Sequence[TaskRow]) -> str:
 
 
 def task_json(task: TaskRow) -> dict[str, Any]:
-    """A task as in ``list --json``."""
+    """For ``list --json``."""
     return with_new_names(asdict(task))
 
 
@@ -415,7 +396,7 @@ def task_detail_json(
     config: dict[str, Any],
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics, configuration, warnings."""
+    """For ``show ID --json``."""
     return {
         **task_json(task),
         "depends_on": [needed.id for needed in needs],
@@ -427,7 +408,7 @@ def task_detail_json(
 
 
 def tasks_named(tasks: Sequence[int]) -> str:
-    """Tasks as the subject of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
+    """Subject of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
     if len(tasks) == 1:
         return f"Task {tasks[0]}"
     if len(tasks) > MOST_NAMED:
@@ -436,7 +417,7 @@ def tasks_named(tasks: Sequence[int]) -> str:
 
 
 def limits(config: Mapping[str, Any]) -> str:
-    """How many tokens replies and episodes of a task may have; empty if its configuration does not say."""
+    """Token limits of replies and episodes; empty if unknown."""
     sampling = config.get("sampling", {})
     most, whole = sampling.get("max_tokens"), sampling.get("max_episode_tokens")
     if most is None:
@@ -444,11 +425,9 @@ def limits(config: Mapping[str, Any]) -> str:
     return f"{line(str(most))} tokens a reply" + (f", {line(str(whole))} an episode" if whole is not None else "")
 
 
-# What the first line of every screen says of the whole home: the base, its speed, who runs, who is next. Pure.
-
 _LONGEST_BASE = 24
 UNVERIFIED = " (unverified)"
-"""The end of ``EngineRow.shown_base`` for a base that could not be compared with transformers."""
+"""Suffix of a base that could not be compared with transformers."""
 
 
 @dataclass(frozen=True)
@@ -456,17 +435,17 @@ class Overview:
     """The home in a few numbers."""
 
     base: str = ""
-    """The name under which the engine serves its base; empty if none does."""
+    """Empty without an engine."""
     parameters: int | None = None
     turns: float | None = None
-    """Turns a second that samplers end; None while no engine serves."""
+    """Turns a second; None without an engine."""
     running: int = 0
     blocked: int = 0
     next_task: int | None = None
-    """The running task that is done first, at the present speeds; None if that is not known."""
+    """The task that ends first at the present speeds."""
     next_seconds: float = 0.0
     next_rough: bool = False
-    """Whether that time is not known well."""
+    """True for a rough time."""
 
 
 def overview(
@@ -477,7 +456,7 @@ def overview(
     turns: float | None,
     alive: bool,
 ) -> Overview:
-    """The numbers; without an engine nothing runs, whatever the rows say."""
+    """Without an engine nothing runs."""
     blocked = sum(task.state == "blocked" for task in tasks)
     if not alive:
         return Overview(base, parameters, blocked=blocked)
@@ -495,12 +474,12 @@ class Part:
 
     text: str
     rank: int
-    """What fits is chosen by rank: 0 stays longest."""
+    """0 stays longest."""
     style: str = "$text-muted"
 
 
 def parts(of: Overview) -> list[Part]:
-    """The words in the order in which they stand."""
+    """In order."""
     found = []
     if of.base:
         base = of.base.removesuffix(UNVERIFIED)
@@ -518,7 +497,7 @@ def parts(of: Overview) -> list[Part]:
 
 
 def parameter_count(value: int | None) -> str:
-    """A number of parameters as people name models by it: 42M, 1.5B; empty if it is not known."""
+    """42M, 1.5B; empty if unknown."""
     if value is None:
         return ""
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
