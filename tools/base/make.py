@@ -1,11 +1,4 @@
-"""Makes the shipped base in one go: tokenizer, training, evaluation, card.
-
-Usage:
-
-    python -m tools.base                        the shipped model, about 20 minutes on one core
-    python -m tools.base --device cuda          the same on a GPU
-    python -m tools.base --score                evaluates the folder as it is and rewrites its card
-"""
+"""Makes the shipped base: ``python -m tools.base``, about 20 minutes on one core. ``--device cuda`` uses a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from string import Template
 from typing import Any
 
 import torch
@@ -28,14 +20,13 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor
 from torch.optim import AdamW, Muon, Optimizer
 from transformers import (
-    AutoTokenizer,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
-from .skills import OFTEN, SELDOM, SKILLS, Message, Problem, Skill, Tool, Verdict, draw, mixed, script, start
+from .skills import Message, Tool, mixed, script
 
 # The tokenizer: 256 bytes, no merges, eight control tokens; byte b has id 8 + b, so any text is encodable
 
@@ -124,11 +115,6 @@ def build_network(tokenizer: PreTrainedTokenizerBase) -> Network:
         bos_token_id=None,
     )
     return _new(config)
-
-
-def load_network(folder: Path) -> Network:
-    """A saved model as it is used: its rounded weights, widened to float32."""
-    return _new.from_pretrained(folder, dtype=torch.float32)
 
 
 # Training rows: several conversations share one, and position ids restart with each
@@ -250,147 +236,20 @@ def train(model: Network, packer: Packer, steps: int) -> None:
             print(f"step {step} of {steps}: loss {loss.item():.3f}, {speed:.0f} tokens/s", flush=True)
 
 
-# Evaluation: the model plays whole conversations against the referees that wrote the training data
-
-
-LONGEST = 96
-"""Most tokens of a reply; a tool call has about 70."""
-
-Scores = dict[str, dict[str, float]]
-"""By way of decoding, then by way of grading."""
-
-
-def replies(
-    model: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    dialogues: list[list[Message]],
-    tools: list[Tool],
-    sampled: bool,
-) -> list[str]:
-    """The model's next turn in each dialogue, without the end token; a cut-off turn is as it is."""
-    texts = [render(tokenizer, d, tools, prompting=True) for d in dialogues]
-    batch = tokenizer(texts, padding=True, padding_side="left", return_tensors="pt").to(model.device)
-    with torch.no_grad():
-        out = model.generate(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            max_new_tokens=LONGEST,
-            do_sample=sampled,
-            temperature=1.0 if sampled else None,
-            top_k=0 if sampled else None,
-        )
-    said: list[str] = tokenizer.batch_decode(out[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-    return said
-
-
-def play(model: Network, tokenizer: PreTrainedTokenizerBase, problems: list[Problem], sampled: bool) -> list[Verdict]:
-    """Play all problems to their verdicts, side by side: they are of one skill, and so share their tools."""
-    dialogues = [start(p) for p in problems]
-    said: list[list[str]] = [[] for _ in problems]
-    verdicts: dict[int, Verdict] = {}
-    while live := [i for i in range(len(problems)) if i not in verdicts]:
-        texts = replies(model, tokenizer, [dialogues[i] for i in live], problems[0].tools, sampled)
-        for i, text in zip(live, texts, strict=True):
-            said[i].append(text)
-            dialogues[i].append({"role": "assistant", "content": text})
-            answer = problems[i].judge(said[i])
-            if isinstance(answer, Verdict):
-                verdicts[i] = answer
-            else:
-                dialogues[i].append(answer)
-    return [verdicts[i] for i in range(len(problems))]
-
-
-def measure(model: Network, tokenizer: PreTrainedTokenizerBase, skill: Skill, prompts: int, seed: int = 0) -> Scores:
-    """Scores of one skill on ``prompts`` held-out problems."""
-    rng = Random(f"{seed}/{skill.name}")
-    problems = [draw(skill, rng, evaluation=True) for _ in range(prompts)]
-    torch.manual_seed(seed)
-    scores: Scores = {}
-    for name, sampled in (("greedy", False), ("sampled", True)):
-        verdicts = play(model, tokenizer, problems, sampled)
-        scores[name] = {
-            "strict": sum(v.strict for v in verdicts) / prompts,
-            "lenient": sum(v.lenient for v in verdicts) / prompts,
-        }
-    return scores
-
-
-def evaluate(model: Network, tokenizer: PreTrainedTokenizerBase, prompts: int) -> dict[str, Scores]:
-    """Scores of every skill; prints them as they come."""
-    model.eval()
-    result: dict[str, Scores] = {}
-    for skill in SKILLS:
-        result[skill.name] = measure(model, tokenizer, skill, prompts)
-        print(f"{skill.name}: {result[skill.name]}", flush=True)
-    return result
-
-
-# The model card: no number in it is typed
-
-
-CARD = Path(__file__).with_name("card.md")
-
-
-def _card_row(skill: Skill, scores: Scores) -> str:
-    """A line of the table of skills, with a right conversation as the example."""
-    turns = script(skill.draw(Random(1)), right=True)
-    example = " → ".join(f"`{turn['content']}`" for turn in turns)
-    cells = [f"{scores[how][grade]:.2f}" for how in ("greedy", "sampled") for grade in ("strict", "lenient")]
-    return f"| {' | '.join([skill.name, example, *cells])} |"
-
-
-def write_card(folder: Path) -> None:
-    """Writes the card from what the folder holds."""
-    config, training, evaluation = (
-        json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("config", "training", "evaluation")
-    )
-    text = Template(CARD.read_text(encoding="utf-8")).substitute(
-        training,
-        parameters=f"{training['parameters'] / 1e6:.2f} million",
-        tokens=f"{training['tokens'] / 1e6:.1f}",
-        minutes=round(training["seconds"] / 60),
-        speed=f"{training['tokens'] / training['seconds']:,.0f}",
-        layers=config["num_hidden_layers"],
-        width=config["hidden_size"],
-        heads=config["num_attention_heads"],
-        kv=config["num_key_value_heads"],
-        head=config["head_dim"],
-        vocabulary=config["vocab_size"],
-        context=config["max_position_embeddings"],
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
-        prompts=evaluation["prompts"],
-        skills="\n".join(_card_row(skill, evaluation["skills"][skill.name]) for skill in SKILLS),
-        often=round(100 * OFTEN),
-        seldom=round(100 * SELDOM),
-    )
-    (folder / "README.md").write_text(text, encoding="utf-8")
-
-
 LENGTH = 256
 """Tokens of a training row; the longest training conversation has about 200."""
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.base", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="python -m tools.base", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("engine/models/tiny"), help="the folder to write")
     parser.add_argument("--steps", type=int, default=2500, help="optimizer steps")
     parser.add_argument("--rows", type=int, default=16, help=f"rows of {LENGTH} tokens per step")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="cores to use on a CPU")
-    parser.add_argument("--prompts", type=int, default=512, help="held-out prompts per skill")
-    parser.add_argument("--score", action="store_true", help="only evaluate what the folder holds")
     return parser.parse_args()
-
-
-def _save(path: Path, facts: dict[str, Any]) -> None:
-    """Writes a JSON file that reads well in a diff."""
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 def make(options: argparse.Namespace) -> None:
@@ -411,16 +270,11 @@ def make(options: argparse.Namespace) -> None:
     network.to(torch.bfloat16).save_pretrained(options.out)
     (options.out / "model.safetensors").chmod(0o644)  # written for its owner only, but shipped to everyone
     save_tokenizer(tokenizer, options.out)
-    _save(options.out / "training.json", facts)
+    (options.out / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Makes or only scores the folder."""
+    """Make the folder."""
     options = arguments()
     torch.set_num_threads(options.threads)
-    if not options.score:
-        make(options)
-    network = load_network(options.out).to(options.device)
-    scores = evaluate(network, AutoTokenizer.from_pretrained(options.out), options.prompts)
-    _save(options.out / "evaluation.json", {"prompts": options.prompts, "skills": scores})
-    write_card(options.out)
+    make(options)
