@@ -19,7 +19,7 @@ from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, load_settings
-from marlaas.engine.machine.placement.choices import Copy, Times, best, decides_precision, decides_weights
+from marlaas.engine.machine.placement.choices import Copy, best, decides_precision, decides_weights
 from marlaas.engine.models.config import BFLOAT16, GGUF, PRECISIONS, SAMPLERS
 from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name, load_base
 from marlaas.engine.models.weights import check_base, parameters, unadapted
@@ -231,10 +231,10 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
     from marlaas.engine.train.trial import read_copies
 
     machine = replace(seen.usable.machine, gpus=())
-    times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
+    copies = read_copies(home.speeds, base, settings.resources.cores)
     trainer: Precision = "f32"
     try:
-        placement = placed(base, settings, UsableResources(machine), seen.software, times)
+        placement = placed(base, settings, UsableResources(machine), seen.software, copies)
         first, trainer = Copy(placement.samplers[0].kind, placement.samplers[0].weights), placement.trainer.precision
     except MarlaasError:  # settings that ask for cards: the engine reports it where it starts without
         first = Copy(cast("SamplerKind", with_sampler(settings, base).rollout.sampler), "")

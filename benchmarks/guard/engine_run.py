@@ -14,7 +14,6 @@ from pathlib import Path
 
 from marlaas.engine.fairness.line import Payer
 from marlaas.engine.machine.services import Services
-from marlaas.engine.machine.trainers import PassShares
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.submissions import submit
@@ -69,7 +68,7 @@ async def _counted(made: Workers, folder: Path, tasks: int, steps: int) -> Seen:
     services = replace(made.services, router=made.router())
     services.rollout.rendering.renderer._opened.clear()  # the runs before had the same prompts
     for trainer in services.trainers.trainers.values():
-        trainer._shares = PassShares(loop.time)  # between two runs time is real: whether a tenant is late would vary
+        trainer._tenants.clear()  # between two runs time is real: whether a tenant is late would vary
     with ExitStack() as stack:
         stack.enter_context(rings(seen))
         stack.enter_context(loop.lockstep())

@@ -23,8 +23,7 @@ from marlaas.engine.environments.pool import ProcessPool
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.fairness.line import Reservation
-from marlaas.engine.machine.trainers import Call, SharedTrainer
+from marlaas.engine.machine.trainers import Served, SharedTrainer
 from marlaas.engine.machine.workers import handle, wire
 from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.train import publishing
@@ -129,7 +128,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     """Hang the loop on the borders of the process, where messages leave and arrive; before workers start."""
     send, receive = wire.Outbox.send, WorkerHandle._receive
     send_record, receive_record = Child._send, Child.receive
-    open_trainer, learn, charge = SharedTrainer.__init__, SharedTrainer._learn, SharedTrainer._charge
+    open_trainer, settle = SharedTrainer.__init__, SharedTrainer._settle
     numbers: dict[int, int] = {}
     asks: dict[tuple[int, int], int] = {}
 
@@ -171,11 +170,8 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     def opening(self: SharedTrainer, *arguments: Any, **named: Any) -> None:
         open_trainer(self, *arguments, **named | {"now": loop.time})
 
-    def learning(self: SharedTrainer, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
-        learn(self, calls, [timed(result, len(results)) for result in results], PASS)
-
-    def charging(self: SharedTrainer, call: Call, reservation: Reservation, result: Any, elapsed: float) -> None:
-        charge(self, call, reservation, timed(result, 1), PASS)
+    def settling(self: SharedTrainer, calls: Served, results: Sequence[Any], elapsed: float) -> None:
+        settle(self, calls, [timed(result, len(results)) for result in results], PASS)
 
     async def unwatched(self: EnvironmentService) -> None:
         """Nobody changes a plugin; who looks whether somebody did would look at any moment."""
@@ -190,8 +186,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
             (Child, "_send", sending_record),
             (Child, "receive", receiving_record),
             (SharedTrainer, "__init__", opening),
-            (SharedTrainer, "_learn", learning),
-            (SharedTrainer, "_charge", charging),
+            (SharedTrainer, "_settle", settling),
             (EnvironmentService, "_watch", unwatched),
             (ProcessPool, "_look_later", unlooked),
             (publishing, "monotonic", loop.time),

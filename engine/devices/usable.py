@@ -280,39 +280,6 @@ def _amount(account: str, memory: int) -> str:
     return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"
 
 
-LEAVE, TAKE = 2, 24
-"""Looks in a row, one every five seconds, until a card counts as lost, or as new."""
-
-
-@dataclass(frozen=True)
-class CardWatch:
-    """Looks at the cards since the last placement."""
-
-    known: frozenset[str] = frozenset()
-    lost: int = 0
-    """Looks in a row at which a card of our workers was unusable."""
-    had: int = 0
-    """Looks in a row with a usable card outside of ``known``."""
-
-    def after(self, usable: Collection[str], used: Collection[str]) -> CardWatch:
-        return CardWatch(
-            self.known & frozenset(usable),
-            self.lost + 1 if set(used) - set(usable) else 0,
-            self.had + 1 if set(usable) - self.known else 0,
-        )
-
-    @property
-    def leaves(self) -> bool:
-        return self.lost >= LEAVE
-
-    @property
-    def takes(self) -> bool:
-        return self.had >= TAKE
-
-    def planned(self, usable: Collection[str]) -> CardWatch:
-        return replace(self, known=frozenset(usable), lost=0, had=0)
-
-
 MOVED = 0.05
 """Smaller changes of others' memory, as a share of a card, are not reported."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
 from threading import Condition
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -28,87 +26,26 @@ from ..trainer.decoder.linear import loaded_as
 from ..trainer.model import Batch, Criterion, Model, pass_room
 from ..trainer.torch_trainer import TorchTrainer
 
-# Passes are never interrupted. Between two passes the holder continues until it has had its slice and as much time as
-# the other, or has nothing to do.
-
 Party = Literal["sampler", "trainer"]
 
 
-@dataclass(frozen=True)
-class DeviceTurns:
-    """The state of the device; each method gives the next one."""
-
-    slice: float
-    holder: Party | None = None
-    """The last party that computed, with its weights on the device; None before the first turn."""
-    since: float = 0.0
-    begun: float | None = None
-    more: bool = False
-    waiting: frozenset[Party] = frozenset()
-    lead: float = 0.0
-    """Seconds by which the sampler is ahead, over time in which the other waited: alternation would favour longer
-    passes."""
-
-    def delay(self, party: Party, now: float) -> float:
-        """Seconds until ``party`` may begin a pass; 0: at once; infinite: not before a change."""
-        if self.begun is not None:
-            return math.inf
-        if self.holder is None:
-            return 0.0
-        left = self._left(self.holder, now)
-        if self.holder == party:
-            return math.inf if self.waiting - {party} and left == 0.0 else 0.0
-        return left
-
-    def wait(self, party: Party) -> DeviceTurns:
-        return replace(self, waiting=self.waiting | {party})
-
-    def begin(self, party: Party, now: float) -> DeviceTurns:
-        """Begin a pass. Raises ``ValueError`` if it may not begin."""
-        if self.delay(party, now) > 0.0:
-            raise ValueError(f"The {party} may not compute at {now}: {self}.")
-        since = self.since if self.holder == party else now
-        return replace(self, holder=party, since=since, begun=now, more=True, waiting=self.waiting - {party})
-
-    def end(self, now: float) -> DeviceTurns:
-        if self.holder is None or self.begun is None:
-            return replace(self, begun=None)
-        ahead, spent = self._ahead(self.holder), max(0.0, now - self.begun)
-        contested = bool(self.waiting - {self.holder})
-        ahead = ahead + spent if contested else max(ahead, min(0.0, ahead + spent))
-        return replace(self, begun=None, lead=ahead if self.holder == "sampler" else -ahead)
-
-    def rest(self, party: Party) -> DeviceTurns:
-        return replace(self, more=False) if self.holder == party else self
-
-    def _left(self, holder: Party, now: float) -> float:
-        if not self.more:
-            return 0.0
-        return math.inf if self._ahead(holder) < 0.0 else max(0.0, self.since + self.slice - now)
-
-    def _ahead(self, party: Party) -> float:
-        return self.lead if party == "sampler" else -self.lead
-
-
 class Gate:
-    """Lets one thread of one party compute at a time."""
+    """Lets one thread of one party compute at a time. Passes are never interrupted.
 
-    def __init__(self, slice: float, holder: Party | None = None, clock: Callable[[], float] = perf_counter) -> None:
-        self._turns = DeviceTurns(slice, holder)
+    While both parties have work, one that has computed for longer waits. Time by itself counts only against arrears.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self._changed = Condition()
         self._calls: Counter[Party] = Counter()
-
-    @property
-    def turns(self) -> DeviceTurns:
-        return self._turns
+        self._computing = False
+        self._lead = 0.0
+        """Seconds by which the sampler is ahead."""
 
     @contextmanager
     def busy(self, party: Party) -> Iterator[None]:
-        """Within, the party has work: between two passes it keeps the device for the rest of its slice.
-
-        Does not wait, so an event loop may enter it.
-        """
+        """Within, the party has work, also between two passes. Does not wait, so an event loop may enter it."""
         with self._changed:
             self._calls[party] += 1
         try:
@@ -116,27 +53,28 @@ class Gate:
         finally:
             with self._changed:
                 self._calls[party] -= 1
-                self._rest(party)
+                self._changed.notify_all()
 
     @contextmanager
     def turn(self, party: Party) -> Iterator[None]:
         """Within, only this thread computes; waits for its turn."""
-        with self._changed:
-            self._turns = self._turns.wait(party)
-            while delay := self._turns.delay(party, now := self._clock()):
-                self._changed.wait(None if math.isinf(delay) else delay)
-            self._turns = self._turns.begin(party, now)
-        try:
-            yield
-        finally:
+        other: Party = "trainer" if party == "sampler" else "sampler"
+        sign = 1 if party == "sampler" else -1
+        with self.busy(party):
             with self._changed:
-                self._turns = self._turns.end(self._clock())
-                self._rest(party)
-
-    def _rest(self, party: Party) -> None:
-        if not self._calls[party]:
-            self._turns = self._turns.rest(party)
-        self._changed.notify_all()
+                self._changed.wait_for(
+                    lambda: not self._computing and not (self._calls[other] and sign * self._lead > 0)
+                )
+                self._computing, begun = True, self._clock()
+            try:
+                yield
+            finally:
+                with self._changed:
+                    ahead, spent = sign * self._lead, self._clock() - begun
+                    ahead = ahead + spent if self._calls[other] else max(ahead, min(0.0, ahead + spent))
+                    self._lead = sign * ahead
+                    self._computing = False
+                    self._changed.notify_all()
 
 
 # A pass takes tens to hundreds of milliseconds, by the trainer's memory; the sampler may have to wait for its end.
@@ -266,16 +204,12 @@ class Announced:
 # The trainer computes with vLLM's own tensors. This was run only on a processor, with vLLM's CPU build; it is written
 # for cards after vLLM 0.32.
 
-SLICE = 0.05
-"""Seconds of a slice: some steps of the sampler, a small batch of the trainer. On two busy cores, with passes of a
-second and steps of fifty milliseconds, each reached half its separate speed."""
-
 
 class ColocatedWorker:
     """Serves ``samplers.protocol.Sampler`` as ``sampler`` and ``trainer.protocol.Trainer`` as ``trainer``."""
 
-    def __init__(self, sampler: dict[str, Any], trainer: dict[str, Any], slice: float = SLICE) -> None:
-        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``; ``slice`` in seconds.
+    def __init__(self, sampler: dict[str, Any], trainer: dict[str, Any]) -> None:
+        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``.
 
         Raises ``BaseModelError`` if vLLM cannot be used, or keeps the base in a form that cannot be shared.
         """
@@ -283,7 +217,7 @@ class ColocatedWorker:
         base = load_base(trainer["base"])
         compute = compute_on(trainer.get("devices", ("cpu",))[0], trainer.get("precision", "f32"))
         device, dtype = compute.device, loaded_as(compute.precision)
-        gate = Gate(slice, holder="sampler")
+        gate = Gate()
         with considerate_vllm() if device.type == "cpu" else nullcontext():
             self._vllm = VllmSampler(**{**sampler, "gate": lambda: gate.turn("sampler")})
 

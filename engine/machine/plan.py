@@ -36,9 +36,8 @@ from ..models.memory import ENOUGH, VERSIONS, MemoryPlan, Wanted, plan_memory, s
 from ..models.weights import parameters
 from ..samplers.protocol import Sampler
 from ..trainer.protocol import Trainer
-from .placement import choices as processor
 from .placement.capacity import memory_plans, sampler_limits
-from .placement.choices import Copy, CopySpeed, Times, choices_of, is_small, may_use_cards, on_cores, usual_sampler
+from .placement.choices import Copy, CopySpeed, choices_of, copies_on, is_small, may_use_cards, on_cores, usual_sampler
 from .placement.place import BASES, NO_ROOM, place_over, with_trainers
 from .workers.child import Template
 from .workers.handle import Launcher, LocalLauncher, WorkerHandle
@@ -442,7 +441,7 @@ def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]
     """
     if settings.rollout.samplers:
         return ()
-    copies = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    copies = copies_on(cpu, wanted_of(base, settings, trains=True), choices_of(settings))
     if len(copies) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in copies):
         copies = (copies[0], Copy("llama.cpp", GGUF), *copies[1:])
     return tuple(copy for copy in copies if copy.weights)
@@ -479,44 +478,41 @@ def on_machine(
     free: int,
     usable: UsableResources,
     software: Software,
-    times: Times | None = None,
+    copies: Sequence[CopySpeed] = (),
     without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
-    """Plan for this machine; ``free`` are bytes of main memory. Raises as ``on_machines`` does.
-
-    ``without`` names ways of sharing a card that failed when workers were started so.
-    """
+    """Plan for this machine; ``free`` are bytes of main memory. Raises as ``on_machines`` does."""
     node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
-    return on_machines(base, settings, [node], times, without)
+    return on_machines(base, settings, [node], copies, without)
 
 
 def on_machines(
     base: BaseModel,
     settings: Settings,
     nodes: Sequence[UsableNode],
-    times: Times | None = None,
+    copies: Sequence[CopySpeed] = (),
     without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
     """Plan for several machines, of which the engine's own may be one.
 
-    A copy of the base that nobody asked for is sampled from only if it leaves room for enough conversations; else
-    llama.cpp keeps the most exact one that fits. Raises ``ConfigError`` if no node can be used, and if settings
-    contradict each other or what there is; ``BaseModelError`` if the base fits nowhere.
+    ``copies`` of the base were measured; ``without`` names ways of sharing a card that failed when workers were started
+    so. A copy that nobody asked for is sampled from only if it leaves room for enough conversations; else llama.cpp
+    keeps the most exact one that fits. Raises ``ConfigError`` if no node can be used, and if settings contradict each
+    other or what there is; ``BaseModelError`` if the base fits nowhere.
     """
-    rollout, copies = settings.rollout, tuple(times.copies) if times else ()
-    placement, wanted = _placement(base, settings, nodes, times, without)
-    samplers = placement.samplers
-    free_choice = rollout.weights == "auto" and rollout.sampler != "torch"
-    if not free_choice or not any(own.weights and not own.place.gpus for own in samplers):
-        return replace(staffed(placement, settings.training.trainers, wanted, nodes), copies=copies)
+    rollout, trainers = settings.rollout, settings.training.trainers
+    placement, wanted = _placement(base, settings, nodes, copies, without)
+    chosen = any(own.weights and not own.place.gpus for own in placement.samplers)
+    if not chosen or rollout.weights != "auto" or rollout.sampler == "torch":
+        return replace(staffed(placement, trainers, wanted, nodes), copies=tuple(copies))
     with contextlib.suppress(BaseModelError):
-        plan = staffed(placement, settings.training.trainers, wanted, nodes)
+        plan = staffed(placement, trainers, wanted, nodes)
         if min(memory.sequences for memory in plan.memory) >= (rollout.sequences or ENOUGH):
-            return replace(plan, copies=copies)
+            return replace(plan, copies=tuple(copies))
     llama = replace(settings, rollout=replace(rollout, sampler="llama.cpp"))
-    placement, wanted = _placement(base, llama, nodes, replace(times or Times(), copies=()), without)
+    placement, wanted = _placement(base, llama, nodes, (), without)
     placement = replace(placement, reasons=(*placement.reasons, NO_ROOM))
-    return replace(staffed(placement, settings.training.trainers, wanted, nodes), copies=copies)
+    return replace(staffed(placement, trainers, wanted, nodes), copies=tuple(copies))
 
 
 def placed(
@@ -524,7 +520,7 @@ def placed(
     settings: Settings,
     usable: UsableResources,
     software: Software,
-    times: Times | None = None,
+    copies: Sequence[CopySpeed] = (),
 ) -> Placement:
     """The placement alone, with as much main memory as the machine has free; what does not fit is placed all the same.
 
@@ -533,18 +529,18 @@ def placed(
     """
     free = usable.machine.cpu.memory
     try:
-        return on_machine(base, settings, free, usable, software, times).placement
+        return on_machine(base, settings, free, usable, software, copies).placement
     except BaseModelError:  # it does not fit, which the engine says when it starts
         node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
-        placement, wanted = _placement(base, settings, [node], times, ())
-        return _several(placement, settings.training.trainers, wanted)
+        placement, wanted = _placement(base, settings, [node], copies, ())
+        return with_trainers(placement, settings.training.trainers, is_small(wanted.parameters), wanted.tasks)
 
 
 def _placement(
     base: BaseModel,
     settings: Settings,
     nodes: Sequence[UsableNode],
-    times: Times | None,
+    copies: Sequence[CopySpeed],
     without: Sequence[Sharing],
 ) -> tuple[Placement, Wanted]:
     """The placement with one trainer on each machine, and what is placed."""
@@ -552,7 +548,7 @@ def _placement(
     kinds: tuple[SamplerKind, ...] = ()
     if not may_use_cards(settings):
         kinds, choices = sampler_kinds(settings, base), replace(choices, precision="f32")
-    placement = place_over(nodes, wanted, choices, times, settings.training.trainers, kinds)
+    placement = place_over(nodes, wanted, choices, copies, settings.training.trainers, kinds)
     for sampler in placement.samplers:
         if sampler.weights == GGUF:  # the file that the base came in
             wanted = replace(wanted, gguf_bytes=wanted_of(base, of_assignment(settings, sampler), True).gguf_bytes)
@@ -564,23 +560,16 @@ def staffed(placement: Placement, trainers: int, wanted: Wanted, nodes: Sequence
 
     Raises ``BaseModelError`` if it does not fit.
     """
-    several = _several(placement, trainers, wanted)
+    several = with_trainers(placement, trainers, is_small(wanted.parameters), wanted.tasks)
     if trainers or len(several.trainers) == len(placement.trainers):
         return _with_memory(several, wanted, nodes)
     plan = _with_memory(with_trainers(placement, len(placement.trainers), False, 1), wanted, nodes)
     with contextlib.suppress(BaseModelError):
         larger = _with_memory(several, wanted, nodes)
-        if _of_samplers(larger) == _of_samplers(plan):
+        samplers = [(each.sequences, each.context, each.weights) for each in plan.memory]
+        if samplers == [(each.sequences, each.context, each.weights) for each in larger.memory]:
             return larger
     return plan
-
-
-def _several(placement: Placement, trainers: int, wanted: Wanted) -> Placement:
-    return with_trainers(placement, trainers, is_small(wanted.parameters), wanted.tasks)
-
-
-def _of_samplers(plan: PlacementPlan) -> list[tuple[int, int, str]]:
-    return [(memory.sequences, memory.context, memory.weights) for memory in plan.memory]
 
 
 def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:

@@ -17,19 +17,12 @@ from ..devices.machine import EnvironmentHost, SamplerAssignment
 from ..environments.nodes.remote import RemoteNode
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, OutOfMemory, WorkerDied
-from ..models.memory import LEAST, MemoryPlan
+from ..models.memory import LEAST
 from ..racing import until_first
 from ..store.rows import Yielding
 from .plan import LOCAL, PlacementPlan, WorkerSpec
 from .workers.child import Template
 from .workers.handle import Launcher, WorkerHandle
-
-# After a sampler ran out of memory, it holds fewer conversations for the engine's lifetime.
-#
-# Nothing is measured: the number is halved each time.
-
-Spot = tuple[str, str, tuple[str, ...]]
-"""The key of a limit: a sampler's name and kind, and the ids of its cards."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +34,10 @@ class Aftermath:
 
 
 class MemoryBackoff:
-    """Limits the conversations of samplers that ran out of memory."""
+    """Halves the conversations of samplers that ran out of memory, for the engine's lifetime."""
 
     def __init__(self) -> None:
-        self._most: dict[Spot, int] = {}
+        self._most: dict[tuple[str, str, tuple[str, ...]], int] = {}
 
     def after(
         self,
@@ -54,42 +47,40 @@ class MemoryBackoff:
         devices: Mapping[str, str],
     ) -> Aftermath:
         """Learn of deaths, by worker: samplers ``held`` this many conversations each; ``devices`` are in words."""
-        assignments = {assignment.name: assignment for assignment in placement_plan.placement.samplers}
-        told, mended = [], True
+        samplers = {assignment.name: assignment for assignment in placement_plan.placement.samplers}
+        sentences, mended = [], True
         for name, death in deaths.items():
             words, count = death.message, held.get(name, 0)
-            if isinstance(death, OutOfMemory) and name in assignments and count:
-                where = f" on {devices[name]}" if assignments[name].place.gpus else ""
+            if isinstance(death, OutOfMemory) and name in samplers and count:
+                where = f" on {devices[name]}" if samplers[name].place.gpus else ""
                 words = f"The sampler {name} ran out of memory{where}"
                 if count > LEAST:
-                    fewer = self._most[_spot(assignments[name])] = max(LEAST, count // 2)
-                    told.append(f"{words}; it goes on with {fewer} conversations instead of {count}.")
+                    fewer = self._most[_key(samplers[name])] = max(LEAST, count // 2)
+                    sentences.append(f"{words}; it goes on with {fewer} conversations instead of {count}.")
                     continue
                 words += (
                     f" with {count} conversations, and fewer are not tried. Lower `context` under [rollout] in"
                     " marlaas.toml, choose a smaller base, or leave it more memory."
                 )
-            told.append(f"{words} A new one takes its place.")
+            sentences.append(f"{words} A new one takes its place.")
             mended = False
-        return Aftermath(" ".join(told), mended)
+        return Aftermath(" ".join(sentences), mended)
 
     def fitted(self, placement_plan: PlacementPlan) -> PlacementPlan:
         pairs = zip(placement_plan.placement.samplers, placement_plan.memory, strict=True)
-        return replace(placement_plan, memory=tuple(self._fitted(assignment, plan) for assignment, plan in pairs))
-
-    def _fitted(self, assignment: SamplerAssignment, plan: MemoryPlan) -> MemoryPlan:
-        return replace(plan, sequences=min(plan.sequences, self._most.get(_spot(assignment), plan.sequences)))
-
-
-def _spot(assignment: SamplerAssignment) -> Spot:
-    return assignment.name, assignment.kind, assignment.place.gpus
+        memory = (
+            replace(plan, sequences=min(plan.sequences, self._most.get(_key(sampler), plan.sequences)))
+            for sampler, plan in pairs
+        )
+        return replace(placement_plan, memory=tuple(memory))
 
 
-# Work that is cancelled when the engine yields, and restarted later.
+def _key(sampler: SamplerAssignment) -> tuple[str, str, tuple[str, ...]]:
+    return sampler.name, sampler.kind, sampler.place.gpus
 
 
 class Preemptible:
-    """Runs work, but not while the engine yields."""
+    """Runs work, but not while the engine yields; such work is cancelled and restarted later."""
 
     def __init__(self) -> None:
         self.yielding: Yielding | None = None
@@ -132,11 +123,7 @@ class Preemptible:
             self._wanted.set()
 
 
-# Worker processes: started together, replaced one by one, and the environments' hosts.
-
 TEMPLATE = "template"
-
-
 Launchers = Callable[[str], Awaitable[Launcher]]
 
 
@@ -158,29 +145,30 @@ class WorkerProcesses:
         self._nice = nice
         self._launcher = launcher
         self._template: Template | None = None
-        """Forks those workers that import the same, if there are several."""
         self._endings: set[asyncio.Future[None]] = set()
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
         """Start all on ``cards``. Raises the first error of those that cannot start; the others keep running."""
         self.cards = frozenset(cards)
         self._template = await _template(specs, self._logs)
-        for result in await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True):
+        for result in await asyncio.gather(*map(self._spawn, specs), return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
-
-    async def _spawn(self, spec: WorkerSpec) -> None:
-        template = self._template
-        if template is not None and not (forked(spec) and len(spec.cores) == template.threads and template.alive):
-            template = None
-        launcher = await self._launcher(spec.node)
-        self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template, launcher)
 
     async def start_again(self, spec: WorkerSpec) -> None:
         await self._spawn(spec)
 
+    async def _spawn(self, spec: WorkerSpec) -> None:
+        template = self._template
+        if template is not None and not (_forks(spec) and len(spec.cores) == template.threads and template.alive):
+            template = None
+        launcher = await self._launcher(spec.node)
+        self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template, launcher)
+
     def forget(self, name: str) -> None:
-        self._let_end(self.handles.pop(name))
+        ending = asyncio.ensure_future(_end(self.handles.pop(name)))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
         ends = [*others, *(handle.died for handle in self.handles.values())]
@@ -188,9 +176,8 @@ class WorkerProcesses:
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
-        handles, self.handles = list(self.handles.values()), {}
-        for handle in handles:
-            self._let_end(handle)
+        for name in list(self.handles):
+            self.forget(name)
         if self._endings:
             await asyncio.wait(self._endings)
         if self._template is not None:
@@ -198,14 +185,8 @@ class WorkerProcesses:
             self._template = None
         self.cards = frozenset()
 
-    def _let_end(self, handle: WorkerHandle) -> None:
-        ending = asyncio.ensure_future(_end(handle))
-        self._endings.add(ending)
-        ending.add_done_callback(self._endings.discard)
 
-
-def forked(spec: WorkerSpec) -> bool:
-    """True if a template of this machine can fork it."""
+def _forks(spec: WorkerSpec) -> bool:
     return bool(spec.modules) and not spec.node
 
 
@@ -215,7 +196,7 @@ async def _template(specs: Sequence[WorkerSpec], logs: Path) -> Template | None:
     None for a single worker, if the system's libraries do not survive a fork, or if it cannot start: workers then start
     by themselves.
     """
-    able = [spec for spec in specs if forked(spec)]
+    able = [spec for spec in specs if _forks(spec)]
     threads, many = max(Counter(len(spec.cores) for spec in able).items(), key=itemgetter(1), default=(0, 0))
     if many < 2 or sys.platform != "linux":
         return None
@@ -230,9 +211,6 @@ async def _end(handle: WorkerHandle) -> None:
         await handle.stop()
 
 
-# Hosts outlive the samplers and trainers, which restart with every plan. A host that dies is restarted while its node
-# exists; its work is run again elsewhere meanwhile.
-
 FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"
 LOOK = 1.0
 """Seconds between two checks."""
@@ -240,7 +218,10 @@ AGAIN = 15.0
 
 
 class EnvironmentHosts:
-    """The process hosts of one engine."""
+    """The hosts of environments on nodes. They outlive samplers and trainers, which restart with every plan.
+
+    A host that dies is restarted while its node exists; its work is run again elsewhere meanwhile.
+    """
 
     def __init__(
         self,
@@ -259,13 +240,12 @@ class EnvironmentHosts:
         self._wanted = hosts
         self._launcher = launcher
         self._logs = logs
-        self._scratch = scratch
-        self._nice = nice
+        self._kwargs = {"scratch": str(scratch), "nice": nice}
         self._log = log
         self._nodes: dict[str, RemoteNode] = {}
         self._handles: dict[str, WorkerHandle] = {}
         self._tried: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
 
     async def run(self) -> None:
         while True:
@@ -278,32 +258,28 @@ class EnvironmentHosts:
             if not handle.alive:
                 self._log("node", f"{handle.death().message} Its environments are played elsewhere.", "warning")
                 await self._end(node)
-        missing = [host for node, host in wanted.items() if node not in self._handles and self._due(node)]
-        await asyncio.gather(*(self._start(host) for host in missing))
-        self._environments.use_nodes([found for node, found in self._nodes.items() if node in wanted])
+        due = [node for node in wanted if monotonic() - self._tried.get(node, -AGAIN) >= AGAIN]
+        await asyncio.gather(*(self._start(wanted[node]) for node in due if node not in self._handles))
+        self._environments.use_nodes([remote for node, remote in self._nodes.items() if node in wanted])
         for node in [node for node in self._handles if node not in wanted and not self._nodes[node].running]:
             await self._end(node)
 
     async def stop(self) -> None:
-        await asyncio.gather(*(self._end(node) for node in list(self._handles)))
-
-    def _due(self, node: str) -> bool:
-        return monotonic() - self._tried.get(node, -AGAIN) >= AGAIN
+        await asyncio.gather(*map(self._end, list(self._handles)))
 
     async def _start(self, host: EnvironmentHost) -> None:
         self._tried[host.node] = monotonic()
-        name = f"environments at {host.name}"
-        kwargs = {"scratch": str(self._scratch), "nice": self._nice}
+        log_path = self._logs / f"environments-{host.name}.log"
         try:
             launcher = await self._launcher(host.node)
-            log_path = self._logs / f"environments-{host.name}.log"
-            handle = await launcher.start(name, FACTORY, kwargs, log_path=log_path)
+            name = f"environments at {host.name}"
+            handle = await launcher.start(name, FACTORY, self._kwargs, log_path=log_path)
         except (MarlaasError, OSError) as error:
-            if self._told.get(host.node) != (told := str(error)):
-                self._told[host.node] = told
-                self._log("node", f"No environments can run on {host.name}: {told}", "warning")
+            if self._failures.get(host.node) != str(error):
+                self._failures[host.node] = str(error)
+                self._log("node", f"No environments can run on {host.name}: {error}", "warning")
             return
-        self._told.pop(host.node, None)
+        self._failures.pop(host.node, None)
         self._handles[host.node] = handle
         self._nodes[host.node] = RemoteNode(host.node, host.name, host.cores, handle, host.call)
 

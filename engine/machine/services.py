@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..devices.machine import SamplerAssignment
 from ..environments.baselines import ConstantBaselines
 from ..environments.service import EnvironmentService
 from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
@@ -116,9 +117,13 @@ class ServicesFactory:
 
         Raises the workers' errors, and ``BaseModelError`` if a sampler and the trainer have different bases.
         """
-        trainers = self.trainers(handles, placement_plan)
-        endpoints = await self._endpoints(handles, placement_plan, trainers[0].trainer)
+        placement = placement_plan.placement
+        clock: SharedClock[str] = SharedClock()
+        names = [assignment.name for assignment in placement.trainers]
+        trainers = [self.trainer(handles, placement_plan, name, clock) for name in names]
         pool = TrainerPool(trainers, log=lambda words: self.log("trainer", words, "warning"))
+        endpoints = await self._endpoints(handles, placement_plan, trainers[0].trainer)
+        event = self.store.telemetry.event
         services = Services(
             home=self.home,
             store=self.store,
@@ -127,14 +132,14 @@ class ServicesFactory:
                 self.renderer,
                 self.ledger,
                 endpoints=self.endpoints,
-                tell=lambda task, sentence: self.store.telemetry.event("endpoint", sentence, task),
+                tell=lambda task, sentence: event("endpoint", sentence, task),
             ),
             endpoints=endpoints.by_name,
             router=Router(
                 tuple(endpoints.by_name.values()),
                 endpoints.costs,
                 self.ledger.mixes,
-                tell=lambda task, sentence: self.store.telemetry.event("placement", sentence, task),
+                tell=lambda task, sentence: event("placement", sentence, task),
             ),
             trainers=pool,
             trainer=TaskTrainer(pool, NOBODY, alone=True),
@@ -154,24 +159,17 @@ class ServicesFactory:
         )
         return services, endpoints
 
-    def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
-        clock: SharedClock[str] = SharedClock()
-        names = (assignment.name for assignment in placement_plan.placement.trainers)
-        return [self.trainer(handles, placement_plan, name, clock) for name in names]
-
     def trainer(
         self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
     ) -> SharedTrainer:
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
-        like = placement_plan.bits_of(name)
-        return SharedTrainer(
-            trainer_at(handles, placement_plan, name, self.files()), line, self.ledger, fuse, name=name, like=like
-        )
+        trainer, like = trainer_at(handles, placement_plan, name, self.files()), placement_plan.bits_of(name)
+        return SharedTrainer(trainer, line, self.ledger, fuse, name=name, like=like)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
         clock: SharedClock[str] = SharedClock()
         samplers = placement_plan.placement.samplers
-        tolerances = {own.name: self._precision(placement_plan, own.name)[1] for own in samplers}
+        tolerances = {own.name: self._precision(placement_plan, own)[1] for own in samplers}
         endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
         rates = rates_at(samplers, placement_plan.machine_at)
         links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
@@ -191,28 +189,22 @@ class ServicesFactory:
         """
         (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
         sampler = sampler_at(handles, placement_plan, assignment, self.files())
-        stored, tolerance = self._precision(placement_plan, name)
+        stored, tolerance = self._precision(placement_plan, assignment)
         limits = await sampler.limits()
         if limits.note:
             self.log("worker", limits.note, "warning")
         machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
-        endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
         gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
         if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
-            await self._compare(endpoint, trainer, tolerance, gguf)
-        return endpoint
+            tokens = comparison_tokens(self.renderer, limits.context)
+            agreement = await compare(sampler, trainer, tokens, self.home.scratch)
+            agreement.check(tolerance, f"The file {gguf}")
+        return open_endpoint(sampler, limits, assignment, stored, line, machine)
 
-    def _precision(self, placement_plan: PlacementPlan, name: str) -> tuple[str, Tolerance]:
+    def _precision(self, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> tuple[str, Tolerance]:
         placement = placement_plan.placement
-        ((own, plan),) = (
-            pair for pair in zip(placement.samplers, placement_plan.memory, strict=True) if pair[0].name == name
-        )
-        return precision(self.base, self.settings, own, plan, placement.trainer)
-
-    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
-        tokens = comparison_tokens(self.renderer, endpoint.context)
-        agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
-        agreement.check(tolerance, f"The file {gguf}")
+        memory = placement_plan.memory[placement.samplers.index(assignment)]
+        return precision(self.base, self.settings, assignment, memory, placement.trainer)
 
     def _weight(self, tenant: str) -> float:
         return self.store.tenants.get(tenant).weight

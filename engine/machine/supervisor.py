@@ -1,7 +1,8 @@
 """Starts, watches and replaces the rollout and training workers of one engine.
 
-If the others can continue when a worker dies, only that one is replaced. Else ``lost`` is set; tasks then restart from
-their last commit with the next incarnation.
+If the others can continue when a worker dies, only that one is replaced: its users continue from their last commit, or
+with their next turn at another sampler with the same version. Else ``lost`` is set; tasks then restart from their last
+commit with the next incarnation.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..clock import monotonic
@@ -36,133 +36,9 @@ from .services import Load, Services, ServicesFactory
 if TYPE_CHECKING:
     from .cluster.cluster import Cluster
 
-
-# Replaces workers that died while the others continue.
-#
-# Users of a dead worker continue from their last commit, or with their next turn at another sampler with the same
-# version. If a successor cannot be started, and nobody else does the work, all workers restart.
-
 TRIES = 3
 """Tries at starting a successor; then it may be placed elsewhere, even if others do the work."""
 RETRY = 2.0
-
-
-@dataclass(frozen=True)
-class Live:
-    """The services and samplers of one incarnation of the workers."""
-
-    services: Services
-    endpoints: SamplerEndpoints
-
-
-def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
-    """True if all others continue without these workers; ``trainers`` lived until now."""
-    shared = sharing_assignment(plan)
-    samplers = {own.name for own in plan.placement.samplers if own is not shared}
-    training = set(deaths) - samplers
-    return training <= {own.name for own in plan.placement.trainers} and (not training or set(trainers) > training)
-
-
-class Replacements:
-    """Starts successors."""
-
-    def __init__(
-        self,
-        processes: WorkerProcesses,
-        factory: ServicesFactory,
-        supervisor: WorkerSupervisor,
-        log: Callable[[str, str, str], None],
-    ) -> None:
-        self.deaths = 0
-        self.returned = asyncio.Event()
-        self._processes = processes
-        self._factory = factory
-        self._supervisor = supervisor
-        self._log = log
-        self._starts: dict[str, asyncio.Task[None]] = {}
-        self._changed = asyncio.Event()
-
-    def note(self, deaths: int) -> None:
-        self.deaths += deaths
-        self.wake()
-
-    def wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def noticed(self, since: int) -> None:
-        """Wait until more than ``since`` deaths were noticed, and all deaths are handled."""
-        while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
-            await self._changed.wait()
-
-    @property
-    def starting(self) -> frozenset[str]:
-        return frozenset(name for name, start in self._starts.items() if not start.done())
-
-    async def change(self) -> None:
-        await self._changed.wait()
-
-    def replace(self, deaths: Mapping[str, WorkerDied], live: Live) -> None:
-        for name in deaths:
-            if name in live.endpoints.by_name:
-                live.endpoints.lose(name)
-            else:
-                live.services.trainers.lose(name)
-            self._processes.forget(name)
-            if name in self._starts:
-                self._starts[name].cancel()
-            self._starts[name] = asyncio.ensure_future(self._start(name, live))
-        self.note(len(deaths))
-
-    async def stop(self) -> None:
-        starts, self._starts = list(self._starts.values()), {}
-        for start in starts:
-            start.cancel()
-        if starts:
-            await asyncio.wait(starts)
-
-    async def _start(self, name: str, live: Live) -> None:
-        told, tries = "", 0
-        while True:
-            try:
-                await self._processes.start_again(self._supervisor.spec(name))
-                await self._take_in(name, live)
-                break
-            except (MarlaasError, ValueError, OSError) as error:
-                if told != (told := str(error)):
-                    self._log("worker", f"Worker {name} cannot be started: {told}", "error")
-            if name in self._processes.handles:
-                self._processes.forget(name)
-                self.wake()
-            tries += 1
-            if (tries >= TRIES or not _others(name, live)) and await self._supervisor.moves_away():
-                return
-            if tries >= TRIES and not _others(name, live):
-                self._supervisor.anew.set()
-                return
-            await asyncio.sleep(RETRY)
-        self.returned.set()
-        self.wake()
-
-    async def _take_in(self, name: str, live: Live) -> None:
-        handles, plan, services = self._processes.handles, self._supervisor.placement_plan, live.services
-        if name not in live.endpoints.by_name:
-            services.trainers.take_in(self._factory.trainer(handles, plan, name, services.trainers.clock))
-            return
-        endpoint = await self._factory.endpoint(handles, plan, name, live.endpoints.clock)
-        live.endpoints.take_in(endpoint)
-        services.router.take_in(endpoint)
-
-
-def _others(name: str, live: Live) -> bool:
-    return live.endpoints.alive if name in live.endpoints.by_name else bool(live.services.trainers.trainers)
-
-
-# Starts, watches and replaces the rollout and training workers of one engine.
-#
-# If the others can continue when a worker dies, only that one is replaced (``replacements``). Else ``lost`` is set;
-# tasks then restart from their last commit with the next incarnation.
-
 ATTEMPTS = 3
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
 """Makes a plan for the machine as it is. It avoids the given failed ways of sharing a card, and counts what this
@@ -170,6 +46,14 @@ engine holds as free."""
 Measure = Callable[[PlacementPlan, Callable[[str], None]], Awaitable[bool]]
 """Measures unknown copies of the base that the plan chooses from; returns True if a new plan is needed. It gets a
 function for messages on the start's waits."""
+
+
+def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
+    """True if all others continue without these workers; ``trainers`` lived until now."""
+    shared = sharing_assignment(plan)
+    training = set(deaths) - {sampler.name for sampler in plan.placement.samplers if sampler is not shared}
+    names = {trainer.name for trainer in plan.placement.trainers}
+    return training <= names and (not training or set(trainers) > training)
 
 
 class WorkerSupervisor:
@@ -199,37 +83,37 @@ class WorkerSupervisor:
         ``processes`` and ``renderer``.
         """
         self.cluster = cluster
-        self._home = home
-        self._settings = settings
-        self._base = base
-        self._plan = plan
-        self._measure = measure
+        self._home, self._settings, self._base = home, settings, base
+        self._plan, self._measure, self._log = plan, measure, log
         self.waits = ""
         self.failed: tuple[Sharing, ...] = ()
-        self._memory_backoff = MemoryBackoff()
         self.mended = False
-        self._moved = asyncio.Event()
-        self.anew = asyncio.Event()
         self.store = store
         self.environments = environments
         self.shortage = shortage
-        self._log = log
         self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
         self.settling = False
-        self._opening = ServicesFactory(
+        self._factory = ServicesFactory(
             *(home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log),
             files=lambda: cluster.files if cluster else None,
             endpoints=endpoints,
         )
         nice = settings.resources.nice
-        self._worker_processes = processes or (
+        self._processes = processes or (
             WorkerProcesses(home.logs, nice, cluster.launcher) if cluster else WorkerProcesses(home.logs, nice)
         )
-        self._live: Live | None = None
-        self._replacements = Replacements(self._worker_processes, self._opening, self, log)
+        self._memory_backoff = MemoryBackoff()
         self._preemptible = Preemptible()
+        self._live: tuple[Services, SamplerEndpoints] | None = None
         self._ready = asyncio.Event()
+        self._look = asyncio.Event()
+        """Set if ``_keep`` has to look: a successor is there, or all workers have to restart."""
+        self._restart = ""
+        """Why all workers have to restart: ``moved`` to the present plan, or by a new one, ``failed``."""
+        self._starts: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self.deaths = 0
         self.place(placement_plan)
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
@@ -240,15 +124,13 @@ class WorkerSupervisor:
 
     def _follow(self, placement_plan: PlacementPlan) -> None:
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
-        self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
-        self._elsewhere = frozenset(spec.name for spec in self._specs if spec.node)
-        self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
+        self._specs = {
+            spec.name: spec for spec in worker_specs(self._base, self._home, self._settings, self.placement_plan)
+        }
+        self.devices = {name: self._device(spec) for name, spec in self._specs.items()}
         """Each worker's device in words; on another node as the settings name it, ``bob/core 0``."""
 
-    def spec(self, name: str) -> WorkerSpec:
-        return next(spec for spec in self._specs if spec.name == name)
-
-    def _place_of(self, spec: WorkerSpec) -> str:
+    def _device(self, spec: WorkerSpec) -> str:
         node = self.placement_plan.machines.get(spec.node)
         return f"{node.name}/{spec.device}" if spec.node and node else spec.device
 
@@ -274,7 +156,11 @@ class WorkerSupervisor:
         """Change to another plan: all workers restart by it; tasks restart from their last commit."""
         if placement_plan.placement != self.placement_plan.placement:
             self.place(placement_plan)
-            self._moved.set()
+            self._restart_all("moved")
+
+    def _restart_all(self, why: str) -> None:
+        self._restart = why
+        self._look.set()
 
     async def _start_again(self) -> None:
         for last in (*[False] * (ATTEMPTS - 1), True):
@@ -285,10 +171,9 @@ class WorkerSupervisor:
                 if sharing:
                     self.failed += (sharing,)
                     self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
-                    await self._plan_anew()
                 elif last or not (isinstance(error, WorkerDied) or self.cluster):
                     raise
-                elif self.cluster is not None:
+                if sharing or self.cluster is not None:
                     await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
@@ -311,8 +196,9 @@ class WorkerSupervisor:
         Raises ``MarlaasError`` if nothing can be planned.
         """
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
-        self.hosts = placement_plan.placement.hosts
-        return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
+        new, present = placement_plan.placement, self.placement_plan.placement
+        self.hosts = new.hosts
+        return placement_plan if (new.devices, new.nodes) != (present.devices, present.nodes) else None
 
     async def _plan_anew(self) -> None:
         before = self.placement_plan.placement
@@ -321,39 +207,40 @@ class WorkerSupervisor:
             self._log("placement", self.placement_plan.words, "info")
 
     async def _start(self) -> None:
-        self._moved.clear()
-        self.anew.clear()
-        await until_compiled(self._specs, self._wait)
-        self.waits = loading(self._specs)
-        placement_plan = self.placement_plan
+        self._restart = ""
+        specs, plan = list(self._specs.values()), self.placement_plan
+        await until_compiled(specs, self._wait)
+        self.waits = loading(specs)
+        placement = plan.placement
         if self.cluster is not None:
-            self.cluster.held = _held(placement_plan)
+            self.cluster.held = {
+                node: frozenset(uuid for at, uuid in placement.devices if at == node) for node in placement.nodes
+            }
         try:
-            await self._worker_processes.start(self._specs, placement_plan.placement.cards)
-            self._live = Live(*await self._opening.open(self._worker_processes.handles, placement_plan))
+            await self._processes.start(specs, placement.cards)
+            self._live = await self._factory.open(self._processes.handles, plan)
         except BaseException:
             await self.stop()
             raise
         with contextlib.suppress(StoreError):
-            words = precision_words(self._base, self._settings, placement_plan)
-            reasons, kinds = placement_plan.placement.reasons, placement_plan.kinds
-            self.store.telemetry.placed(self.store.incarnation, reasons, kinds, words)
+            words = precision_words(self._base, self._settings, plan)
+            self.store.telemetry.placed(self.store.incarnation, placement.reasons, plan.kinds, words)
         self.lost = asyncio.Event()
         self.waits = ""
         self._ready.set()
-        self._replacements.wake()
+        self._note()
 
     @property
     def ours(self) -> Ours:
-        return Ours(frozenset(pid for _, pid in self.processes()), self._worker_processes.cards)
+        return Ours(frozenset(pid for _, pid in self.processes()), self._processes.cards)
 
     def processes(self) -> list[tuple[str, int]]:
-        workers = [(name, handle.pid) for name, handle in self._worker_processes.handles.items() if not handle.node]
+        workers = [(name, handle.pid) for name, handle in self._processes.handles.items() if not handle.node]
         environments = [(f"env {name}", pid) for name, pid in self.environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
 
     def nodes_of_workers(self) -> dict[str, str]:
-        return {name: handle.node for name, handle in self._worker_processes.handles.items()}
+        return {name: handle.node for name, handle in self._processes.handles.items()}
 
     def draining_nodes(self, names: frozenset[str]) -> None:
         if self.cluster is not None:
@@ -363,37 +250,40 @@ class WorkerSupervisor:
         await self.environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
-        return self._live.services.loads() if self._live else {}
+        return self._live[0].loads() if self._live else {}
 
     async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
-        return await self._live.endpoints.stats(patience) if self._live else {}
+        return await self._live[1].stats(patience) if self._live else {}
 
     def standings(self) -> dict[str, list[Standing]]:
-        return self._live.services.standings() if self._live else {}
+        return self._live[0].standings() if self._live else {}
 
     async def services(self) -> Services:
-        while True:
-            await self._ready.wait()
-            if self._live is not None and self._live.endpoints.alive:
-                return self._live.services
-            await self._replacements.change()
+        while not (self.ready and self._live):
+            await (self._changed if self._ready.is_set() else self._ready).wait()
+        return self._live[0]
 
     @property
     def ready(self) -> bool:
-        return self._ready.is_set() and self._live is not None and self._live.endpoints.alive
+        return self._ready.is_set() and self._live is not None and self._live[1].alive
 
     @property
     def starting(self) -> frozenset[str]:
-        if self._ready.is_set():
-            return self._replacements.starting - self._elsewhere
-        return frozenset(self.devices) - self._elsewhere if self.yielding is None else frozenset()
-
-    @property
-    def deaths(self) -> int:
-        return self._replacements.deaths
+        """Workers of this machine that start."""
+        starting = [name for name, start in self._starts.items() if not start.done()]
+        if not self._ready.is_set():
+            starting = list(self._specs) if self.yielding is None else []
+        return frozenset(name for name in starting if not (name in self._specs and self._specs[name].node))
 
     async def noticed(self, since: int) -> None:
-        await self._replacements.noticed(since)
+        """Wait until more than ``since`` deaths were noticed, and all deaths are handled."""
+        while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
+            await self._changed.wait()
+
+    def _note(self, deaths: int = 0) -> None:
+        self.deaths += deaths
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     @property
     def yielding(self) -> Yielding | None:
@@ -420,72 +310,96 @@ class WorkerSupervisor:
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            deaths = await self._worker_processes.until_death(self._moved, self.anew, self._replacements.returned)
-            self._replacements.returned.clear()
-            held = self._live.endpoints.conversations if self._live else {}
+            deaths = await self._processes.until_death(self._look)
+            self._look.clear()
+            held = self._live[1].conversations if self._live else {}
             after = self._memory_backoff.after(deaths, self.placement_plan, held, self.devices)
-            anew = self.anew.is_set() or bool(deaths)
-            alone = not (self._moved.is_set() or self.anew.is_set()) and self._go_on_without(deaths)
+            alone = not self._restart and (not deaths or self._replace(deaths))
             if deaths:
+                self.mended = after.mended
                 self._log("worker", f"{after.words} All other workers go on." if alone else after.words, "warning")
             if alone:
-                if deaths:
-                    self.mended = after.mended
                 continue
             self.mended = bool(deaths) and after.mended
+            anew = self._restart == "failed" or bool(deaths)
             self._let_go(len(deaths))
             if not anew:
                 self._log("placement", self.placement_plan.words, "info")
             await self.stop()
             await self._bring_back(anew)
 
-    def _go_on_without(self, deaths: Mapping[str, WorkerDied]) -> bool:
-        if not deaths:
-            return True
-        live = self._live
-        if live is None or not replaceable(deaths, self.placement_plan, live.services.trainers.trainers):
+    def _replace(self, deaths: Mapping[str, WorkerDied]) -> bool:
+        """Start successors, if all others continue meanwhile; returns True if they do."""
+        if self._live is None or not replaceable(deaths, self.placement_plan, self._live[0].trainers.trainers):
             return False
+        services, endpoints = self._live
         self._follow(self.placement_plan)
-        self._replacements.replace(deaths, live)
+        for name in deaths:
+            (endpoints if name in endpoints.by_name else services.trainers).lose(name)
+            self._processes.forget(name)
+            if name in self._starts:
+                self._starts[name].cancel()
+            self._starts[name] = asyncio.ensure_future(self._succeed(name, services, endpoints))
+        self._note(len(deaths))
         return True
 
-    async def moves_away(self) -> bool:
-        """Move all workers if a new plan names other devices; returns True if it does."""
-        try:
-            return await self.place_anew()
-        except MarlaasError:
-            return False
+    async def _succeed(self, name: str, services: Services, endpoints: SamplerEndpoints) -> None:
+        """Start the successor of a worker; all workers restart if it cannot be, and nobody else does its work."""
+        samples, message, tries = name in endpoints.by_name, "", 0
+        while True:
+            try:
+                await self._processes.start_again(self._specs[name])
+                handles, plan = self._processes.handles, self.placement_plan
+                if samples:
+                    endpoint = await self._factory.endpoint(handles, plan, name, endpoints.clock)
+                    endpoints.take_in(endpoint)
+                    services.router.take_in(endpoint)
+                else:
+                    services.trainers.take_in(self._factory.trainer(handles, plan, name, services.trainers.clock))
+                break
+            except (MarlaasError, ValueError, OSError) as error:
+                if message != (message := str(error)):
+                    self._log("worker", f"Worker {name} cannot be started: {message}", "error")
+            if name in self._processes.handles:
+                self._processes.forget(name)
+                self._note()
+            tries += 1
+            needed = not (endpoints.alive if samples else services.trainers.trainers)
+            if tries >= TRIES or needed:
+                with contextlib.suppress(MarlaasError):
+                    if await self.place_anew():
+                        return
+            if tries >= TRIES and needed:
+                return self._restart_all("failed")
+            await asyncio.sleep(RETRY)
+        self._look.set()
+        self._note()
 
     def _let_go(self, deaths: int = 0) -> None:
         self._ready.clear()
         if self._live is not None:
-            self._live.services.trainers.end()
+            self._live[0].trainers.end()
         self._live = None
         self.lost.set()
-        self._replacements.note(deaths)
+        self._note(deaths)
 
     async def _bring_back(self, anew: bool) -> None:
-        told = ""
+        message = ""
         while True:
             try:
                 if anew:
                     await self._plan_anew()
                 return await self._start_again()
             except (MarlaasError, ValueError, OSError) as error:
-                if told != (told := str(error)):
-                    self._log("worker", f"The workers cannot be started: {told}", "error")
+                if message != (message := str(error)):
+                    self._log("worker", f"The workers cannot be started: {message}", "error")
                 await asyncio.sleep(RETRY)
 
     async def stop(self) -> None:
         """End all workers; after a cancellation, the next call ends the rest."""
-        await self._replacements.stop()
-        await self._worker_processes.stop()
-
-
-def _where(plan: PlacementPlan) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
-    return plan.placement.devices, plan.placement.nodes
-
-
-def _held(plan: PlacementPlan) -> dict[str, frozenset[str]]:
-    placement = plan.placement
-    return {node: frozenset(uuid for at, uuid in placement.devices if at == node) for node in placement.nodes}
+        starts, self._starts = list(self._starts.values()), {}
+        for start in starts:
+            start.cancel()
+        if starts:
+            await asyncio.wait(starts)
+        await self._processes.stop()

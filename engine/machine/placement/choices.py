@@ -29,10 +29,6 @@ from ...home.settings import RolloutSettings, Settings
 from ...models.config import BFLOAT16, GGUF, SAMPLERS, BaseConfig
 from ...models.memory import FLOAT, SMALL, Wanted
 
-# What ``marlaas.toml`` says about devices, checked against the machine, and what was measured there. Pure.
-#
-# Names become cards, and contradictions an error. Whether a base fits is checked later.
-
 CPU = "cpu"
 TORCH_KINDS = ("cuda", "rocm")
 """Kinds of cards that torch trains on."""
@@ -85,25 +81,6 @@ class CopySpeed:
     """Mean difference between the sampler's and the trainer's log-probabilities, nats."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """How long one card takes at each stage for a trained token, in any unit.
-
-    Sampling is taken to be twice the work of training: published systems spend two to five
-    times as long on it, and a card too many at rollout costs less than one too few, as training can wait for none.
-    """
-
-    sampling: float = 2.0
-    training: float = 1.0
-    copies: Sequence[CopySpeed] = ()
-    """The copies of this base that were measured on this processor."""
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` where a stage takes no time."""
-        if not (self.sampling > 0 and self.training > 0):
-            raise ValueError("a stage takes more than no time")
-
-
 def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
     """What ``marlaas.toml`` says about the placement; the first of ``samplers`` is the cards'."""
     rollout, training = settings.rollout, settings.training
@@ -133,11 +110,6 @@ class NamedDevices:
     processor_too: bool | None = None
     """Whether the processor samples next to the cards in ``rollout``; None: if it adds enough."""
 
-    @property
-    def same_card(self) -> bool:
-        """Whether a card is named for both stages."""
-        return bool(set(self.rollout or ()) & set(self.training or ()))
-
 
 def named_devices(machine: Machine, software: Software, choices: Choices) -> NamedDevices:
     """The named devices. Raises ``ConfigError`` for names that the machine does not have, and for contradictions."""
@@ -149,16 +121,14 @@ def named_devices(machine: Machine, software: Software, choices: Choices) -> Nam
         *_trainer_contradictions(machine, software, choices, training),
         *(() if choices.share == "auto" else _sharing_contradictions(machine, choices, rollout, training)),
     )
-    named = NamedDevices(rollout, training, both if choices.rollout else None)
-    further = "`devices` under [rollout] and [training] name the same card and further ones for training."
     refuse(
         (
-            named.same_card and len(training or ()) > 1,
-            further,
+            bool(set(rollout or ()) & set(training or ())) and len(training or ()) > 1,
+            "`devices` under [rollout] and [training] name the same card and further ones for training.",
             "A card that samples, too, must be the trainer's only one.",
         )
     )
-    return named
+    return NamedDevices(rollout, training, both if choices.rollout else None)
 
 
 def _is_processor(name: str) -> bool:
@@ -392,7 +362,7 @@ def is_small(parameters: int) -> bool:
     return FLOAT * parameters <= SMALL
 
 
-def copies(wanted: Wanted, choices: Choices, cpu: Cpu) -> tuple[Copy, ...]:
+def copies_on(cpu: Cpu, wanted: Wanted, choices: Choices) -> tuple[Copy, ...]:
     """The copies of the base that the sampler on this processor may keep. The first is used until they are measured.
 
     llama.cpp's f16 is the usual one of a large base. torch in bfloat16 comes first on processors that multiply bfloat16
@@ -462,14 +432,14 @@ def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
 
 
 def processor_sampler(
-    name: str, place: Place, wanted: Wanted, choices: Choices, times: Times, cpu: Cpu
+    name: str, place: Place, wanted: Wanted, choices: Choices, measured: Sequence[CopySpeed], cpu: Cpu
 ) -> SamplerAssignment:
     """A sampler with the measured best copy of the base, or with the usual one of this processor."""
-    available = copies(wanted, choices, cpu)
+    available = copies_on(cpu, wanted, choices)
     free = {*available, Copy("llama.cpp", GGUF)} if len(available) > 1 else ()
-    measured = [speed for speed in times.copies if speed.copy in free]
-    kind, weights = best(measured).copy if measured else available[0]
-    return SamplerAssignment(name, kind, place, weights=weights if measured or weights == BFLOAT16 else "")
+    fitting = [speed for speed in measured if speed.copy in free]
+    kind, weights = best(fitting).copy if fitting else available[0]
+    return SamplerAssignment(name, kind, place, weights=weights if fitting or weights == BFLOAT16 else "")
 
 
 def allowed(cpu: Cpu) -> tuple[int, ...]:

@@ -13,11 +13,10 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.daemon import heartbeat
-from marlaas.engine.daemon.heartbeat import CardMonitor
-from marlaas.engine.devices import usable as card_watch
+from marlaas.engine.daemon.heartbeat import LEAVE, CardMonitor
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.devices.survey import probe
-from marlaas.engine.devices.usable import LEAVE, Ours, ResourceSettings, claimed, usable_resources
+from marlaas.engine.devices.usable import Ours, ResourceSettings, claimed, usable_resources
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.queries.machine import devices, held_by
 from marlaas.engine.store.queries.reader import Reader
@@ -111,7 +110,7 @@ async def test_work_leaves_a_lost_card_and_takes_a_free_one(
 ) -> None:
     mine, resources = Card(used=3000, held=(Held(os.getpid(), 3000),)), ResourceSettings()
     machine.have(mine, Card())
-    monkeypatch.setattr(card_watch, "TAKE", 4)
+    monkeypatch.setattr(heartbeat, "TAKE", 4)
     monkeypatch.setattr(heartbeat, "own_account", lambda: "me")
     supervisor, said = FakeSupervisor(Ours((os.getpid(),), (uuid_of(0),)), resources), list[str]()
     plans = [(gone, mine), *[(gone, mine)] * LEAVE, *[(Card(), mine)] * 4]

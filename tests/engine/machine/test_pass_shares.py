@@ -10,7 +10,6 @@ from itertools import count
 import pytest
 
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.machine.trainers import LATE, MORE, WAIT, PassShares
 
 from .test_trainer import Bench, group, settle
 
@@ -92,76 +91,3 @@ async def test_for_one_who_calls_rarely_others_share_whole_passes() -> None:
     made = await calls_of(tasks_of("ann", 0, 8) | {Payer("bob", 9): TOKENS}, {}, {"bob": 2.0})
     assert made["ann"] >= 0.9 * one
     assert made["bob"] >= 0.9 * SECONDS / (2.0 + FIXED + TOKENS / 1000)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def served(shares: PassShares, clock: Clock, tenant: str, seconds: float, away: float) -> None:
-    """A call that is answered, and charged, and another after a while."""
-    shares.came(tenant, tenant)
-    clock.now += seconds
-    shares.charge(tenant, seconds)
-    shares.went(tenant, tenant)
-    clock.now += away
-
-
-def test_only_who_has_had_more_is_held_short() -> None:
-    clock = Clock()
-    shares = PassShares(clock)
-    for _ in range(3):
-        served(shares, clock, "ann", 1.0, 0.0)
-        served(shares, clock, "bob", 1.0, 0.4)
-    shares.charge("ann", 1.0)  # bob came later, and began level with it
-    assert shares.patience("ann", 5.0) == shares.patience("bob", 5.0) == 5.0
-    shares.charge("ann", 4.0 * MORE)
-    assert shares.patience("bob", 5.0) == 5.0
-    assert shares.patience("ann", 5.0) == pytest.approx(WAIT * 1.4), "bob is away for that long"
-    assert shares.patience("ann", 0.1) == 0.1
-
-
-def test_who_stays_away_holds_nobody_short_and_saves_nothing() -> None:
-    clock = Clock()
-    shares = PassShares(clock)
-    for _ in range(2):
-        served(shares, clock, "bob", 1.0, 0.5)
-    shares.came("ann", "a call")
-    shares.charge("ann", 9.0)
-    assert shares.patience("ann", 5.0) < 5.0
-    clock.now += 2 * LATE
-    assert shares.patience("ann", 5.0) == 5.0
-    shares.came("bob", "a call")
-    assert shares.patience("ann", 5.0) == 5.0, "it begins level with ann"
-
-
-def test_a_call_that_went_elsewhere_is_forgotten_once() -> None:
-    clock = Clock()
-    shares = PassShares(clock)
-    shares.came("ann", 1)
-    shares.came("ann", 2)
-    for call in (1, 1, 2, 2, 3):
-        shares.went("ann", call)
-    shares.went("nobody", 1)
-    shares.came("bob", 1)
-    shares.charge("bob", 1.0)
-    assert shares.patience("bob", 1.0) == 1.0, "ann was never away and back, so nobody knows when it comes"
-
-
-def test_what_was_long_ago_counts_little() -> None:
-    clock = Clock()
-    shares = PassShares(clock)
-    served(shares, clock, "bob", 0.1, 0.1)
-    served(shares, clock, "bob", 0.1, 0.1)
-    shares.came("bob", "a call")
-    shares.came("ann", "a call")
-    shares.charge("ann", 1.0)
-    assert shares.patience("ann", 1.0) < 1.0
-    for _ in range(200):
-        shares.passed()
-    for tenant in ("ann", "bob"):
-        shares.charge(tenant, 0.1)
-    assert shares.patience("ann", 1.0) == 1.0

@@ -105,7 +105,7 @@ class Bench:
         self.now = 0.0
         shared = [self.shared(device) for device in self.devices.values()]
         self.pool = TrainerPool(shared, moves, self.said.append, lambda: self.now)
-        self.pool._seconds[CONFIG.rank] = 0.01
+        self.pool.move_seconds = 0.01
 
     def shared(self, device: Device) -> SharedTrainer:
         line: Line[Call] = Line(clock=self.clock)
@@ -176,7 +176,7 @@ async def test_a_policy_goes_where_the_least_work_is_with_all_it_had() -> None:
 
 async def test_what_does_not_pay_or_is_not_wanted_does_not_move() -> None:
     for bench in (await two(), await two(moves=False)):
-        bench.pool._seconds[CONFIG.rank] = 1.0
+        bench.pool.move_seconds = 1.0
         calls = [bench.start("a", 500), bench.start("c", 20)]
         await settle()
         assert bench.devices["training"].calls == ["a"] and bench.pool.moved == 0
@@ -220,7 +220,6 @@ async def test_where_the_other_refuses_a_state_it_stays() -> None:
 async def test_whatever_a_move_fails_of_the_call_goes_on(kind: type[Exception]) -> None:
     bench = await two()
     bench.devices["training-2"].error = kind("It has no memory for it")
-    bench.pool._seconds[CONFIG.rank] = 0.01
     calls = [bench.start("a", 500)]
     calls.append(bench.start("c", 20))
     await settle()
@@ -232,7 +231,6 @@ async def test_whatever_a_move_fails_of_the_call_goes_on(kind: type[Exception]) 
 
 async def test_a_state_that_cannot_be_had_is_an_error_of_its_call() -> None:
     bench = await two()
-    bench.pool._seconds[CONFIG.rank] = 0.01
     calls = [bench.start("a", 500)]
     bench.devices["training"].error = ValueError("It was said so.")
     call = bench.start("c", 20)

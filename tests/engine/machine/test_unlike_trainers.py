@@ -25,7 +25,7 @@ class Unlike(Bench):
 
     def moving(self) -> None:
         self.pool = TrainerPool([self.on(name) for name in self.devices], True, self.said.append, lambda: self.now)
-        self.pool._seconds[CONFIG.rank] = 0.01
+        self.pool.move_seconds = 0.01
 
     def on(self, name: str) -> SharedTrainer:
         device, line = cast(Trainer, self.devices[name]), Line[Call](clock=self.clock)

@@ -1,34 +1,12 @@
-"""Calls count as work while they last."""
-
-import asyncio
+"""Calls of a service on a shared device."""
 
 import pytest
 
 from marlaas.engine.machine.colocated import Announced, Gate
 
-FOREVER = 1e9
-
-
-async def test_a_service_has_work_for_as_long_as_a_call_of_it_lasts() -> None:
-    gate = Gate(FOREVER)
-    begun, goes_on = asyncio.Event(), asyncio.Event()
-
-    class Trainer:
-        async def accumulate(self, policy: str) -> str:
-            with gate.turn("trainer"):
-                begun.set()
-            await goes_on.wait()
-            return f"done with {policy}"
-
-    call = asyncio.create_task(Announced(Trainer(), gate, "trainer").accumulate("p"))
-    await begun.wait()
-    assert gate.turns.more
-    goes_on.set()
-    assert await call == "done with p" and not gate.turns.more
-
 
 async def test_an_announced_service_fails_as_it_does_itself() -> None:
-    gate = Gate(FOREVER)
+    gate = Gate()
 
     class Sampler:
         async def generate(self, request: object) -> None:

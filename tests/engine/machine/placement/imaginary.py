@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Place, Placement, Rates, Software, UsableNode
-from marlaas.engine.machine.placement.choices import Choices, Times
+from marlaas.engine.machine.placement.choices import Choices, CopySpeed
 from marlaas.engine.machine.placement.place import place_over
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.memory import FLOAT, Wanted, layer_bytes
@@ -113,7 +114,7 @@ def _where(place: Place) -> str:
 
 
 def place(
-    on: Machine, software: Software, wanted: Wanted, choices: Choices | None = None, times: Times | None = None
+    on: Machine, software: Software, wanted: Wanted, choices: Choices | None = None, copies: Sequence[CopySpeed] = ()
 ) -> Placement:
     """The placement on the only machine, all of whose main memory is free."""
-    return place_over([UsableNode("", "", on, software, on.cpu.memory)], wanted, choices, times)
+    return place_over([UsableNode("", "", on, software, on.cpu.memory)], wanted, choices, copies)

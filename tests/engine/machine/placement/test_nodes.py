@@ -10,13 +10,13 @@ from hypothesis import given, strategies as st
 from marlaas.engine.devices.machine import Link, SamplerAssignment, TrainerAssignment, UsableNode
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.machine.placement.capacity import usable
-from marlaas.engine.machine.placement.choices import Choices, Times
+from marlaas.engine.machine.placement.choices import Choices
 from marlaas.engine.machine.placement.place import place_over
 from marlaas.engine.machine.plan import PlacementPlan, staffed
 from marlaas.engine.models.memory import Wanted
 from tests.engine.machine.placement.clusters import HEAD, PAIR, cards, plain, shape, slow
 from tests.engine.machine.placement.imaginary import B06, B8, B70, GB, LAPTOP, SERVER, TINY
-from tests.engine.machine.placement.test_promises import bases, machines, software, stages
+from tests.engine.machine.placement.test_promises import bases, machines, software
 
 FOUR = tuple(cards(name, "A100") for name in (HEAD, "b", "c", "d"))
 EIGHT = ("A100",) * 8
@@ -81,10 +81,8 @@ def test_what_cannot_be_is_an_error(nodes: list[UsableNode], choices: Choices, w
         place_over(nodes, B06, choices)
 
 
-def planned(
-    nodes: list[UsableNode], base: Wanted, choices: Choices | None = None, times: Times | None = None, trainers: int = 0
-) -> PlacementPlan:
-    return staffed(place_over(nodes, base, choices, times, trainers), trainers, base, nodes)
+def planned(nodes: list[UsableNode], base: Wanted, choices: Choices | None = None, trainers: int = 0) -> PlacementPlan:
+    return staffed(place_over(nodes, base, choices, (), trainers), trainers, base, nodes)
 
 
 def test_a_base_that_fits_nowhere_is_an_error() -> None:
@@ -122,7 +120,7 @@ def test_no_more_nodes_train_than_there_are_policies() -> None:
 
 def test_samplers_have_contexts_of_one_length() -> None:
     nodes = [plain(HEAD, SERVER), plain("b", replace(LAPTOP, memory=6 * GB)), plain("c", SERVER)]
-    plan = planned(nodes, B06, times=Times(100.0, 1.0))
+    plan = planned(nodes, B06, Choices(rollout=["head", "b", "c"], training=["head"]))
     assert len(plan.memory) > 1 and len({memory.context for memory in plan.memory}) == 1
 
 
@@ -174,19 +172,19 @@ def clusters(draw: st.DrawFn) -> list[UsableNode]:
     return [replace(node, node=own, name=own or HEAD) for node, own in zip(drawn, ids, strict=False)]
 
 
-def attempted(cluster: list[UsableNode], base: Wanted, times: Times, trainers: int = 0) -> PlacementPlan | None:
+def attempted(cluster: list[UsableNode], base: Wanted, trainers: int = 0) -> PlacementPlan | None:
     """None if a stage finds no place: then it must be an error that says so."""
     try:
-        return planned(cluster, base, times=times, trainers=trainers)
+        return planned(cluster, base, trainers=trainers)
     except (ConfigError, BaseModelError) as error:
         assert str(error)
         return None
 
 
-@given(clusters(), bases, stages, st.sampled_from([0, 0, 1, 3]))
-def test_a_plan_keeps_its_promises(cluster: list[UsableNode], base: Wanted, times: Times, asked: int) -> None:
-    plan = attempted(cluster, base, times, asked)
-    assert attempted(cluster[::-1], base, times, asked) == plan, "the same in any order"
+@given(clusters(), bases, st.sampled_from([0, 0, 1, 3]))
+def test_a_plan_keeps_its_promises(cluster: list[UsableNode], base: Wanted, asked: int) -> None:
+    plan = attempted(cluster, base, asked)
+    assert attempted(cluster[::-1], base, asked) == plan, "the same in any order"
     if plan is None:
         return
     by_id = {node.node: node for node in cluster}
@@ -227,15 +225,15 @@ def main_memory(plan: PlacementPlan, node: UsableNode) -> int:
     return sum(size for own in memory for what, size in own.parts if "card" not in what)
 
 
-@given(clusters(), bases, stages, st.data())
+@given(clusters(), bases, st.data())
 def test_a_lost_node_leaves_the_placement_without_it(
-    cluster: list[UsableNode], base: Wanted, times: Times, data: st.DataObject
+    cluster: list[UsableNode], base: Wanted, data: st.DataObject
 ) -> None:
     """Lost, drained and refused are the same for where work goes."""
     lost = data.draw(st.sampled_from(cluster))
     others = [node for node in cluster if node is not lost]
-    drained = attempted([replace(node, draining=node.draining or node is lost) for node in cluster], base, times)
-    gone = attempted(others, base, times) if others else None
+    drained = attempted([replace(node, draining=node.draining or node is lost) for node in cluster], base)
+    gone = attempted(others, base) if others else None
     if gone is None or drained is None:
         assert gone is drained is None
         return

@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.machine.placement.choices import Choices, Copy, CopySpeed, Times
+from marlaas.engine.machine.placement.choices import Choices, Copy, CopySpeed
 from marlaas.engine.models.memory import Wanted
 from tests.engine.machine.placement.imaginary import (
     ALL,
@@ -178,19 +178,7 @@ def test_a_named_card_that_cannot_is_refused_with_the_reason() -> None:
         place(machine("3060"), ALL, B8, Choices(sampler="vllm"))
 
 
-MEASURED = [
-    ("sampling is nine tenths", Times(9.0, 1.0), "vllm 0 1 2 3 4 5 6 | 7 bf16"),
-    ("as assumed", Times(), "vllm 0 1 2 3 4 5 | 6 7 bf16"),
-    ("training takes most", Times(1.0, 6.0), "vllm 0 1 | 2 3 4 5 6 7 bf16"),
-]
-
-
-@pytest.mark.parametrize(("times", "plan"), [pytest.param(*row[1:], id=row[0]) for row in MEASURED])
-def test_cards_follow_the_measured_times(times: Times, plan: str) -> None:
-    assert shape(place(machine(*("A100",) * 8), ALL, B8, times=times)) == plan
-
-
-def speeds(**measured: tuple[float, float]) -> Times:
+def speeds(**measured: tuple[float, float]) -> list[CopySpeed]:
     """Seconds and gap of copies, by sampler and precision: ``llama_f16``."""
     copies = {
         "llama_f16": Copy("llama.cpp", "f16"),
@@ -199,7 +187,7 @@ def speeds(**measured: tuple[float, float]) -> Times:
         "torch_f32": Copy("torch", "f32"),
         "torch_bf16": Copy("torch", "bf16"),
     }
-    return Times(copies=[CopySpeed(copies[name], *figures) for name, figures in measured.items()])
+    return [CopySpeed(copies[name], *figures) for name, figures in measured.items()]
 
 
 COPIES = [
@@ -208,25 +196,25 @@ COPIES = [
     ("much faster", speeds(llama_f16=(30.0, 0.001), llama_q8_0=(20.0, 0.053)), "llama.cpp q8_0"),
     ("the base's own file", speeds(llama_f16=(30.0, 0.001), llama_gguf=(20.0, 0.05)), "llama.cpp gguf"),
     ("of equals the exact one", speeds(llama_gguf=(20.0, 0.05), llama_q8_0=(20.0, 0.04)), "llama.cpp q8_0"),
-    ("not measured", Times(), "llama.cpp"),
+    ("not measured", [], "llama.cpp"),
     ("other bases' samplers do not count", speeds(torch_f32=(1.0, 0.0)), "llama.cpp"),
     ("bfloat16 is not fast here", speeds(torch_bf16=(1.0, 0.01)), "llama.cpp"),
 ]
 
 
-@pytest.mark.parametrize(("times", "plan"), [pytest.param(*row[1:], id=row[0]) for row in COPIES])
-def test_the_most_exact_of_the_fast_copies_is_sampled_from(times: Times, plan: str) -> None:
-    chosen = place(machine(cpu=LAPTOP), NOTHING, B06, times=times).samplers[0]
+@pytest.mark.parametrize(("copies", "plan"), [pytest.param(*row[1:], id=row[0]) for row in COPIES])
+def test_the_most_exact_of_the_fast_copies_is_sampled_from(copies: list[CopySpeed], plan: str) -> None:
+    chosen = place(machine(cpu=LAPTOP), NOTHING, B06, copies=copies).samplers[0]
     assert f"{chosen.kind} {chosen.weights}".strip() == plan
-    named = place(machine(cpu=LAPTOP), NOTHING, B06, Choices(llama="weights", weights="q4_k_m"), times).samplers[0]
+    named = place(machine(cpu=LAPTOP), NOTHING, B06, Choices(llama="weights", weights="q4_k_m"), copies).samplers[0]
     assert (named.kind, named.weights) == ("llama.cpp", ""), "what the settings name is not chosen"
-    assert place(machine(cpu=LAPTOP), NOTHING, TINY, times=times).samplers[0].kind == "torch", "a small base"
+    assert place(machine(cpu=LAPTOP), NOTHING, TINY, copies=copies).samplers[0].kind == "torch", "a small base"
 
 
 def test_a_modest_base_may_be_sampled_by_torch_in_float32() -> None:
     modest = replace(B06, parameters=60_000_000)
-    times = speeds(torch_f32=(1.1, 0.0), llama_f16=(1.0, 0.001))
-    assert shape(place(machine(cpu=LAPTOP), NOTHING, modest, times=times)) == "torch f32 cpu:2 | cpu:2 f32"
+    copies = speeds(torch_f32=(1.1, 0.0), llama_f16=(1.0, 0.001))
+    assert shape(place(machine(cpu=LAPTOP), NOTHING, modest, copies=copies)) == "torch f32 cpu:2 | cpu:2 f32"
 
 
 FAST = replace(LAPTOP, rates=Rates(100e9, 10e9, bfloat16=400e9))

@@ -15,7 +15,7 @@ from marlaas.engine.devices.machine import (
     TrainerAssignment,
 )
 from marlaas.engine.machine.placement.capacity import usable
-from marlaas.engine.machine.placement.choices import Choices, Times
+from marlaas.engine.machine.placement.choices import Choices
 from marlaas.engine.models.memory import Wanted
 from tests.engine.machine.placement.imaginary import B06, B8, B17, B32, B70, GB, TINY, place
 
@@ -61,7 +61,6 @@ wishes = st.builds(
     sampler=st.sampled_from(["auto", "auto", "llama.cpp"]),
     without=st.sampled_from([(), ("base",), ("base", "memory")]),
 )
-stages = st.builds(Times, st.floats(0.01, 100.0), st.floats(0.01, 100.0))
 bases = st.builds(
     lambda base, context, tasks, rank: replace(base, context=context, tasks=tasks, largest_rank=rank),
     st.sampled_from(BASES),
@@ -78,13 +77,11 @@ def taken(plan: Placement, uuid: str) -> int:
     return sampling + training
 
 
-@given(machines(), software, bases, wishes, stages)
-def test_a_plan_keeps_its_promises(
-    machine: Machine, installed: Software, base: Wanted, choices: Choices, times: Times
-) -> None:
-    plan = place(machine, installed, base, choices, times)
+@given(machines(), software, bases, wishes)
+def test_a_plan_keeps_its_promises(machine: Machine, installed: Software, base: Wanted, choices: Choices) -> None:
+    plan = place(machine, installed, base, choices)
 
-    assert place(machine, installed, base, choices, times) == plan, "the same in, the same out"
+    assert place(machine, installed, base, choices) == plan, "the same in, the same out"
     assert plan.samplers, "somebody samples"
     assert len({assignment.name for assignment in plan.samplers}) == len(plan.samplers)
     assert plan.samplers[0].name == "rollout"
