@@ -181,7 +181,7 @@ def remarks(profile: Profile, pairs: Mapping[Mix, Sequence[Pair]]) -> str:
     results = {mix: [result for pair in found for result in pair.results] for mix, found in pairs.items()}
     spans = {mix: [result.figures.makespan for result in found] for mix, found in results.items()}
     chance = ", ".join(f"{mix.name} {100 * pstdev(each) / fmean(each):.1f} %" for mix, each in spans.items())
-    speed = ", ".join(f"{found[0].simulated / found[0].processor.seconds:.0f}" for found in results.values())
+    speed = ", ".join(f"{found[0].simulated / found[0].processor:.0f}" for found in results.values())
     sampler, trainer, engine = profile.sampler, profile.trainer, profile.engine
     return (
         f"The profile: {profile.source}; a pass of the sampler {1e3 * sampler.a_pass:.2f} ms and"

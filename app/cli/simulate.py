@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marlaas.engine.simulate.simulation import Figures, Result
 
 NOTABLE = 0.5
-"""Processor seconds for each simulated second from which people are shown that the engine comes near to its limit."""
+"""Processor seconds for each simulated second from which people are warned."""
 MOST_REASONS = 5
 """Reasons that are shown why tasks did not go on, and why workers are where they are."""
 MOST_DEVICES = 24
@@ -104,17 +104,12 @@ def _simulate(args: argparse.Namespace) -> int:
 
 def as_json(result: Result) -> dict[str, object]:
     """All figures, by name."""
-    figures, processor = result.figures, result.processor
+    figures = result.figures
     return {
         **asdict(figures),
         "staleness": {str(age): groups for age, groups in figures.staleness.items()},
         "simulated_seconds": result.simulated,
-        "engine": {
-            "processor_seconds": processor.real,
-            "per_simulated_second": result.load,
-            "by_package": processor.by_package(),
-            "dearest": processor.dearest(),
-        },
+        "engine": {"processor_seconds": result.processor, "per_simulated_second": result.load},
         "head": {"bytes": result.head_bytes, "busy_seconds": result.head_busy},
         "placement": result.placement,
         "starts": result.starts,
@@ -135,7 +130,7 @@ def _print(result: Result) -> None:
         ("node failures", f"{count(result.lost)}; all workers were started {counted(result.starts, 'time')}"),
         ("head's network", f"{size(result.head_bytes)}, busy for {duration(result.head_busy)}"),
         ("placement", " ".join(result.placement[:MOST_REASONS])),
-        ("the engine's code", f"{number(1000 * result.load)} ms of processor time each simulated second"),
+        ("processor", f"{number(1000 * result.load)} ms each simulated second"),
     ]
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -149,9 +144,7 @@ def _print(result: Result) -> None:
         if len(shares) > len(rows):
             output.talk(f"{len(shares) - len(rows)} more tenants are in `--json`.")
     if result.load >= NOTABLE:
-        spent = list(result.processor.by_package().items())[:4]
-        most = ", ".join(f"{name} {number(seconds)} s" for name, seconds in spent)
-        output.talk(f"The engine comes near to what one process can do. Its seconds went to: {most}.")
+        output.talk("An engine might come near to what one process can do.")
 
 
 def _idle(figures: Figures) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What is simulated, read from TOML: nodes, links, tasks, failures; and if the placement puts workers."""
+"""What is simulated, read from TOML: nodes, links, tasks, failures; and where the placement puts workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..devices.machine import Cpu, Gpu, Link, Machine, Place, Rates, Software, U
 from ..errors import BaseModelError, ConfigError, as_one
 from ..home.paths import Home, is_home
 from ..home.settings import Settings
-from ..machine.placement.capacity import CORE, REFERENCE, rates_of_cores, sampling_speed
+from ..machine.placement.capacity import CORE, REFERENCE
 from ..machine.placement.choices import is_small
 from ..machine.plan import PlacementPlan, on_machines
 from ..models.find import BaseModel, load_base
@@ -21,13 +21,15 @@ from ..queue.submission import taskfile
 from ..queue.submission.taskfile import environments_of
 from ..spec.validation import between, build, nearest
 from ..store.submissions import Submission
-from .profile import Profile, config_key, read_profile
-
-# Reads a case from TOML: nodes with their devices and links, tasks with their tenants, failures.
+from .profile import Profile, config_key, read_profile, record
 
 SHIPPED = "tiny"
 """The default base."""
 FOREVER = 1e9
+THREADS = 0.26
+"""A small base gains by this power of the number of threads: with two it is 1.2 times as fast, as measured
+(``machine/placement/place.py``). A large one gains by each."""
+ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
 
 
 @dataclass(frozen=True)
@@ -152,28 +154,32 @@ def read_case(path: Path) -> Case:
     """Read a cluster file and what it names. Raises ``ConfigError`` with all mistakes."""
     where = str(path)
     try:
-        source = path.read_text(encoding="utf-8")
+        table = taskfile.table_of(path.read_text(encoding="utf-8"), where)
     except UnicodeDecodeError as error:
         raise ConfigError("is no UTF-8 text.", "A cluster file is TOML.", where=where) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", where=where) from error
-    table = taskfile.table_of(source, where)
-    mistakes: list[ConfigError] = []
     try:
         spec = build(ClusterSpec, {"source" if key == "from" else key: value for key, value in table.items()}, where)
     except ConfigError as error:
-        raise as_one([_renamed(mistake) for mistake in error.mistakes]) from None
+        raise as_one(
+            [ConfigError(each.cause.replace("'source'", "'from'"), each.hint, where=where) for each in error.mistakes]
+        ) from None
     nodes = nodes_of(spec)
-    mistakes += _contradictions(spec, nodes, where)
+    mistakes = _contradictions(spec, nodes, where)
     arrivals = _arrivals(spec, path, mistakes)
-    profile = _profile(spec.source, path, mistakes)
-    base = None
-    if profile is not None:
-        mistakes += _unplayed(arrivals, profile, where)
-        base = _base(spec.base, profile, where, mistakes)
-    if mistakes or profile is None or base is None:
+    try:
+        profile = profile_of(path.parent / Path(spec.source).expanduser())
+        mistakes += _unrecorded(arrivals, profile, where)
+        base = load_base(spec.base or profile.base or SHIPPED)
+    except BaseModelError as error:
+        cause = f"the base {spec.base or profile.base!r} is not here: {error.cause}"
+        mistakes.append(ConfigError(cause, "Name another as `base`.", where=where, path="base"))
+    except ConfigError as error:
+        mistakes += error.mistakes
+    if mistakes:
         raise as_one(mistakes)
-    return Case(spec, nodes, tuple(sorted(arrivals, key=lambda one: one.at)), profile, base)
+    return Case(spec, nodes, tuple(sorted(arrivals, key=lambda arrival: arrival.at)), profile, base)
 
 
 def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
@@ -195,97 +201,67 @@ def profile_of(source: Path) -> Profile:
         raise ConfigError(
             "is no home of marlaas.", "Name a home, or a profile that one was recorded to.", where=str(source)
         )
-    from .profile import record
-
     return record(Home(source))
 
 
-def _renamed(mistake: ConfigError) -> ConfigError:
-    cause = mistake.cause.replace("'source'", "'from'")
-    return ConfigError(cause, mistake.hint.replace("'source'", "'from'"), where=mistake.where, path=mistake.path)
+def _contradictions(spec: ClusterSpec, nodes: Sequence[NodeSpec], where: str) -> list[ConfigError]:
+    mistakes: list[ConfigError] = []
 
+    def wrong(path: str, cause: str, hint: str = "") -> None:
+        mistakes.append(ConfigError(cause, hint, where=where, path=path))
 
-def _contradictions(spec: ClusterSpec, nodes: tuple[NodeSpec, ...], where: str) -> list[ConfigError]:
-    says = []
     names = Counter(node.name for node in nodes)
-    says += [
-        ConfigError(f"{count} nodes are called {name!r}.", "Give each a name of its own.", where=where, path="nodes")
-        for name, count in names.items()
-        if count > 1
-    ]
-    says += [
-        ConfigError(
-            f"'failures[{place}].node' is {failure.node!r}, which no node is called.",
-            nearest(failure.node, list(names)[:20]),
-            where=where,
-            path=f"failures[{place}].node",
-        )
-        for place, failure in enumerate(spec.failures)
-        if failure.node not in names
-    ]
-    near = {node.name for node in nodes if node.link == LinkSpec()}
-    says += [
-        ConfigError(
-            f"'failures[{place}].link' is true, and the node {failure.node!r} is reached without a link.",
-            "Write [nodes.link] below that node, or leave `link` out.",
-            where=where,
-            path=f"failures[{place}].link",
-        )
-        for place, failure in enumerate(spec.failures)
-        if failure.link and failure.node in near
-    ]
-    says += [
-        ConfigError(
-            f"'{stage}.devices' names {device!r}, and no node is called {node!r}.",
-            nearest(node, list(names)[:20]),
-            where=where,
-            path=f"{stage}.devices",
-        )
-        for stage, wanted in (("rollout", spec.rollout), ("training", spec.training))
-        for device in wanted.devices
-        if (node := device.partition("/")[0]) not in names
-    ]
-    doubled = [name for name, count in Counter(tenant.name for tenant in spec.tenants).items() if count > 1]
-    says += [ConfigError(f"the tenant {name!r} is named twice.", where=where, path="tenants") for name in doubled]
+    near = {node.name for node in nodes if node.link == AT_THE_HEAD}
+    for name, count in names.items():
+        if count > 1:
+            wrong("nodes", f"{count} nodes are called {name!r}.", "Give each its own name.")
+    for place, failure in enumerate(spec.failures):
+        path = f"failures[{place}]"
+        if failure.node not in names:
+            cause = f"'{path}.node' is {failure.node!r}, which no node is called."
+            wrong(f"{path}.node", cause, nearest(failure.node, list(names)[:20]))
+        elif failure.link and failure.node in near:
+            cause = f"'{path}.link' is true, and the node {failure.node!r} is reached without a link."
+            wrong(f"{path}.link", cause, "Write [nodes.link] below that node, or leave `link` out.")
+    for stage, chosen in (("rollout", spec.rollout), ("training", spec.training)):
+        for device in chosen.devices:
+            if (node := device.partition("/")[0]) not in names:
+                cause = f"'{stage}.devices' names {device!r}, and no node is called {node!r}."
+                wrong(f"{stage}.devices", cause, nearest(node, list(names)[:20]))
+    for name, count in Counter(tenant.name for tenant in spec.tenants).items():
+        if count > 1:
+            wrong("tenants", f"the tenant {name!r} is named twice.")
     if not spec.tasks:
-        says.append(
-            ConfigError("no tasks are named.", "Write [[tasks]] and `file` below it.", where=where, path="tasks")
-        )
-    return says
+        wrong("tasks", "no tasks are named.", "Write [[tasks]] and `file` below it.")
+    return mistakes
 
 
 def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> list[Arrival]:
-    found: list[Arrival] = []
+    arrivals: list[Arrival] = []
     for tasks in spec.tasks:
         file = path.parent / Path(tasks.file).expanduser()
         try:
-            own = taskfile.load(file)
+            submissions = taskfile.load(file)
         except ConfigError as error:
             mistakes += error.mistakes
             continue
-        mistakes += [
-            ConfigError(f"the task {why}, which no simulation has.", where=str(file))
-            for submission in own
-            if (why := _beyond(submission))
-        ]
+        for submission in submissions:
+            if why := _not_simulated(submission.config):
+                mistakes.append(ConfigError(f"the task {why}, which no simulation has.", where=str(file)))
         for number in range(tasks.count):
-            for submission in own:
-                if tasks.count > 1:
-                    submission = replace(submission, name=f"{submission.name}-{number + 1}")
-                if tasks.tenants:
-                    submission = replace(submission, tenant=f"{submission.tenant}-{number % tasks.tenants + 1}")
-                train = submission.config.get("train") or {}
-                named: dict[str, Any] = {"name": submission.name, "tenant": submission.tenant}
-                if tasks.count > 1:  # else all of them would meet the same instances and luck
-                    named |= {"train": train | {"seed": train.get("seed", 0) + number}}
-                found.append(
-                    Arrival(tasks.at + number * tasks.every, replace(submission, config=submission.config | named))
-                )
-    return found
+            for submission in submissions:
+                tenant = f"{submission.tenant}-{number % tasks.tenants + 1}" if tasks.tenants else submission.tenant
+                config = submission.config | {"tenant": tenant}
+                if tasks.count > 1:  # with one seed, all of them would meet the same instances and luck
+                    train = config.get("train") or {}
+                    config["name"] = f"{submission.name}-{number + 1}"
+                    config["train"] = train | {"seed": train.get("seed", 0) + number}
+                changed = replace(submission, tenant=tenant, name=config.get("name", submission.name), config=config)
+                arrivals.append(Arrival(tasks.at + number * tasks.every, changed))
+    return arrivals
 
 
-def _beyond(submission: Submission) -> str:
-    config = submission.config
+def _not_simulated(config: Mapping[str, Any]) -> str:
     if config.get("kind") == "eval":
         return "measures versions"
     policies = [config.get("policy") or {}, *(config.get("policies") or {}).values()]
@@ -293,28 +269,10 @@ def _beyond(submission: Submission) -> str:
     return f"begins from the version {borrowed[0]!r}" if borrowed else ""
 
 
-def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | None:
-    try:
-        return profile_of(path.parent / Path(source).expanduser())
-    except ConfigError as error:
-        mistakes += error.mistakes
-        return None
-
-
-def _base(name: str, profile: Profile, where: str, mistakes: list[ConfigError]) -> BaseModel | None:
-    try:
-        return load_base(name or profile.base or SHIPPED)
-    except BaseModelError as error:
-        said = f"the base {name or profile.base!r} is not here: {error.cause}"
-        mistakes.append(ConfigError(said, "Name another as `base`.", where=where, path="base"))
-        return None
-
-
-def _unplayed(arrivals: list[Arrival], profile: Profile, where: str) -> list[ConfigError]:
-    played = {
+def _unrecorded(arrivals: Sequence[Arrival], profile: Profile, where: str) -> list[ConfigError]:
+    used = {
         (part.name, config_key(part.config)) for arrival in arrivals for part in environments_of(arrival.submission)
     }
-    lacking = sorted({name for name, config in played if profile.find(name, config) is None})
     return [
         ConfigError(
             f"nothing is recorded of the environment {name!r}.",
@@ -322,13 +280,12 @@ def _unplayed(arrivals: list[Arrival], profile: Profile, where: str) -> list[Con
             where=where,
             path="from",
         )
-        for name in lacking
+        for name in sorted({name for name, config in used if profile.find(name, config) is None})
     ]
 
 
-# The time to send bytes between the head and a node: a link's latency, and its bandwidth, shared in turn.
-#
-# The head's own network is one more link for all traffic. Nodes without a link are the head itself.
+# The time to send bytes between the head and a node: a link's latency, and its bandwidth, shared in turn. The head's
+# own network is one more link for all traffic. Nodes without a link are the head itself.
 
 
 class SimulatedLink:
@@ -361,8 +318,7 @@ class Network:
         self._links = {name: SimulatedLink(spec) for name, spec in nodes.items() if spec != LinkSpec()}
 
     def darken(self, node: str, until: float) -> None:
-        link = self._links[node]
-        link.dark = max(link.dark, until)
+        self._links[node].dark = max(self._links[node].dark, until)
 
     def seconds(self, node: str, size: int, now: float) -> float:
         """Seconds from now until this many bytes have gone between the head and a node."""
@@ -373,16 +329,6 @@ class Network:
         return arrives - now + link.spec.latency + self.head.spec.latency
 
 
-# The engine's own plan for a file's nodes, and the speeds of workers.
-#
-# A worker's speed follows from its node's speeds and from its devices, by the placement's arithmetic.
-
-THREADS = 0.26
-"""A small base gains by this power of the number of threads: with two it is 1.2 times as fast, as measured
-(``machine/placement/place.py``). A large one gains by the placement's speeds."""
-ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
-
-
 @dataclass(frozen=True)
 class Site:
     """The place of one worker."""
@@ -390,13 +336,14 @@ class Site:
     node: str
     speed: float
     threads: int = 0
+    """0: on cards."""
     sequences: int = 0
     context: int = 0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A plan, and the places of its workers."""
+    """The engine's own plan for a file's nodes, and the places of its workers."""
 
     plan: PlacementPlan
     sites: dict[str, Site]
@@ -411,22 +358,28 @@ def layout(
     away: Set[str] = frozenset(),
 ) -> Layout:
     """The engine's plan for the present nodes. Raises ``ConfigError`` and ``BaseModelError`` as that does."""
-    known = usable(nodes, head)
-    plan = on_machines(base, settings, [node for node in known if node.name not in away])
-    named = {node.node: spec for node, spec in zip(known, nodes, strict=True)}
-    small = is_small(parameters(base))
-    sites: dict[str, Site] = {}
+    usable_nodes = usable(nodes, head)
+    plan = on_machines(base, settings, [node for node in usable_nodes if node.name not in away])
+    named = {node.node: spec for node, spec in zip(usable_nodes, nodes, strict=True)}
+    gain = THREADS if is_small(parameters(base)) else 1.0
+
+    def site(node: NodeSpec, speed: float, place: Place, recorded: int, sequences: int = 0, context: int = 0) -> Site:
+        """``recorded``: cores in the profile, 0 for a card; cards and cores cannot be compared."""
+        threads = 0 if place.gpus else max(1, len(place.cores))
+        if not recorded:
+            speed *= len(place.gpus) or 1
+        elif threads:
+            speed *= ((len(place.cores) or max(1, node.cores // 2)) / recorded) ** gain
+        return Site(node.name, speed, threads, sequences, context)
+
+    sites = {}
     for sampler, memory in zip(plan.placement.samplers, plan.memory, strict=True):
         node = named[sampler.node]
-        recorded = profile.sampler.cores
-        speed = node.sampling * _by_devices(sampler.place, node, recorded, small, samples=True)
         sequences = node.sequences or memory.sequences
-        sites[sampler.name] = Site(node.name, speed, _threads(sampler.place), sequences, plan.context)
+        sites[sampler.name] = site(node, node.sampling, sampler.place, profile.sampler.cores, sequences, plan.context)
     for trainer in plan.placement.trainers:
         node = named[trainer.node]
-        recorded = profile.trainer.cores
-        speed = node.training * _by_devices(trainer.place, node, recorded, small, samples=False)
-        sites[trainer.name] = Site(node.name, speed, _threads(trainer.place))
+        sites[trainer.name] = site(node, node.training, trainer.place, profile.trainer.cores)
     return Layout(plan, sites)
 
 
@@ -438,26 +391,22 @@ def own_node(nodes: Sequence[NodeSpec]) -> str | None:
 def settings_of(
     profile: Profile, at_once: int, rollout: tuple[str, ...] = (), training: tuple[str, ...] = ()
 ) -> Settings:
-    """The settings of the simulated home.
-
-    They are the defaults with the recorded conversations; ``rollout`` and ``training`` are the file's devices of the
-    stages.
-    """
-    own, sampler = Settings(), profile.sampler
+    """The simulated home's settings: defaults with the recorded conversations, and the file's devices of the stages."""
+    defaults, sampler = Settings(), profile.sampler
     return replace(
-        own,
-        rollout=replace(own.rollout, sequences=sampler.sequences, context=sampler.context, devices=rollout),
-        training=replace(own.training, devices=training),
-        engine=replace(own.engine, tasks=at_once),
+        defaults,
+        rollout=replace(defaults.rollout, sequences=sampler.sequences, context=sampler.context, devices=rollout),
+        training=replace(defaults.training, devices=training),
+        engine=replace(defaults.engine, tasks=at_once),
     )
 
 
 def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[UsableNode]:
     """The nodes as the placement sees them, in their order."""
-    own = own_node(nodes)
+    engine_node = own_node(nodes)
     return [
         UsableNode(
-            node="" if node.name == own else node.name,
+            node="" if node.name == engine_node else node.name,
             name=node.name,
             machine=_machine(node),
             software=ALL,
@@ -469,44 +418,25 @@ def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[Usab
 
 
 def _machine(node: NodeSpec) -> Machine:
-    cores, memory = tuple(range(node.cores)), int(node.card_memory * 1e9)
-    words = f"{node.sampling:g} and {node.training:g} times as fast"
-    cpu = Cpu(cores, node.cores, int(node.memory * 1e9), f"processor, {words}", _scaled(CORE, node))
+    memory, words = int(node.card_memory * 1e9), f"{node.sampling:g} and {node.training:g} times as fast"
+
+    def scaled(rates: Rates) -> Rates:  # training takes arithmetic, sampling bandwidth
+        return Rates(rates.matrix * node.training, rates.bandwidth * node.sampling)
+
+    cores = tuple(range(node.cores))
+    cpu = Cpu(cores, node.cores, int(node.memory * 1e9), f"processor, {words}", scaled(CORE))
     gpus = (
-        Gpu(number, f"{node.name}-{number}", f"card, {words}", "cuda", memory, memory, (9, 0), rates=rates)
-        for rates in [_scaled(REFERENCE, node)]
+        Gpu(
+            *(number, f"{node.name}-{number}", f"card, {words}", "cuda", memory, memory, (9, 0)),
+            rates=scaled(REFERENCE),
+        )
         for number in range(node.cards)
     )
     return Machine(cpu, tuple(gpus))
 
 
-def _scaled(rates: Rates, node: NodeSpec) -> Rates:
-    """Training takes arithmetic, sampling bandwidth."""
-    return Rates(rates.matrix * node.training, rates.bandwidth * node.sampling)
-
-
-def _link(own: LinkSpec, head: LinkSpec) -> Link:
-    if own == AT_THE_HEAD:
+def _link(link: LinkSpec, head: LinkSpec) -> Link:
+    if link == AT_THE_HEAD:
         return Link()
-    bytes_ = [link.bandwidth for link in (own, head) if link.bandwidth]
-    return Link(2 * (own.latency + head.latency), 1 / min(bytes_) if bytes_ else 0.0)
-
-
-def _threads(place: Place) -> int:
-    return 0 if place.gpus else max(1, len(place.cores))
-
-
-def _by_devices(place: Place, node: NodeSpec, recorded: int, small: bool, samples: bool) -> float:
-    """Speed of a place's devices, as a multiple of the recorded ones of this node; ``recorded``: cores, 0: a card.
-
-    Cards and cores cannot be compared: then only the node's speeds count.
-    """
-    if place.gpus or not recorded:
-        return float(len(place.gpus) or 1) if not recorded else 1.0
-    count = len(place.cores) or max(1, node.cores // 2)
-    if small:
-        return float((count / recorded) ** THREADS)
-    if not samples:
-        return count / recorded
-    cpu = _machine(node).cpu
-    return sampling_speed(rates_of_cores(cpu, count)) / sampling_speed(rates_of_cores(cpu, recorded))
+    bandwidths = [each.bandwidth for each in (link, head) if each.bandwidth]
+    return Link(2 * (link.latency + head.latency), 1 / min(bandwidths) if bandwidths else 0.0)

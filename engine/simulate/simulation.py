@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import gc
 import math
-import signal
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import cast
 
 from ..daemon.heartbeat import Heartbeat
@@ -35,9 +33,9 @@ from ..store.queries.machine import StageSample
 from ..store.queries.reader import Reader
 from ..store.store import Store
 from ..store.submissions import submit
-from .cluster_file import SHIPPED, Case, ChanceSpec, FailureSpec, Layout, Network, layout, own_node, settings_of
+from .cluster_file import SHIPPED, Case, FailureSpec, Layout, Network, layout, own_node, settings_of
 from .environments import SimulatedEnvironments, SimulatedRenderer
-from .time import Cores, EngineTime, VirtualLoop, run_virtually
+from .time import EngineTime, cores_of, run_virtually
 from .workers import Device, Shared, SimulatedSampler, SimulatedTrainer, SimulatedWorkers, StateFiles
 
 # The figures of a run, real or simulated: read from its database by the same queries, so that the two compare.
@@ -128,82 +126,11 @@ def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
 
 
 def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:
-    totals: defaultdict[str, float] = defaultdict(float)
-    for (stage, _), spent in seconds.items():
-        totals[stage] += spent
-    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    shares: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for (stage, tenant), spent in seconds.items():
-        found[stage][tenant] = spent / totals[stage] if totals[stage] else 0.0
-    return dict(found)
-
-
-# Divides the processor time of a simulation between the engine's real code, by package, and the simulation.
-#
-# A timer samples the running code; a library counts for our calling code. This needs the main thread, and a system
-# with such a timer.
-
-EVERY = 0.002
-OWN = "simulate"
-LOOP = "loop"
-PREFIX = "marlaas.engine."
-
-
-@dataclass
-class ProcessorTime:
-    """Processor seconds, in all and by package."""
-
-    seconds: float = 0.0
-    looks: Counter[str] = field(default_factory=Counter)
-    functions: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def real(self) -> float:
-        """Seconds of the engine's real code; all seconds without a timer."""
-        looks = self.looks.total()
-        return self.seconds * (1 - self.looks[OWN] / looks) if looks else self.seconds
-
-    def by_package(self) -> dict[str, float]:
-        looks = self.looks.total()
-        return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
-
-    def dearest(self, most: int = 12) -> dict[str, float]:
-        looks = self.looks.total()
-        return {name: self.seconds * count / looks for name, count in self.functions.most_common(most)}
-
-
-@contextlib.contextmanager
-def watched() -> Iterator[ProcessorTime]:
-    """Count the processor time of the block; it is complete when the block ends."""
-    found = ProcessorTime()
-
-    def look(_number: int, frame: FrameType | None) -> None:
-        package, function = _place(frame)
-        found.looks[package] += 1
-        if package not in (OWN, LOOP):
-            found.functions[function] += 1
-
-    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGPROF, look) if able else None
-    began = time.process_time()
-    if able:
-        signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
-    try:
-        yield found
-    finally:
-        if able:
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
-            signal.signal(signal.SIGPROF, before)
-        found.seconds = time.process_time() - began
-
-
-def _place(frame: FrameType | None) -> tuple[str, str]:
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.startswith(PREFIX):
-            package = module.removeprefix(PREFIX).partition(".")[0]
-            return package, f"{module.removeprefix(PREFIX)}:{frame.f_code.co_qualname}"
-        frame = frame.f_back
-    return LOOP, ""
+        total = math.fsum(each for (other, _), each in seconds.items() if other == stage)
+        shares[stage][tenant] = spent / total if total else 0.0
+    return dict(shares)
 
 
 # Runs a cluster file: the real queue, runs, lines, router, supervisor and store, over simulated workers and links.
@@ -219,7 +146,8 @@ class Result:
     """The results of a simulation."""
 
     figures: Figures
-    processor: ProcessorTime
+    processor: float
+    """Processor seconds of the engine's real code, and of the simulated workers."""
     simulated: float
     head_bytes: int
     head_busy: float
@@ -230,8 +158,8 @@ class Result:
 
     @property
     def load(self) -> float:
-        """Processor seconds of the engine's real code for each simulated second: from 1 on it cannot keep up."""
-        return self.processor.real / self.simulated if self.simulated else 0.0
+        """Processor seconds for each simulated second: from 1 on an engine might not keep up."""
+        return self.processor / self.simulated if self.simulated else 0.0
 
 
 def simulate(case: Case, folder: Path) -> Result:
@@ -244,14 +172,14 @@ def simulate(case: Case, folder: Path) -> Result:
         pass
     threshold = gc.get_threshold()
     gc.set_threshold(YOUNG_OBJECTS)
+    began = time.process_time()
     try:
-        with watched() as processor:
-            world = run_virtually(lambda: _simulated(case, home))
+        world = run_virtually(lambda: _simulated(case, home))
     finally:
         gc.set_threshold(*threshold)
     return Result(
         measure(home.database),
-        processor,
+        time.process_time() - began,
         world.ended,
         world.network.head.bytes,
         world.network.head.busy,
@@ -276,41 +204,35 @@ class World:
     """One simulation while it runs."""
 
     def __init__(self, case: Case, home: Home, store: Store) -> None:
+        spec, profile = case.spec, case.profile
         self._case = case
         self._home = home
-        self._base = case.base
-        spec = case.spec
-        self._settings = settings_of(case.profile, spec.at_once, spec.rollout.devices, spec.training.devices)
         self._store = store
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        self._loop = loop
-        self._cores = {node.name: Cores(loop, node.cores) for node in case.nodes}
-        own = own_node(case.nodes)
-        self._engine = EngineTime(self._cores[own] if own is not None else Cores(loop), case.profile.engine)
-        self.network = Network(case.spec.head, {node.name: node.link for node in case.nodes})
+        self._settings = settings_of(profile, spec.at_once, spec.rollout.devices, spec.training.devices)
+        self._loop = asyncio.get_running_loop()
+        cores = {node.name: cores_of(node.cores) for node in case.nodes}
+        self._engine = EngineTime(cores.get(own_node(case.nodes) or "", cores_of(math.inf)), profile.engine)
+        self.network = Network(spec.head, {node.name: node.link for node in case.nodes})
+        states = StateFiles(profile.state_bytes, case.base.fingerprint)
+        self._shared = Shared(self.network, spec.seed, self._engine, profile, states, cores)
+        self.workers = SimulatedWorkers(self._device, profile.start)
         self.lost = 0
         self.ended = 0.0
         self._away: set[str] = set()
-        self._states = StateFiles(case.profile.state_bytes, case.base.fingerprint)
-        self._seed = case.spec.seed
-        self.workers = SimulatedWorkers(self._device, case.profile.start)
+        self._ended: set[int] = set()
+        self._over = asyncio.Event()
         self._layout = self._laid_out()
         self.words = self._layout.plan.placement.reasons
-        self._left = len(case.arrivals)
-        self._over = asyncio.Event()
-        self._ended: set[int] = set()
-        for tenant in case.spec.tenants:
+        for tenant in spec.tenants:
             store.tenants.set(tenant.name, weight=tenant.weight)
 
     async def live(self) -> None:
-        case, store = self._case, self._store
-        ledger = Ledger()
-        environments = SimulatedEnvironments(case.profile, self._seed, self._engine)
+        case, store, ledger = self._case, self._store, Ledger()
+        environments = SimulatedEnvironments(case.profile, case.spec.seed, self._engine)
         supervisor = WorkerSupervisor(
             self._home,
             self._settings,
-            self._base,
+            case.base,
             self._layout.plan,
             store,
             cast(EnvironmentService, environments),
@@ -321,7 +243,7 @@ class World:
             processes=cast(WorkerProcesses, self.workers),
             renderer=cast(Renderer, SimulatedRenderer()),
         )
-        scheduler = Scheduler(store, supervisor, case.spec.at_once, tell=self._told)
+        scheduler = Scheduler(store, supervisor, case.spec.at_once, tell=self._on_task)
         heartbeat = Heartbeat(
             store, ledger, environments.outcomes, scheduler.account, lambda: scheduler.note, self._engine.look
         )
@@ -346,42 +268,41 @@ class World:
             await supervisor.stop()
 
     async def _arrivals(self) -> None:
-        database, begun = self._home.database, self._loop.time()
-        due = list(self._case.arrivals)
-        while due:
-            moment = due[0].at
-            await asyncio.sleep(max(0.0, begun + moment - self._loop.time()))
-            now = [one.submission for one in due if one.at <= moment]
-            submit(database, [replace(one, base=self._base.fingerprint, needs=(), after=()) for one in now])
-            due = due[len(now) :]
+        begun = self._loop.time()
+        for at, due in groupby(self._case.arrivals, key=lambda arrival: arrival.at):
+            await asyncio.sleep(max(0.0, begun + at - self._loop.time()))
+            base = self._case.base.fingerprint
+            submissions = [replace(arrival.submission, base=base, needs=(), after=()) for arrival in due]
+            submit(self._home.database, submissions)
         await asyncio.Event().wait()
 
     async def _failures(self, supervisor: WorkerSupervisor) -> None:
-        spec, begun = self._case.spec, self._loop.time()
+        spec = self._case.spec
         async with asyncio.TaskGroup() as group:
             for failure in spec.failures:
-                group.create_task(self._happen(supervisor, begun + failure.at, failure))
+                group.create_task(self._happen(supervisor, failure))
             if spec.chance.mean:
                 for node in self._case.nodes:
                     group.create_task(self._fail_by_chance(supervisor, node.name))
             await asyncio.Event().wait()
 
-    async def _happen(self, supervisor: WorkerSupervisor, at: float, failure: FailureSpec) -> None:
-        node, seconds = failure.node, failure.seconds
+    async def _happen(self, supervisor: WorkerSupervisor, failure: FailureSpec) -> None:
+        seconds = failure.seconds
+        await asyncio.sleep(failure.at)
         if failure.link:
-            await asyncio.sleep(max(0.0, at - self._loop.time()))
-            self.network.darken(node, self._loop.time() + seconds)
-            at, seconds = self._loop.time() + UNHEARD, seconds - UNHEARD
-        if seconds > 0:
-            await self._fail(supervisor, at, node, seconds)
+            self.network.darken(failure.node, self._loop.time() + seconds)
+            await asyncio.sleep(UNHEARD)
+            seconds -= UNHEARD
+        await self._fail(supervisor, failure.node, seconds)
 
     async def _fail_by_chance(self, supervisor: WorkerSupervisor, node: str) -> None:
-        for there, away in by_chance(Random(f"{self._seed}/{node}/fails"), self._case.spec.chance):
-            await self._fail(supervisor, self._loop.time() + there, node, away)
+        random, chance = Random(f"{self._case.spec.seed}/{node}/fails"), self._case.spec.chance
+        while True:
+            await asyncio.sleep(random.expovariate(1 / chance.mean))
+            await self._fail(supervisor, node, random.expovariate(1 / max(1e-9, chance.seconds)))
 
-    async def _fail(self, supervisor: WorkerSupervisor, at: float, node: str, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, at - self._loop.time()))
-        if node in self._away:
+    async def _fail(self, supervisor: WorkerSupervisor, node: str, seconds: float) -> None:
+        if node in self._away or seconds <= 0:
             return
         self._away.add(node)
         self.lost += 1
@@ -398,7 +319,7 @@ class World:
         """
         case = self._case
         try:
-            return layout(case.nodes, self._base, case.profile, self._settings, case.spec.head, self._away)
+            return layout(case.nodes, case.base, case.profile, self._settings, case.spec.head, self._away)
         except MarlaasError as error:
             if self._away:
                 raise WorkerDied(str(error)) from error
@@ -409,25 +330,17 @@ class World:
         return self._layout.plan
 
     def _device(self, name: str) -> Device:
-        site, case = self._layout.sites[name], self._case
+        site = self._layout.sites[name]
         if site.node in self._away:
             raise WorkerDied(f"Worker {name} cannot start: its node {site.node} is away.")
-        device = SimulatedTrainer if name.startswith("training") else SimulatedSampler
-        shared = Shared(self.network, self._seed, self._engine, case.profile, self._states, self._cores)
-        return device(name, site, shared)
+        return (SimulatedTrainer if name.startswith("training") else SimulatedSampler)(name, site, self._shared)
 
-    def _told(self, event: str, task: int) -> None:
-        if event in ("done", "failed", "stalled") and task not in self._ended:
+    def _on_task(self, event: str, task: int) -> None:
+        if event in ("done", "failed", "stalled"):
             self._ended.add(task)
-            if len(self._ended) == self._left:
+            if len(self._ended) == len(self._case.arrivals):
                 self._over.set()
 
     def _log(self, kind: str, message: str, level: str) -> None:
         with contextlib.suppress(MarlaasError):
             self._store.telemetry.event(kind, message, None, level)
-
-
-def by_chance(random: Random, chance: ChanceSpec) -> Iterator[tuple[float, float]]:
-    """Seconds until a node's next failure, and of its absence; without end."""
-    while True:
-        yield random.expovariate(1 / chance.mean), random.expovariate(1 / max(1e-9, chance.seconds))

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.simulator import FITTED, MIXES, MOST, Pair, rows
-from marlaas.engine.simulate.simulation import Figures, ProcessorTime, Result
+from marlaas.engine.simulate.simulation import Figures, Result
 
 
 def pair(predicted: float, measured: float) -> Pair:
@@ -16,7 +16,7 @@ def pair(predicted: float, measured: float) -> Pair:
         return Figures(2, 2, 6, 8, 9, makespan, 0.1, 0.2, idle, {"rollout": shares})
 
     seeds = [figures(predicted + off, {"a": 0.5, "b": 0.3, "c": 0.2}) for off in (-1.0, 1.0)]
-    results = tuple(Result(each, ProcessorTime(), 1.0, 0, 0.0, 1, 0) for each in seeds)
+    results = tuple(Result(each, 0.0, 1.0, 0, 0.0, 1, 0) for each in seeds)
     return Pair(figures(measured, {"a": 0.5, "b": 0.4, "c": 0.1}), results)
 
 

@@ -2,8 +2,6 @@
 
 The engine keeps all judgement: episodes, limits, silence. The processes end with this one. Files come once, by digest.
 Libraries are installed here, with the consent that the engine got.
-
-All bytes of a process go in numbered streams, both ways. An empty piece ends a direction.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import itertools
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -30,8 +28,6 @@ from ..files.source import Snapshots, Source
 from ..process.launch import Door, Folders, Launched, launch
 
 # Rows of tasks on other nodes: their files go there by the digest of their content, once to each node.
-#
-# ``Parcel`` is the engine's end: what to send. ``RowsThere`` is a node's end: what has come.
 
 MOST = 2_000_000_000
 """Most bytes of a task's rows that are sent, 16 s at 1 Gbit/s. Episodes on larger ones run on the engine's machine."""
@@ -43,7 +39,7 @@ PART = ".part"
 
 @dataclass(frozen=True)
 class Parcel:
-    """The files of a source, by their names below its folder."""
+    """The files of a source, with their digests, by their names below its folder."""
 
     root: Path
     files: tuple[tuple[str, str], ...]
@@ -56,20 +52,19 @@ class Parcel:
         root, paths = folder_of(source), all_files(source)
         if sum(path.stat().st_size for path in paths) > MOST:
             raise OSError(f"they are larger than {MOST / 1e9:g} GB")
-        found = tuple((str(path.relative_to(root)), _digest(path)) for path in paths)
-        return cls(root, found, str(source.path.relative_to(root)))
+        files = tuple((str(path.relative_to(root)), _digest(path)) for path in paths)
+        return cls(root, files, str(source.path.relative_to(root)))
 
     @property
     def key(self) -> str:
         return sha256(repr(self.files).encode()).hexdigest()[:16]
 
-    def pieces(self, digest: str) -> Iterator[tuple[int, bytes]]:
-        name = next(name for name, own in self.files if own == digest)
+    def pieces(self, digest: str) -> Iterator[bytes]:
+        """One file, at least one piece."""
+        name = next(name for name, other in self.files if other == digest)
         with open(self.root / name, "rb") as file:
-            begin = 0
-            while piece := file.read(ROWS_PIECE):
-                yield begin, piece
-                begin += len(piece)
+            yield file.read(ROWS_PIECE)
+            yield from iter(lambda: file.read(ROWS_PIECE), b"")
 
 
 class RowsThere:
@@ -79,33 +74,33 @@ class RowsThere:
         self._folder = folder
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        return [digest for digest in dict.fromkeys(digests) if not (self._folder / digest).exists()]
+        missing = [digest for digest in dict.fromkeys(digests) if not (self._folder / digest).exists()]
+        for digest in missing:
+            (self._folder / f"{digest}{PART}").unlink(missing_ok=True)
+        return missing
 
-    def take(self, digest: str, begin: int, piece: bytes) -> None:
+    def take(self, digest: str, piece: bytes) -> None:
+        """Append to a missing file."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(self._folder / f"{digest}{PART}", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            file.seek(begin)
+        with open(self._folder / f"{digest}{PART}", "ab") as file:
             file.write(piece)
 
-    def finish(self, digest: str) -> None:
-        part = self._folder / f"{digest}{PART}"
-        part.touch()  # an empty file has no piece
-        if _digest(part) != digest:
-            part.unlink()
-            raise OSError("its bytes are others than were sent")
-        part.replace(self._folder / digest)
-
     def lay_out(self, files: Sequence[tuple[str, str]], folder: Path) -> None:
+        """Put files that have come into a folder, by their names."""
         for name, digest in files:
-            path = folder / name
+            part, path = self._folder / f"{digest}{PART}", folder / name
+            if part.exists():
+                if _digest(part) != digest:
+                    part.unlink()
+                    raise OSError("its bytes are others than were sent")
+                part.replace(self._folder / digest)
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                try:
-                    os.link(self._folder / digest, path)
-                except FileExistsError:
-                    continue
-                except OSError:
-                    shutil.copy2(self._folder / digest, path)
+            try:
+                os.link(self._folder / digest, path)
+            except FileExistsError:
+                continue
+            except OSError:
+                shutil.copy2(self._folder / digest, path)
         came = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         for path in came[:-KEPT]:
             path.unlink(missing_ok=True)
@@ -117,14 +112,78 @@ def _digest(path: Path) -> str:
 
 
 PIECE = 64 << 10
-WINDOW = 1 << 20
-"""Most bytes of a process in transit; if nobody takes them, the process waits, as it would here."""
 LOOK = 0.5
 HOSTED = "hosted"
 MOST_PRINTED = 64 << 10
 """Bytes of a log in one report; faster output is left out."""
 MAIN, PULSE, GATEWAY = 0, 1, 2
 """Streams: a process's connection, its pulse, and the first connection to the gateway."""
+
+
+class Streams:
+    """One end of a process's numbered streams of bytes. An empty piece ends a direction."""
+
+    def __init__(self, send: Callable[[int, bytes], None]) -> None:
+        """``send`` passes a piece of a stream to the other end."""
+        self._send = send
+        self._received: dict[int, asyncio.Queue[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> asyncio.Task[None]:
+        """Pass bytes on between a connection and a stream, until both directions have ended."""
+        self._received[stream] = asyncio.Queue()
+        task = asyncio.ensure_future(self._pass_on(stream, connecting))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def is_open(self, stream: int) -> bool:
+        return stream in self._received
+
+    def receive(self, stream: int, data: bytes) -> None:
+        if stream in self._received:
+            self._received[stream].put_nowait(data)
+
+    async def _pass_on(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
+        received = self._received[stream]
+        try:
+            reader, writer = await connecting
+        except OSError:  # the gateway has gone
+            return self._send(stream, b"")
+        ways = [asyncio.ensure_future(way) for way in (self._forward(received, writer), self._back(stream, reader))]
+        until = asyncio.ALL_COMPLETED if stream >= GATEWAY else asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait(ways, return_when=until)
+        finally:
+            for way in ways:
+                way.cancel()
+            writer.close()
+            self._received.pop(stream, None)
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _forward(self, received: asyncio.Queue[bytes], writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await received.get():
+                writer.write(data)
+                await writer.drain()
+            writer.write_eof()
+
+    async def _back(self, stream: int, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(PIECE):
+                self._send(stream, data)
+        self._send(stream, b"")
+
+    def end(self) -> None:
+        """End all streams once what has come for them is passed on."""
+        for received in self._received.values():
+            received.put_nowait(b"")
+
+    async def close(self) -> None:
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(frozen=True)
@@ -169,30 +228,8 @@ OnEvent = Callable[[Began | Sent | Used], None]
 @dataclass(eq=False)
 class _Running:
     launched: Launched
-    stream_to: OnEvent
-    writers: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
-    room: int = WINDOW
-    """Bytes that may still be passed on before the engine has taken some."""
-    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: Streams
     door: Door | None = None
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    async def copy(self, stream: int, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(PIECE):
-                self.stream_to(Sent(stream, data))
-                self.room -= len(data)
-                while self.room <= 0:
-                    self.taken.clear()
-                    await self.taken.wait()
-        self.stream_to(Sent(stream, b""))
-
-    async def open(self, stream: int, end: socket.socket) -> asyncio.Task[None]:
-        reader, self.writers[stream] = await asyncio.open_connection(sock=end, limit=PIECE)
-        task = asyncio.ensure_future(self.copy(stream, reader))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
 
 
 class ProcessHost:
@@ -206,7 +243,7 @@ class ProcessHost:
         self._folders: dict[str, tuple[Path, Folders]] = {}
         self._running: dict[int, _Running] = {}
         self._printed: dict[Path, int] = {}
-        self._streams = itertools.count(GATEWAY)
+        self._numbers = itertools.count(GATEWAY)
 
     async def prepare(self, version: Version) -> str:
         """Make a version ready: write its files, install its libraries, check that it can be confined.
@@ -241,56 +278,37 @@ class ProcessHost:
     async def rows_missing(self, digests: list[str]) -> list[str]:
         return await asyncio.to_thread(self._rows.missing, digests)
 
-    async def take_rows(self, digest: str, begin: int, piece: bytes) -> None:
-        await asyncio.to_thread(self._rows.take, digest, begin, piece)
-
-    async def rows_are_there(self, digest: str) -> None:
-        await asyncio.to_thread(self._rows.finish, digest)
+    async def take_rows(self, digest: str, piece: bytes) -> None:
+        await asyncio.to_thread(self._rows.take, digest, piece)
 
     async def lend_rows(self, version: str, key: str, files: tuple[tuple[str, str], ...]) -> str:
-        """Put such files in a folder that processes of a prepared version can read; returns it."""
+        """Put files that have come in a folder that processes of a prepared version can read; returns it."""
         folder = self._folders[version][1].lent / key
         await asyncio.to_thread(self._rows.lay_out, files, folder)
         return str(folder)
 
     async def run(self, number: int, version: str, *, stream_to: OnEvent) -> str:
         launched = await launch(*self._folders[version])
-        running = self._running[number] = _Running(launched, stream_to)
+        streams = Streams(lambda stream, data: stream_to(Sent(stream, data)))
+        running = self._running[number] = _Running(launched, streams)
         stream_to(Began(launched.pid))
-        report = asyncio.ensure_future(self._report(running))
+        report = asyncio.ensure_future(self._report(running, stream_to))
         try:
-            main = await running.open(MAIN, launched.connection)
-            await running.open(PULSE, launched.pulse.connection)
-            await main
+            streams.open(PULSE, asyncio.open_connection(sock=launched.pulse.connection, limit=PIECE))
+            await streams.open(MAIN, asyncio.open_connection(sock=launched.connection, limit=PIECE))
             return await launched.wait()
         finally:
             launched.kill()
-            tasks = (report, *running.tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            report.cancel()
+            await asyncio.gather(streams.close(), report, return_exceptions=True)
             stream_to(self._used(running))
             if running.door is not None:
                 running.door.close()
-            for writer in running.writers.values():
-                writer.close()
             del self._running[number]
 
     async def send(self, number: int, stream: int, data: bytes) -> None:
-        running = self._running.get(number)
-        if running is not None and (writer := running.writers.get(stream)) is not None:
-            with contextlib.suppress(OSError):
-                if data:
-                    writer.write(data)
-                elif stream == MAIN:
-                    writer.close()
-                else:
-                    writer.write_eof()
-
-    async def taken(self, number: int, count: int) -> None:
         if running := self._running.get(number):
-            running.room += count
-            running.taken.set()
+            running.streams.receive(stream, data)
 
     async def kill(self, number: int) -> None:
         if running := self._running.get(number):
@@ -309,16 +327,16 @@ class ProcessHost:
 
         async def connect() -> Connection:
             ours, theirs = socket.socketpair()
-            await running.open(next(self._streams), theirs)
+            running.streams.open(next(self._numbers), asyncio.open_connection(sock=theirs, limit=PIECE))
             return await asyncio.open_connection(sock=ours)
 
         if running.door is None:
             running.door = Door(running.launched.scratch, connect)
         return await running.door.open("http://gateway")
 
-    async def _report(self, running: _Running) -> None:
+    async def _report(self, running: _Running, stream_to: OnEvent) -> None:
         while True:
-            running.stream_to(self._used(running))
+            stream_to(self._used(running))
             running.launched.trim_log()
             await asyncio.sleep(LOOK)
 
@@ -330,9 +348,8 @@ class ProcessHost:
         with contextlib.suppress(OSError), open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             begin = self._printed.get(log, 0)
-            if size < begin:  # it was trimmed
-                begin = 0
             self._printed[log] = size
+            begin = 0 if size < begin else begin  # it may have been trimmed
             file.seek(max(begin, size - MOST_PRINTED))
             return file.read(MOST_PRINTED)
         return b""

@@ -11,14 +11,13 @@ import itertools
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 from weakref import WeakSet
-
-from marlaas.plugins.programs.forwarder import Connection
 
 from ...errors import CallFailed, EnvironmentFailure, MarlaasError, WorkerDied
 from ...home.settings import EnvironmentSettings
@@ -26,7 +25,7 @@ from ...racing import until_first
 from ..files.source import SourceError, read_source
 from ..process.child import Child
 from ..process.launch import HERE, Folders, Launched, Launcher, Pulse, open_log
-from .host import GATEWAY, MAIN, PIECE, PULSE, Began, Parcel, Sent, Used, Version
+from .host import GATEWAY, MAIN, PIECE, PULSE, Began, Parcel, Sent, Streams, Used, Version
 
 
 class Caller(Protocol):
@@ -51,12 +50,13 @@ class RemoteNode(Launcher):
         self.cores = cores
         self.seconds = call
         self.caller = caller
+        self.running = 0
         self._refused: dict[str, str] = {}
+        """By version, once it was prepared: why it cannot run there, empty if it can."""
         self._preparing: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
         self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
         self._sending = asyncio.Lock()
-        self.running = 0
 
     @property
     def alive(self) -> bool:
@@ -80,22 +80,18 @@ class RemoteNode(Launcher):
         Returns why it cannot run there. Raises ``WorkerDied`` if the node is lost.
         """
         version = path.parent.name
-        if version in self._refused:
-            return self._refused[version]
         if version not in self._preparing:
-            task = asyncio.ensure_future(self._prepare(path, confined, settings))
-            self._preparing[version] = task
-            task.add_done_callback(lambda _: self._preparing.pop(version, None))
-        return await asyncio.shield(self._preparing[version])
+            self._preparing[version] = asyncio.ensure_future(self._prepare(path, confined, settings))
+        prepared = await asyncio.shield(self._preparing[version])
+        return self._refused.get(version, prepared)
 
     async def _prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
         try:
             source = await asyncio.to_thread(read_source, path)
-        except (OSError, SourceError) as error:
-            return f"its files cannot be read: {error}"
-        version = Version(source, confined, settings.allow, settings.wheels, settings.offline)
-        try:
+            version = Version(source, confined, settings.allow, settings.wheels, settings.offline)
             refused: str = await self.caller.call("prepare", version)
+        except (OSError, SourceError) as error:
+            refused = f"its files cannot be read: {error}"
         except CallFailed as error:
             refused = error.message
         self.refuse(path.parent.name, refused)
@@ -126,8 +122,7 @@ class RemoteNode(Launcher):
                 for digest in await self.caller.call("rows_missing", [digest for _, digest in parcel.files]):
                     pieces = parcel.pieces(digest)
                     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-                        await self.caller.call("take_rows", digest, *piece)
-                    await self.caller.call("rows_are_there", digest)
+                        await self.caller.call("take_rows", digest, piece)
                 folder: str = await self.caller.call("lend_rows", version, parcel.key, parcel.files)
         except CallFailed as error:
             raise OSError(error.message) from error
@@ -135,10 +130,7 @@ class RemoteNode(Launcher):
 
 
 class RemoteProcess(Launched):
-    """A process on a node. It is its own way to the gateway, which listens on the engine's machine.
-
-    Each of its streams has a task here that passes bytes on both ways.
-    """
+    """A process on a node. It is its own way to the gateway, which listens on the engine's machine."""
 
     pid = 0
 
@@ -156,15 +148,14 @@ class RemoteProcess(Launched):
         self._began = asyncio.Event()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gateway = ("", 0)
-        self._received: dict[int, asyncio.Queue[bytes]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._streams = Streams(partial(self._post, "send"))
 
     async def begin(self) -> None:
         self._node.running += 1
         running = self._node.caller.call("run", self._number, self._version, stream_to=self._receive)
-        self._pass_on(MAIN, asyncio.open_connection(sock=self._theirs, limit=PIECE))
-        self._pass_on(PULSE, asyncio.open_connection(sock=self._answering, limit=PIECE))
-        self._do(self._until_over(running))
+        self._streams.open(MAIN, asyncio.open_connection(sock=self._theirs, limit=PIECE))
+        self._streams.open(PULSE, asyncio.open_connection(sock=self._answering, limit=PIECE))
+        running.add_done_callback(self._on_end)
         await until_first(self._began.wait(), asyncio.shield(self._over))
         if not self._began.is_set():
             raise OSError(self._over.result())
@@ -199,18 +190,12 @@ class RemoteProcess(Launched):
     def _post(self, method: str, *args: Any) -> None:
         self._node.caller.post(method, self._number, *args)
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _receive(self, event: Began | Sent | Used) -> None:
         match event:
             case Sent(stream, data):
-                if stream not in self._received and stream >= GATEWAY and not self._over.done():
-                    self._pass_on(stream, asyncio.open_connection(*self._gateway, limit=PIECE))
-                if stream in self._received:
-                    self._received[stream].put_nowait(data)
+                if stream >= GATEWAY and data and not self._streams.is_open(stream) and not self._over.done():
+                    self._streams.open(stream, asyncio.open_connection(*self._gateway, limit=PIECE))
+                self._streams.receive(stream, data)
             case Used():
                 self._used = event
                 if event.printed:
@@ -224,52 +209,17 @@ class RemoteProcess(Launched):
                 self.pid = pid
                 self._began.set()
 
-    def _pass_on(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
-        self._received[stream] = asyncio.Queue()
-        self._do(self._passing(stream, connecting))
-
-    async def _passing(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
-        received = self._received[stream]
-        try:
-            reader, writer = await connecting
-        except OSError:  # the gateway has gone
-            self._post("send", stream, b"")
-            return
-        back = asyncio.ensure_future(self._back(stream, reader))
-        try:
-            with contextlib.suppress(OSError):
-                while data := await received.get():
-                    writer.write(data)
-                    await writer.drain()
-                    self._post("taken", len(data))
-                if stream >= GATEWAY:
-                    writer.write_eof()
-                    await back
-        finally:
-            back.cancel()
-            writer.close()
-            self._received.pop(stream, None)
-            await asyncio.gather(back, return_exceptions=True)
-
-    async def _back(self, stream: int, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(PIECE):
-                self._post("send", stream, data)
-        self._post("send", stream, b"")
-
-    async def _until_over(self, running: asyncio.Future[Any]) -> None:
-        try:
-            sentence = str(await running)
-        except WorkerDied:
+    def _on_end(self, running: asyncio.Future[Any]) -> None:
+        error = CallFailed("it was cancelled") if running.cancelled() else running.exception()
+        if isinstance(error, WorkerDied):
             self.lost, sentence = True, f"its node {self._node.name} was lost"
-        except MarlaasError as error:
-            sentence = error.message.rstrip(".")
-        except ValueError as error:
-            sentence = str(error).rstrip(".")
+        elif error is not None:
+            sentence = (error.message if isinstance(error, MarlaasError) else str(error)).rstrip(".")
+        else:
+            sentence = str(running.result())
         self._node.running -= 1
         self._over.set_result(sentence)
-        for received in self._received.values():
-            received.put_nowait(b"")
+        self._streams.end()
         self.pulse.close()
 
 

@@ -118,23 +118,11 @@ class EngineWindow:
 
     busy: float
     """Processor seconds of its process."""
-    hosts: float
-    """Processor seconds of the environments' processes."""
     turns: int
     episodes: int
     calls: int
     """Of trainers."""
     wall: float
-
-
-@dataclass(frozen=True)
-class FailedPlays:
-    """Failed episodes of a task's steps or evaluations."""
-
-    config: str
-    failed: float
-    members: float
-    """Samples of all groups by the task file; of evaluations, their episodes."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +191,6 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
     """The engine's work between two looks, without idle ones and the first, which has its start."""
     sql = (
         "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
-        " total(busy) FILTER (WHERE stage = 'environment') AS hosts,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'rollout'), 0) AS turns,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'environment'), 0) AS episodes,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'training'), 0) AS calls, max(wall) AS wall"
@@ -212,27 +199,6 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
         " GROUP BY incarnation, begun HAVING busy > 0 ORDER BY min(id)"
     )
     return reader.rows(EngineWindow, sql, WINDOW)
-
-
-def failed_plays(reader: Reader) -> list[FailedPlays]:
-    """Failed samples of the trained groups, by task."""
-    sql = (
-        "SELECT t.config, total((SELECT sum(value) FROM metrics m WHERE m.policy = s.policy AND m.step = s.number"
-        " AND m.name IN ('replayed', 'lost'))) AS failed, total(json_extract(t.config, '$.train.groups_per_step') *"
-        " json_extract(t.config, '$.train.group_size')) AS members"
-        " FROM steps s JOIN policies p ON p.id = s.policy JOIN tasks t ON t.id = p.task GROUP BY t.id ORDER BY t.id"
-    )
-    return reader.rows(FailedPlays, sql)
-
-
-def failed_evaluations(reader: Reader) -> list[FailedPlays]:
-    """Episodes of tasks' own evaluations without a reward after all tries, by task."""
-    sql = (
-        "SELECT t.config, total(e.failures) AS failed, total(e.n + e.failures) AS members"
-        " FROM evals e JOIN policies p ON p.id = e.policy JOIN tasks t ON t.id = p.task"
-        " WHERE e.suite = '' GROUP BY t.id ORDER BY t.id"
-    )
-    return reader.rows(FailedPlays, sql)
 
 
 def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:

@@ -94,7 +94,7 @@ def test_what_is_not_simulated_is_refused(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("{", "is no profile: it is not JSON."),
-        ("[]", "is no profile of format 1: it says of no format that it has."),
+        ("[]", "is no profile of format 1: it names no format."),
         ('{"format": 2}', "is no profile of format 1: its format is 2."),
         ('{"format": 1, "source": "x"}', "is no sound profile: Object missing required field `environments`."),
     ],

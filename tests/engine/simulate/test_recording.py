@@ -17,6 +17,7 @@ from marlaas.engine.simulate.simulation import Figures, simulate
 from .made_up import NODES, TASKS, cluster, profile
 
 ALONE = """
+seed = 3
 [[nodes]]
 name = "a"
 """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from marlaas.engine.clock import monotonic
 from marlaas.engine.simulate.cluster_file import AT_THE_HEAD, Network, Site
 from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, TrainerRates
-from marlaas.engine.simulate.time import Cores, EngineTime, VirtualLoop, run_virtually
+from marlaas.engine.simulate.time import EngineTime, cores_of, run_virtually
 from marlaas.engine.simulate.workers import Shared, SimulatedTrainer, StateFiles
 from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
 
@@ -27,19 +27,17 @@ def seconds_of(folder: Path, *groups: TrainGroup) -> tuple[float, list[float]]:
     """How long a call takes with these groups, each of a policy of its own; and the seconds of each."""
 
     async def main() -> tuple[float, list[float]]:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
         profile = Profile("made up", (), SamplerRates(0.0, 0.0, 0.0), RATES)
-        cores = Cores(loop, 2)
+        cores = cores_of(2)
         engine, states = EngineTime(cores, EngineRates()), StateFiles(0, "base")
         shared = Shared(Network(AT_THE_HEAD, {}), 0, engine, profile, states, {"here": cores})
         trainer = SimulatedTrainer("training", Site("here", 1.0, threads=1), shared)
         jobs = tuple(Job(f"policy {number}", (one,)) for number, one in enumerate(groups))
         for job in jobs:
             await trainer.open(job.policy, PolicyConfig(), str(folder / job.policy), False)
-        began = loop.time()
+        began = monotonic()
         results = await trainer.accumulate_together(jobs)
-        return loop.time() - began, [one.seconds for one in results if isinstance(one, GroupStats)]
+        return monotonic() - began, [one.seconds for one in results if isinstance(one, GroupStats)]
 
     return run_virtually(main)
 

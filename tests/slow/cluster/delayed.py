@@ -27,14 +27,14 @@ PATIENCE = 120.0
 
 
 class DelayedHost:
-    """Implements ``node_link.Host`` over another one."""
+    """Implements ``bridge.Host`` over another one."""
 
     def __init__(self, host: Host, seconds: float) -> None:
         self._host = host
         self._seconds = seconds
         self.kill = host.kill
 
-    async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
+    async def call(self, method: str, *args: Any) -> Any:
         await asyncio.sleep(self._seconds)
         answer = await self._host.call(method, *args)
         await asyncio.sleep(self._seconds)

@@ -15,9 +15,8 @@ def sent(parcel: Parcel, there: RowsThere) -> list[str]:
     """Send what is missing; returns the digests of that."""
     missing = there.missing(digest for _, digest in parcel.files)
     for digest in missing:
-        for begin, piece in parcel.pieces(digest):
-            there.take(digest, begin, piece)
-        there.finish(digest)
+        for piece in parcel.pieces(digest):
+            there.take(digest, piece)
     return missing
 
 
@@ -46,9 +45,9 @@ def test_folders_keep_their_names(tmp_path: Path) -> None:
 
 def test_other_bytes_than_were_sent_are_refused(tmp_path: Path) -> None:
     there = RowsThere(tmp_path)
-    there.take("0" * 64, 0, b"something else")
+    there.take("0" * 64, b"something else")
     with pytest.raises(OSError, match="others than were sent"):
-        there.finish("0" * 64)
+        there.lay_out([("train.jsonl", "0" * 64)], tmp_path / "lent")
     assert not list(tmp_path.iterdir())
 
 

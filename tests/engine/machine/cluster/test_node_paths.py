@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.machine.cluster.node_host import BaseFolder, OwnFolder, find_base, named, resolve
+from marlaas.engine.machine.cluster.node_host import Folder, find_base, named, resolve
 from marlaas.engine.models.find import load_base
 
 
@@ -23,9 +23,9 @@ def test_each_folder_is_the_nodes_own(tmp_path: Path, node: Home) -> None:
     kwargs = {"base": str(base.path), "threads": 2, "parts": {"cache": str(home.base), "scratch": str(home.scratch)}}
     there = named(kwargs, base, home)
     assert there == {
-        "base": BaseFolder(base.fingerprint, str(base.path)),
+        "base": Folder("model", str(base.path), base.fingerprint),
         "threads": 2,
-        "parts": {"cache": OwnFolder("base"), "scratch": OwnFolder("scratch")},
+        "parts": {"cache": Folder("base"), "scratch": Folder("scratch")},
     }
     assert resolve(there, node) == {
         "base": str(base.path),
@@ -39,7 +39,7 @@ def test_a_base_is_found_by_its_fingerprint_wherever_it_lies(tmp_path: Path, nod
     copy = tmp_path / "a copy"
     shutil.copytree(base.path, copy)
     node.config.write_text(f'base = "{copy}"\n')
-    assert find_base(BaseFolder(base.fingerprint, "/elsewhere"), node) == copy
+    assert find_base(Folder("model", "/elsewhere", base.fingerprint), node) == copy
 
 
 def test_the_file_that_a_base_was_made_of_is_the_nodes_own(tmp_path: Path, node: Home) -> None:
@@ -53,10 +53,10 @@ def test_the_file_that_a_base_was_made_of_is_the_nodes_own(tmp_path: Path, node:
 
 def test_a_node_without_the_base_says_what_to_do(node: Home) -> None:
     with pytest.raises(BaseModelError, match="is not on this node") as caught:
-        find_base(BaseFolder("0123456789abcdef", "/mnt/bases/qwen"), node)
+        find_base(Folder("model", "/mnt/bases/qwen", "0123456789abcdef"), node)
     assert "marlaas.toml" in caught.value.hint
 
 
 def test_another_base_at_the_same_path_is_not_taken(tmp_path: Path, node: Home) -> None:
     with pytest.raises(BaseModelError):
-        find_base(BaseFolder("0123456789abcdef", str(load_base("tiny").path)), node)
+        find_base(Folder("model", str(load_base("tiny").path), "0123456789abcdef"), node)

@@ -10,29 +10,20 @@ from marlaas.engine.machine.cluster.node_host import NodeHost
 
 
 class HostHere:
-    """Implements ``node_link.Host``; what a call returns is its own reference."""
+    """Implements ``bridge.Host``."""
 
     def __init__(self, node: str) -> None:
         self.host = NodeHost(Home(find_home().root / node))
         self.lost = ""
-        self.full = False
-        """Whether an object store would refuse large things."""
-        self.pulled = 0
 
-    async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
+    async def call(self, method: str, *args: Any) -> Any:
         if self.lost:
             raise HostLost(self.lost)
-        if self.full and method in ("pull", "read") and len(args) < 3:
-            raise MemoryError("The object store is full.")
-        if method == "pull":
-            self.pulled += 1
-        answer = await getattr(self.host, method)(*args)
-        return Ready(answer), answer
+        return await getattr(self.host, method)(*args)
 
     def kill(self) -> None:
         for child in list(self.host._children.values()):
-            if child._process is not None:
-                child._process.kill()
+            child.orders.put_nowait(None)
 
 
 class Ready:
@@ -50,7 +41,8 @@ class BridgeWithoutRay(NodeWorkers):
     """Its nodes have any name."""
 
     def __init__(self) -> None:
-        super().__init__(self._start_host, Ready)
+        super().__init__(self._start_host, self._store)
+        self.stored = 0
         self._hosts: dict[str, HostHere] = {}
 
     def _start_host(self, node: str) -> Host:
@@ -62,11 +54,10 @@ class BridgeWithoutRay(NodeWorkers):
         self._hosts[node].lost = reason
         await self.link(node).call("echo")
 
-    async def fill(self, node: str) -> None:
-        """The object store refuses large things from now on."""
-        await self.link(node).call("echo")
-        self._hosts[node].full = True
+    def _store(self, data: bytes) -> Ready:
+        self.stored += 1
+        return Ready(data)
 
-    async def counts(self) -> tuple[int, int, int]:
-        """Files that were put into the store, that went in pieces, and calls that had a node pull one."""
-        return self._shipping.put, self._shipping.pieced, sum(host.pulled for host in self._hosts.values())
+    async def count(self) -> int:
+        """Files that were put into the object store."""
+        return self.stored
