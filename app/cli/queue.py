@@ -18,7 +18,7 @@ from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.queue import find_environment
 from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
 from marlaas.engine.queue.submission.transitions import PAST, TRANSITIONS
-from marlaas.engine.spec.task import LIMITS, agent_map_of, parse, tenant_change
+from marlaas.engine.spec.task import LIMITS, agent_map_of, tenant_change
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TenantRow, day_of
 from marlaas.engine.store.submissions import Submission, command
@@ -64,7 +64,7 @@ def run_submit(args: argparse.Namespace) -> int:
             output.result(f"tasks {tasks[0][0]} to {tasks[-1][0]}: {line(tenant)}/{line(family)}, {words}")
             continue
         for number, submission in tasks:
-            output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {_work(submission)}")
+            output.result(f"task {number}: {line(tenant)}/{line(submission.spec.name)}, {_work(submission)}")
     for words in (*_warnings(ids, files, again), *_troubles(home, submissions)):
         output.talk(words)
     return output.done(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
@@ -126,13 +126,13 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 def _work(submission: Submission) -> str:
     """How much it is to do."""
-    if submission.config["kind"] == "eval":
-        return f"{submission.steps} {'version' if submission.steps == 1 else 'versions'} to measure"
-    return f"{submission.steps} {'step' if submission.steps == 1 else 'steps'}"
+    if submission.spec.kind == "eval":
+        return f"{submission.spec.steps} {'version' if submission.spec.steps == 1 else 'versions'} to measure"
+    return f"{submission.spec.steps} {'step' if submission.spec.steps == 1 else 'steps'}"
 
 
 def _family(submission: Submission) -> tuple[str, str]:
-    return submission.tenant, submission.family
+    return submission.spec.tenant, submission.family
 
 
 # ``submit --check``: what task files would put into the queue, what that would take, what the model would be asked.
@@ -174,11 +174,11 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
         [
             (
-                submission.tenant,
-                submission.name,
-                submission.environment,
-                str(submission.steps),
-                str(submission.priority),
+                submission.spec.tenant,
+                submission.spec.name,
+                submission.spec.played,
+                str(submission.spec.steps),
+                str(submission.spec.queue.priority),
                 time_cell(estimate),
                 line(", ".join(_after(submission, linked)), 80),
             )
@@ -187,7 +187,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
         right=("STEPS", "PRIORITY", "TIME"),
     )
     output.result("")
-    for what, how_much in told(estimates, [submission.environment for submission in linked]):
+    for what, how_much in told(estimates, [submission.spec.played for submission in linked]):
         output.fact(what, how_much, 8, "")
 
 
@@ -196,9 +196,9 @@ def _print_agent_maps(linked: Sequence[Submission]) -> None:
 
     told: dict[tuple[str, ...], list[str]] = {}
     for submission in linked:
-        spec = parse(submission.config, submission.name)
+        spec = submission.spec
         said = tuple(agent_map_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
-        told.setdefault(said, []).append(submission.name)
+        told.setdefault(said, []).append(submission.spec.name)
     for said, tasks in told.items():
         if said:
             more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
@@ -220,7 +220,7 @@ def _print_prompts(environment: str, peek: Peek) -> None:
 
 def _after(submission: Submission, submissions: Sequence[Submission]) -> list[str]:
     """What the task depends on: numbers of existing tasks, names of tasks submitted with it."""
-    return [*map(str, submission.needs), *(submissions[place].name for place in submission.after)]
+    return [*map(str, submission.needs), *(submissions[place].spec.name for place in submission.after)]
 
 
 def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
@@ -229,16 +229,16 @@ def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequen
     return {
         "tasks": [
             {
-                "tenant": submission.tenant,
-                "name": submission.name,
+                "tenant": submission.spec.tenant,
+                "name": submission.spec.name,
                 "family": submission.family,
-                "environment": submission.environment,
-                "steps": submission.steps,
-                "priority": submission.priority,
+                "environment": submission.spec.played,
+                "steps": submission.spec.steps,
+                "priority": submission.spec.queue.priority,
                 "depends_on": list(submission.needs),
-                "after": [submissions[place].name for place in submission.after],
+                "after": [submissions[place].spec.name for place in submission.after],
                 "estimate": task_json(estimate),
-                "config": submission.config,
+                "config": submission.spec.to_json(),
             }
             for submission, estimate in zip(submissions, estimates.tasks, strict=True)
         ],

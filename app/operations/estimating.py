@@ -36,7 +36,6 @@ from marlaas.engine.queue.submission.estimate import (
 )
 from marlaas.engine.queue.submission.taskfile import environments_of
 from marlaas.engine.spec.automatic import BaseTraits, bounded, by_base
-from marlaas.engine.spec.task import parse
 from marlaas.engine.store.queries.learning import PastRun
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import Submission
@@ -248,11 +247,11 @@ def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[s
     torch = with_sampler(settings, base).rollout.sampler == "torch"
     with reading(home) as reader:
         workers = _workers(home, base, settings, reader)
-        past = {name: _past(reader, name, base) for name in {each.environment for each in submissions}}
+        past = {name: _past(reader, name, base) for name in {each.spec.played for each in submissions}}
     tasks = tuple(
         estimate_task(
-            parse(each.config, each.name),
-            past[each.environment],
+            each.spec,
+            past[each.spec.played],
             base.config,
             settings.disk.token_steps,
             torch,
@@ -278,7 +277,7 @@ def _roughly(
 ) -> TaskEstimate:
     """The same estimate with a rough time, if one can be measured."""
     traits = BaseTraits(base.config.hidden_size, base.config.context_length)
-    spec = bounded(by_base(parse(submission.config, submission.name), traits), traits)
+    spec = bounded(by_base(submission.spec, traits), traits)
     first, *_ = environments_of(submission)
     shape = episode_shape(home, base, first.name, first.config, first.data)
     speed = base_speed(home, base, settings, say) if shape else None

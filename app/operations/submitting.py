@@ -137,8 +137,8 @@ def _names(submissions: Sequence[Submission]) -> list[str]:
     """The environments that tasks play or are measured on, as their files call them."""
 
     played = [one.name for submission in submissions for one in environments_of(submission)]
-    suites = [suite for submission in submissions for suite in submission.config.get("eval", {}).get("suite", ())]
-    return list(dict.fromkeys([*played, *(suite["environment"] for suite in suites)]))
+    suites = [suite for submission in submissions for suite in submission.spec.eval.suite]
+    return list(dict.fromkeys([*played, *(suite.environment for suite in suites)]))
 
 
 def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
@@ -328,7 +328,7 @@ def _choose(home: Home, sampler: str) -> None:
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:
     """The newest demo in the queue if it has not ended; tasks of other tenants are ignored."""
     newest = {(task.tenant, task.name): task for task in sorted(tasks, key=lambda task: task.id)}
-    found = [newest.get((submission.tenant, submission.name)) for submission in submissions]
+    found = [newest.get((submission.spec.tenant, submission.spec.name)) for submission in submissions]
     run = [task for task in found if task is not None]
     whole = len(run) == len(submissions)
     return run if whole and any(task.unfinished for task in run) else []

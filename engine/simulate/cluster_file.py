@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..devices.machine import Cpu, Gpu, Link, Machine, Place, Rates, Software, UsableNode
 from ..errors import BaseModelError, ConfigError, as_one
@@ -270,22 +269,18 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
         ]
         for number in range(tasks.count):
             for submission in own:
-                if tasks.count > 1:
-                    submission = replace(submission, name=f"{submission.name}-{number + 1}")
+                task = submission.spec
+                if tasks.count > 1:  # with equal seeds all of them would meet the same instances and luck
+                    train = replace(task.train, seed=task.train.seed + number)
+                    task = replace(task, name=f"{task.name}-{number + 1}", train=train)
                 if tasks.tenants:
-                    submission = replace(submission, tenant=f"{submission.tenant}-{number % tasks.tenants + 1}")
-                train = submission.config.get("train") or {}
-                named: dict[str, Any] = {"name": submission.name, "tenant": submission.tenant}
-                if tasks.count > 1:  # else all of them would meet the same instances and luck
-                    named |= {"train": train | {"seed": train.get("seed", 0) + number}}
-                found.append(
-                    Arrival(tasks.at + number * tasks.every, replace(submission, config=submission.config | named))
-                )
+                    task = replace(task, tenant=f"{task.tenant}-{number % tasks.tenants + 1}")
+                found.append(Arrival(tasks.at + number * tasks.every, replace(submission, spec=task)))
     return found
 
 
 def _beyond(submission: Submission) -> str:
-    config = submission.config
+    config = submission.spec.to_json()
     if config.get("kind") == "eval":
         return "measures versions"
     policies = [config.get("policy") or {}, *(config.get("policies") or {}).values()]

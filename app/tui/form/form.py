@@ -386,7 +386,7 @@ def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
         estimates = estimate_all(home, submissions)
     except (MarlaasError, OSError) as error:
         return Prospect(problem=line(str(error)))
-    return Prospect(tuple(told(estimates, [each.environment for each in submissions])))
+    return Prospect(tuple(told(estimates, [each.spec.played for each in submissions])))
 
 
 def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:
