@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..environments.baselines import ConstantBaselines
 from ..environments.service import EnvironmentService
-from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
+from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, Standing, together
 from ..home.paths import Home
 from ..home.settings import Settings
 from ..models.config import SAMPLERS
@@ -155,7 +155,7 @@ class ServicesFactory:
         return services, endpoints
 
     def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
-        clock: SharedClock[str] = SharedClock()
+        clock: FairClock[str] = FairClock()
         names = (assignment.name for assignment in placement_plan.placement.trainers)
         return [self.trainer(handles, placement_plan, name, clock) for name in names]
 
@@ -169,7 +169,7 @@ class ServicesFactory:
         )
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
-        clock: SharedClock[str] = SharedClock()
+        clock: FairClock[str] = FairClock()
         samplers = placement_plan.placement.samplers
         tolerances = {own.name: self._precision(placement_plan, own.name)[1] for own in samplers}
         endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
@@ -182,7 +182,7 @@ class ServicesFactory:
         handles: Handles,
         placement_plan: PlacementPlan,
         name: str,
-        clock: SharedClock[str],
+        clock: FairClock[str],
         trainer: Trainer | None = None,
     ) -> SamplerEndpoint:
         """The sampler of that name, with a line of ``clock``; compared with ``trainer`` if given.

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.faults import VARIABLE, Point, Reached, arm, recorded
+from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.home.paths import Home
+from tests.arming import Reached, arm, recorded
 from tests.oracle.audit import audit
 from tools.kills import Kill, Lab, exact, finish, least_tried, table, tasks_of, wave
 
