@@ -199,13 +199,13 @@ class Heartbeat:
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
         rows = worker_rows(processes, self._meter.busy, supervisor.devices, elapsed, supervisor.starting)
         self._store.telemetry.workers(rows)
-        self._store.stages.add(self._store.incarnation, samples)
-        self._store.standings.replace(supervisor.standings())
-        self._store.telemetry.crews(supervisor.environments.infos())
+        self._store.telemetry.add_stages(self._store.incarnation, samples)
+        self._store.telemetry.standings(supervisor.standings())
+        self._store.telemetry.environments(supervisor.environments.infos())
         if now >= self._thin:
             self._thin = now + THIN
-            self._store.stages.thin(now)
-            self._store.outcomes.thin(now)
+            self._store.telemetry.thin_stages(now)
+            self._store.environments.thin_outcomes(now)
 
     async def stop(self, supervisor: WorkerSupervisor) -> None:
         await self._ask_samplers(supervisor)
@@ -215,13 +215,13 @@ class Heartbeat:
     def _write(self) -> None:
         used = self._ledger.take()
         try:
-            self._store.usage.add(used)
+            self._store.tenants.add_use(used)
         except StoreError:
             self._ledger.put_back(used)
             raise
         counted = self._outcomes.take()
         try:
-            self._store.outcomes.add(counted)
+            self._store.environments.add_outcomes(counted)
         except StoreError:
             self._outcomes.put_back(counted)
             raise
@@ -290,7 +290,7 @@ class CardMonitor:
         self._labels: dict[str, str] = {}
         self._watch = CardWatch()
         self._failure = ""
-        store.devices.replace(())
+        store.telemetry.devices(())
 
     async def run(self) -> None:
         if not has_driver():
@@ -306,7 +306,7 @@ class CardMonitor:
         usable = usable_resources(found, self._resources, os.environ, self._account)
         first = self._last is None
         self._tell(found, usable)
-        self._store.devices.replace(rows_of(found, usable, ours.cards, time.time()))
+        self._store.telemetry.devices(rows_of(found, usable, ours.cards, time.time()))
         if not found.machine.gpus and found.reason:
             return  # a silent driver does not mean lost cards: workers on a failed card die
         cards = {gpu.uuid for gpu in usable.machine.gpus}

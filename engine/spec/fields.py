@@ -89,12 +89,13 @@ def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
 
 def docstrings(cls: type[Any]) -> dict[str, str]:
     """The docstring under each field of a class, as one line without backticks."""
-    body = ast.parse(inspect.getsource(cls)).body[0]
-    assert isinstance(body, ast.ClassDef)
     found = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            words = text.value.value if is_text else ""  # type: ignore[attr-defined]
-            found[field.target.id] = " ".join(str(words).replace("``", "").split())
+    for owner in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
+        body = ast.parse(inspect.getsource(owner)).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+                words = text.value.value if is_text else ""  # type: ignore[attr-defined]
+                found[field.target.id] = " ".join(str(words).replace("``", "").split())
     return found

@@ -36,15 +36,9 @@ class PolicySpec:
 
 
 @dataclass(frozen=True)
-class NamedPolicySpec:
+class NamedPolicySpec(PolicySpec):
     """One of several policies: trained, frozen, or a pool of what a trained one was."""
 
-    rank: int = between(16, 1, 512)
-    """Of the two matrices on each linear layer."""
-    alpha: float = between(32.0, 0.01, 4096)
-    """The adapter counts ``alpha / rank`` times."""
-    start: str = ""
-    """The version that training begins from, as in [policy]."""
     learning_rate: float | Literal["auto"] | None = between(None, 0.0, 1.0)
     """Of this policy by itself; absent: that of [train]. ``auto``: by the width of the base and ``alpha``."""
     groups_per_step: int | None = between(None, 1, 4096)

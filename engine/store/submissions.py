@@ -52,7 +52,6 @@ class Borrowed:
     words: str
     version: int
     plays: bool
-    """True if the task uses it as a player while it runs; False if training begins from it."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,11 @@ class Submission:
 
     spec: TaskSpec
     source: str = ""
-    """The task file as its author wrote it."""
     base: str = ""
-    """The fingerprint of its base; empty: that of the next engine."""
     family: str = ""
     needs: tuple[int, ...] = ()
-    """Numbers of tasks that must be done first."""
     after: tuple[int, ...] = ()
-    """Places of such tasks in the same submission."""
     borrowed: tuple[Borrowed, ...] = ()
-    """Versions of other tasks in its file."""
     file: str = ""
     """The author's file name, for error messages; it is not stored."""
 

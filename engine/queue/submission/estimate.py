@@ -34,9 +34,7 @@ class EpisodeShape:
 
     episodes: int
     asks: float
-    """Asks of all agents."""
     prompt: float
-    """Tokens of all prompts and tool results."""
     seconds: float
 
 
@@ -94,9 +92,7 @@ class TimeEstimate:
     runs: int
     alike: bool
     rollout: float
-    """Seconds of the rollout worker."""
     training: float
-    """Seconds of the training worker."""
     played: int = 0
 
 
@@ -119,7 +115,6 @@ class TaskEstimate:
     """The estimate of one task."""
 
     time: TimeEstimate | None
-    """None if no earlier task has trained on its environment, and nothing could be measured."""
     disk: DiskEstimate
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
