@@ -6,6 +6,7 @@ characters. The hint gives a remedy. The command line prints all three and exits
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Sequence
 from copy import copy
 from typing import Self
@@ -32,7 +33,7 @@ class MarlaasError(Exception):
         super().__init__(self.message)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _again, (type(self), self.args, dict(self.__dict__))
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -206,13 +207,6 @@ def short_place(where: str) -> str:
     end = where[-LONGEST_PLACE + 1 :]
     folder = end.find("/")
     return f"…{end[folder:] if 0 <= folder < len(end) // 2 else end}"
-
-
-def _again(cls: type[MarlaasError], args: tuple[object, ...], state: dict[str, object]) -> MarlaasError:
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 def _readable(message: str) -> str:

@@ -1,8 +1,8 @@
 """Fault injection: named points at which a test can kill a process, to try recovery.
 
 Off, at the cost of one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker processes
-inherit it, environments do not. A test writes a file named after a point there (``arm``). The first process to reach
-the point often enough removes the file and dies by SIGKILL. The file ``reached`` records process, point and death.
+inherit it, environments do not. A test writes a file named after a point there. The first process to reach the point
+often enough removes the file and dies by SIGKILL. The file ``reached`` records process, point and death.
 Standard library only.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from time import time
@@ -97,17 +97,6 @@ Point = StrEnum(
 """All points; the comment above each gives what has happened there and what has not."""
 
 
-@dataclass(frozen=True)
-class Reached:
-    """One line of the file ``reached``; ``when`` is in seconds since 1970."""
-
-    when: float
-    pid: int
-    process: str
-    point: Point
-    died: bool
-
-
 class Faults:
     """The faults of one process, read from and recorded in ``folder``."""
 
@@ -118,23 +107,17 @@ class Faults:
         self._record = os.open(folder / "reached", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def reach(self, point: Point) -> None:
-        dies = self._dies(point)
+        dies, armed = False, self._folder / point
+        with suppress(OSError, ValueError, IndexError):  # not armed, half written, or another process was first
+            text = armed.read_text()
+            self._counts[point, text] += 1
+            if self._counts[point, text] >= int(text.split()[0]):
+                armed.unlink()
+                dies = True
         line = f"{time():.6f} {os.getpid()} {self._process} {point} {'died' if dies else ''}".rstrip()
         os.write(self._record, f"{line}\n".encode())  # one write, so that lines of processes never mix
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def _dies(self, point: Point) -> bool:
-        armed = self._folder / point
-        try:
-            text = armed.read_text()
-            self._counts[point, text] += 1
-            if self._counts[point, text] < int(text.split()[0]):
-                return False
-            armed.unlink()
-        except (OSError, ValueError, IndexError):  # not armed, half written, or another process was first
-            return False
-        return True
 
 
 _faults: Faults | None = None
@@ -152,32 +135,3 @@ def reach(point: Point) -> None:
     """Mark that the process has reached ``point``; it dies here if the point is armed."""
     if _faults is not None:
         _faults.reach(point)
-
-
-def arm(folder: Path, point: Point, count: int, token: str) -> None:
-    """Kill the process that is the first to reach ``point`` ``count`` times; use each ``token`` only once."""
-    partial = folder / f".{point}"
-    partial.write_text(f"{count} {token}")
-    partial.replace(folder / point)
-
-
-def disarm(folder: Path, point: Point) -> bool:
-    """Disarm ``point``; False if a process has died there already, or it was never armed."""
-    try:
-        (folder / point).unlink()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def recorded(folder: Path) -> list[Reached]:
-    """The lines of ``reached``, in order."""
-    try:
-        lines = (folder / "reached").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        when, pid, process, point, *died = line.split()
-        found.append(Reached(float(when), int(pid), process, Point(point), bool(died)))
-    return found

@@ -24,7 +24,6 @@ class ToolCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str
-    """JSON, as it was written or sent."""
 
 
 class Message(Struct, frozen=True):
@@ -35,7 +34,6 @@ class Message(Struct, frozen=True):
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
-    """Of a tool's result: the call that it answers."""
     name: str = ""
 
 
@@ -69,7 +67,6 @@ class Chat(Struct, frozen=True, tag="chat"):
     model: str
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
-    """In OpenAI's form: ``{"type": "function", "function": {…}}``."""
     wishes: Wishes = Wishes()
     stream: bool = False
     agent: str = ""
@@ -140,7 +137,6 @@ class Choice(Struct, frozen=True):
     choice: int
     text: str
     finish: str
-    """stop, length, or tool."""
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tokens: tuple[Token, ...] = ()
@@ -154,7 +150,6 @@ class Answered(Struct, frozen=True, tag="answered"):
 
     choices: tuple[Choice, ...]
     model: str
-    """The version that spoke, by its full name."""
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
@@ -166,13 +161,10 @@ class Refused(Struct, frozen=True, tag="refused"):
 
     id: int
     status: int
-    """As in HTTP."""
     code: str
     message: str
     where: str = ""
-    """The wrong parameter, or empty."""
     retry_after: float | None = None
-    """Seconds after which another try may succeed."""
 
 
 class Model(Struct, frozen=True):
@@ -266,7 +258,6 @@ class Address:
     """The model's address for the program of an episode, and the key that names the episode."""
 
     url: str
-    """Of the gateway, without a path: ``http://127.0.0.1:8777``."""
     key: str
 
 

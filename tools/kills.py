@@ -28,11 +28,12 @@ import psutil
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import EngineUnreachable, MarlaasError
-from marlaas.engine.faults import VARIABLE, Point, Reached, arm, disarm, recorded
+from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 from marlaas.engine.store.schema import is_current
+from tests.arming import Reached, arm, disarm, recorded
 from tests.oracle.audit import audit
 
 STEPS = 24

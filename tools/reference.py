@@ -22,11 +22,8 @@ from marlaas.engine.home.settings import DOCUMENTED, Settings
 from marlaas.engine.spec.fields import (
     REQUIRED,
     SpecField,
-    component_fields,
     docstrings,
-    policy_fields,
     spec_fields,
-    suite_fields,
 )
 from marlaas.engine.spec.sweep import MOST_MEMBERS
 from marlaas.engine.spec.task import (
@@ -34,6 +31,7 @@ from marlaas.engine.spec.task import (
     DataSpec,
     EvalSpec,
     KeepSpec,
+    NamedPolicySpec,
     QueueSpec,
     SamplingSpec,
     SuiteSpec,
@@ -172,14 +170,14 @@ def task_file_page() -> str:
     behind = {
         "": [
             MIXTURE,
-            _fields(component_fields(), "mixture"),
+            _fields(spec_fields(ComponentSpec, "mixture."), "mixture"),
             f"`config` is a table: {component['config']} `data` is a table: {component['data']}",
         ],
-        "policy": [POLICIES, _fields(policy_fields())],
+        "policy": [POLICIES, _fields(spec_fields(NamedPolicySpec, "policies.NAME."))],
         "eval": [
             f"`agents` is a table: {evaluation['agents']}",
             SUITES,
-            _fields(suite_fields(), "eval.suite"),
+            _fields(spec_fields(SuiteSpec, "eval.suite."), "eval.suite"),
             f"`data` is a table: {suites['data']}",
         ],
         "data": [f"`columns` is a table: {data['columns']}", f"`split` is a table: {data['split']}"],

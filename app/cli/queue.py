@@ -19,7 +19,7 @@ from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.queue import find_environment
 from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
 from marlaas.engine.queue.submission.transitions import PAST, TRANSITIONS
-from marlaas.engine.spec.task import LIMITS, agent_map_of, parse, tenant_change
+from marlaas.engine.spec.task import LIMITS, agent_map_of, tenant_change
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TenantRow, day_of
 from marlaas.engine.store.submissions import Submission
@@ -59,16 +59,18 @@ def run_submit(home: Home, args: argparse.Namespace) -> int:
     if args.json:
         return output.result_json({"ids": ids, "submitted_before": {str(number): old for number, old in again.items()}})
     pairs = zip(ids, submissions, strict=True)
-    for (tenant, family), group in groupby(pairs, key=lambda pair: (pair[1].tenant, pair[1].family)):
+    for (tenant, family), group in groupby(pairs, key=lambda pair: (pair[1].spec.tenant, pair[1].family)):
         tasks = list(group)
         if family:
             numbers = f"tasks {tasks[0][0]} to {tasks[-1][0]}"
             output.result(f"{numbers}: {line(tenant)}/{line(family)}, a sweep of {counted(len(tasks), 'task')}")
             continue
         for number, submission in tasks:
-            measured = submission.config["kind"] == "eval"
-            work = counted(submission.steps, "version" if measured else "step") + (" to measure" if measured else "")
-            output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {work}")
+            spec = submission.spec
+            work = (
+                f"{counted(spec.steps, 'version')} to measure" if spec.kind == "eval" else counted(spec.steps, "step")
+            )
+            output.result(f"task {number}: {line(tenant)}/{line(spec.name)}, {work}")
     for words in (*_warnings(ids, files, again), *_troubles(home, submissions)):
         output.talk(words)
     return output.done(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
@@ -153,30 +155,31 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
     """Print the tasks, what they take, and who acts as whom, once for all tasks of which that is the same."""
     from ..operations.estimating import time_cell, told
 
+    after = [[*map(str, each.needs), *(linked[place].spec.name for place in each.after)] for each in linked]
     output.result_table(
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
         [
             (
-                submission.tenant,
-                submission.name,
-                submission.environment,
-                str(submission.steps),
-                str(submission.priority),
+                submission.spec.tenant,
+                submission.spec.name,
+                submission.spec.played,
+                str(submission.spec.steps),
+                str(submission.spec.queue.priority),
                 time_cell(estimate),
-                line(", ".join([*map(str, submission.needs), *(linked[place].name for place in submission.after)]), 80),
+                line(", ".join(names), 80),
             )
-            for submission, estimate in zip(linked, estimates.tasks, strict=True)
+            for submission, estimate, names in zip(linked, estimates.tasks, after, strict=True)
         ],
         right=("STEPS", "PRIORITY", "TIME"),
     )
     output.result("")
-    for what, how_much in told(estimates, [submission.environment for submission in linked]):
+    for what, how_much in told(estimates, [submission.spec.played for submission in linked]):
         output.fact(what, how_much, 8, "")
     maps: dict[tuple[str, ...], list[str]] = {}
     for submission in linked:
-        spec = parse(submission.config, submission.name)
+        spec = submission.spec
         lines = agent_map_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items()))
-        maps.setdefault(tuple(lines), []).append(submission.name)
+        maps.setdefault(tuple(lines), []).append(spec.name)
     for lines_of_map, tasks in maps.items():
         if lines_of_map:
             more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
@@ -186,13 +189,18 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
     from ..operations.estimating import as_json, task_json
 
-    same = ("tenant", "name", "family", "environment", "steps", "priority", "config")
     return {
         "tasks": [
             {
-                **{key: getattr(submission, key) for key in same},
+                "tenant": submission.spec.tenant,
+                "name": submission.spec.name,
+                "family": submission.family,
+                "environment": submission.spec.played,
+                "steps": submission.spec.steps,
+                "priority": submission.spec.queue.priority,
+                "config": submission.spec.to_json(),
                 "depends_on": list(submission.needs),
-                "after": [submissions[place].name for place in submission.after],
+                "after": [submissions[place].spec.name for place in submission.after],
                 "estimate": task_json(estimate),
             }
             for submission, estimate in zip(submissions, estimates.tasks, strict=True)

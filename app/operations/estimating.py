@@ -15,7 +15,6 @@ from marlaas.engine.home.settings import Settings, load_settings
 from marlaas.engine.machine.plan import plan_of, with_sampler
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.queue.submission.estimate import TaskEstimate, estimate_task, together
-from marlaas.engine.spec.task import parse
 from marlaas.engine.store.queries.learning import PastRun
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import Submission
@@ -82,11 +81,11 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
     torch = with_sampler(settings, base).rollout.sampler == "torch"
     with reading(home) as reader:
         workers = _workers(home, base, settings, reader)
-        past = {name: _past(reader, name, base) for name in {each.environment for each in submissions}}
+        past = {name: _past(reader, name, base) for name in {each.spec.played for each in submissions}}
     tasks = tuple(
         estimate_task(
-            parse(each.config, each.name),
-            past[each.environment],
+            each.spec,
+            past[each.spec.played],
             base.config,
             settings.disk.token_steps,
             torch,

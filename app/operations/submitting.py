@@ -113,8 +113,7 @@ def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
         from .environments.peeking import environments_alone
 
         names = [one.name for submission in submissions for one in environments_of(submission)]
-        suites = (suite for submission in submissions for suite in submission.config.get("eval", {}).get("suite", ()))
-        names += [suite["environment"] for suite in suites]
+        names += [suite.environment for submission in submissions for suite in submission.spec.eval.suite]
         check_environments(submissions, environments_alone(home, list(dict.fromkeys(names))))
 
 
@@ -273,6 +272,6 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:
     """The newest unfinished demo in the queue."""
     newest = {(task.tenant, task.name): task for task in sorted(tasks, key=lambda task: task.id)}
-    keys = [(submission.tenant, submission.name) for submission in submissions]
+    keys = [(submission.spec.tenant, submission.spec.name) for submission in submissions]
     run = [newest[key] for key in keys if key in newest]
     return run if len(run) == len(keys) and any(task.unfinished for task in run) else []

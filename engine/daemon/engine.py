@@ -128,11 +128,11 @@ def background(environments: EnvironmentService, store: Store, ruler: Ruler, log
     """The checks of an engine, without environments that ship with marlaas: its tests check them."""
 
     def known(environment: str, version: str) -> bool:
-        return store.conformance.known(environment, version, store.fingerprint)
+        return store.environments.is_checked(environment, version, store.fingerprint)
 
     def found(environment: str, version: str, findings: list[Finding]) -> None:
         with contextlib.suppress(StoreError):
-            store.conformance.add(environment, version, store.fingerprint, findings)
+            store.environments.add_findings(environment, version, store.fingerprint, findings)
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")
 
@@ -285,7 +285,7 @@ class Engine:
             self._on_environment,
             needed=self._played,
             interpreters=Interpreters(home.venvs, settings.environments, settings.resources.nice),
-            earlier=store.failing.all(),
+            earlier=store.environments.failing(),
         )
         ledger, log = Ledger(), self._log
         self._disk = DiskGuard(home, settings.disk, log)
@@ -397,7 +397,7 @@ class Engine:
             store.telemetry.environments(environments.infos())
             if event.kind in ("loaded", "quarantined", "recovered"):
                 standstills = environments.standstills(event.plugin, event.version)
-                store.failing.replace(event.plugin, event.version, standstills)
+                store.environments.replace_failing(event.plugin, event.version, standstills)
         if event.kind in ("loaded", "removed"):
             self._conformance.changed(event.plugin)
         loaded = event.kind == "loaded" and self._serves

@@ -181,13 +181,13 @@ class Heartbeat:
         processes = self._look(supervisor.processes())
         samples = self._meter.samples(processes, supervisor.loads(), devices, now - elapsed, elapsed)
         store.telemetry.workers(worker_rows(processes, self._meter.busy, devices, elapsed, supervisor.starting))
-        store.stages.add(store.incarnation, samples)
-        store.standings.replace(supervisor.standings())
-        store.telemetry.crews(supervisor.environments.infos())
+        store.telemetry.add_stages(store.incarnation, samples)
+        store.telemetry.standings(supervisor.standings())
+        store.telemetry.environments(supervisor.environments.infos())
         if now >= self._thin:
             self._thin = now + THIN
-            store.stages.thin(now)
-            store.outcomes.thin(now)
+            store.telemetry.thin_stages(now)
+            store.environments.thin_outcomes(now)
 
     async def stop(self, supervisor: WorkerSupervisor) -> None:
         await self._ask_samplers(supervisor)
@@ -196,13 +196,13 @@ class Heartbeat:
 
     def _write(self) -> None:
         parts: tuple[tuple[Any, Any], ...] = (
-            (self._ledger, self._store.usage),
-            (self._outcomes, self._store.outcomes),
+            (self._ledger, self._store.tenants.add_use),
+            (self._outcomes, self._store.environments.add_outcomes),
         )
-        for counts, table in parts:
+        for counts, add in parts:
             taken = counts.take()
             try:
-                table.add(taken)
+                add(taken)
             except StoreError:
                 counts.put_back(taken)
                 raise
@@ -268,7 +268,7 @@ class CardMonitor:
         self._new = 0
         """Looks in a row with a usable card outside of ``_known``."""
         self._failure = ""
-        store.devices.replace(())
+        store.telemetry.devices(())
 
     async def run(self) -> None:
         if not has_driver():
@@ -284,7 +284,7 @@ class CardMonitor:
         usable = usable_resources(inventory, self._resources, os.environ, self._account)
         cards, used, first = {gpu.uuid for gpu in usable.machine.gpus}, set(ours.cards), self._last is None
         self._tell(inventory, usable)
-        self._store.devices.replace(rows_of(inventory, usable, used, time.time()))
+        self._store.telemetry.devices(rows_of(inventory, usable, used, time.time()))
         if not inventory.machine.gpus and inventory.reason:
             return  # a silent driver does not mean lost cards: workers on a failed card die
         self._known &= cards

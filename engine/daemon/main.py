@@ -23,7 +23,7 @@ from ..home.paths import Home
 from ..home.settings import Settings, load_settings
 from ..models.find import BaseModel, load_base
 from ..models.weights import check_base
-from ..queue.submission.queue import HomeBase, check_serve
+from ..queue.submission.queue import HomeBase, check_use
 from ..store.queries.reader import Reader
 from ..store.schema import is_current
 from ..store.store import Store
@@ -76,7 +76,7 @@ def run(home: Home) -> int:
         keep_within(settings.resources.cores)
         base = load_base(settings.base)
         check_base(base)
-        check_serve(home, HomeBase(settings.base, base.fingerprint))
+        check_use(home, HomeBase(settings.base, base.fingerprint), base.fingerprint, serves=True)
         lock.starting("The engine looks at the machine, and measures how fast it is where that is not known yet.")
         placement_plan = plan(home, base, without_nodes(home, settings))
         store = Store(home.database, settings.base, base.fingerprint, placement_plan.kinds)

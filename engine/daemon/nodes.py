@@ -52,7 +52,7 @@ class NodeMonitor:
         self._works: frozenset[str] | None = None
         self._told: set[str] = set()
         self._moving: asyncio.Task[None] | None = None
-        supervisor.draining_nodes(store.nodes.drained())
+        supervisor.draining_nodes(store.telemetry.drained())
 
     async def run(self) -> None:
         looked = -INTERVAL
@@ -79,7 +79,7 @@ class NodeMonitor:
         except MarlaasError as error:
             self._tell(f"The cluster does not answer: {error.message}", "warning")
         outcomes = {command.id: self._hear(command, nodes or self._last) for command in commands}
-        drained = self._store.nodes.drained()
+        drained = self._store.telemetry.drained()
         self._supervisor.draining_nodes(drained)
         if nodes is None:
             rows = tuple(replace(row, alive=row.here) for row in self._last)
@@ -91,24 +91,24 @@ class NodeMonitor:
             if row.clock is not None and (warning := clock_warning(row.name, row.clock)):
                 self._tell(warning.partition(":")[0] + ".", "warning")
         self._last = rows
-        self._store.nodes.replace(rows)
+        self._store.telemetry.nodes(rows)
         self._follow(rows)
         for command, outcome in outcomes.items():
             self._store.tasks.finish_command(command, outcome)
 
     def _hear(self, command: Command, nodes: Sequence[Node | NodeRow]) -> str:
-        word, drained = str(command.arguments.get("node")), self._store.nodes.drained()
+        word, drained = str(command.arguments.get("node")), self._store.telemetry.drained()
         name, unknown = meant(word, nodes)
         if command.kind == "undrain_node":
             if not name and word not in drained:
                 return unknown
-            self._store.nodes.undrain(name or word)
+            self._store.telemetry.undrain(name or word)
             return ""
         if unknown:
             return unknown
         if refused := why_not_drain(name, nodes, drained):
             return refused
-        self._store.nodes.drain(name)
+        self._store.telemetry.drain(name)
         return ""
 
     def _follow(self, rows: Sequence[NodeRow]) -> None:

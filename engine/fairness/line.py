@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 PREFILLED = 1
 SAMPLED = 2
@@ -27,29 +27,6 @@ def rollout_cost(prefilled: int, sampled: int) -> int:
 
 
 K = TypeVar("K", bound=Hashable)
-
-NEWEST = 0.25
-KNOWN = 1000
-
-
-class Expected(Generic[K]):
-    """A moving mean of costs for each key; for an unknown key, the mean over all."""
-
-    def __init__(self) -> None:
-        self._means: dict[K, float] = {}
-        self._overall = 1.0
-
-    def of(self, key: K) -> int:
-        """The expected cost of the next item under ``key``, at least 1."""
-        return max(1, round(self._means.get(key, self._overall)))
-
-    def learn(self, key: K, cost: int) -> None:
-        mean = self._means.pop(key, float(cost))
-        self._means[key] = mean + NEWEST * (cost - mean)
-        if len(self._means) > KNOWN:
-            del self._means[next(iter(self._means))]
-        self._overall += NEWEST * (cost - self._overall)
-
 
 # The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): serve the
 # waiting key with the smallest counter, and lift the counter of an idle key. It is lifted to the counter of the key
@@ -67,21 +44,19 @@ class _Account:
         self.reserved = 0
         self.weight = 1.0
 
-    def counter(self) -> float:
-        return self.spent + self.reserved / self.weight
-
 
 class FairClock(Generic[K]):
     """A counter for each key. It grows by cost divided by weight, and falls only when a reservation is given back.
 
     Costs are whole numbers in any unit, so that giving back leaves no rounding error. The counters of two keys that
-    wait all the time differ at most by the largest cost served at once, divided by its weight.
+    wait all the time differ at most by the largest cost served at once, divided by its weight. Lines before several
+    devices may share one clock: a key waits until it has left as often as it has joined.
     """
 
     def __init__(self) -> None:
         self._accounts: dict[K, _Account] = {}
         self._room = ROOM
-        self._waiting: dict[K, None] = {}
+        self._waiting: dict[K, int] = {}
         self._time = 0.0
         """The level for idle keys: the counter of the key served last, or a smaller one of a waiting key."""
 
@@ -96,12 +71,13 @@ class FairClock(Generic[K]):
 
     def counter(self, key: K) -> float:
         """A key's charges and reservations, divided by its weight, plus its lifts."""
-        return self._account(key).counter()
+        account = self._account(key)
+        return account.spent + account.reserved / account.weight
 
     def standings(self) -> dict[K, float]:
         """Counters of the keys that wait or are being served; those of other keys mean nothing."""
-        moving = (key for key, account in self._accounts.items() if key in self._waiting or account.reserved)
-        return {key: self._accounts[key].counter() for key in moving}
+        moving = [key for key, account in self._accounts.items() if key in self._waiting or account.reserved]
+        return {key: self.counter(key) for key in moving}
 
     @property
     def known(self) -> int:
@@ -110,26 +86,27 @@ class FairClock(Generic[K]):
     def join(self, key: K) -> None:
         if key not in self._waiting:
             self._lifted(key)
-            self._waiting[key] = None
+        self._waiting[key] = self._waiting.get(key, 0) + 1
 
     def leave(self, key: K) -> None:
-        self._waiting.pop(key, None)
+        if left := self._waiting.pop(key, 1) - 1:
+            self._waiting[key] = left
 
     def behind(self, among: Iterable[K] | None = None) -> K:
         """The key with the smallest counter among the waiting ones, or ``among``; the first of equals.
 
         Raises ``ValueError`` if there are none.
         """
-        found: K | None = None
+        first: K | None = None
         accounts, least = self._accounts, math.inf
         for key in self._waiting if among is None else among:
             account = accounts.get(key) or self._account(key)
             level = account.spent + account.reserved / account.weight
             if level < least:
-                found, least = key, level
-        if found is None:
+                first, least = key, level
+        if first is None:
             raise ValueError("Nobody waits.")
-        return found
+        return first
 
     def begin(self, key: K, cost: int = 0) -> None:
         """The key is being served, in turn or not: reserve ``cost``, its expected cost.
@@ -145,16 +122,10 @@ class FairClock(Generic[K]):
             self._time = max(self._time, level)
         account.reserved += cost
 
-    def give_back(self, key: K, cost: int) -> None:
-        self._account(key).reserved -= cost
-
-    def settle(self, key: K, reserved: int, cost: int) -> None:
+    def settle(self, key: K, reserved: int = 0, cost: int = 0) -> None:
+        """Give a reservation back, and charge a cost."""
         account = self._accounts.get(key) or self._account(key)
         account.reserved -= reserved
-        account.spent += cost / account.weight
-
-    def charge(self, key: K, cost: int) -> None:
-        account = self._account(key)
         account.spent += cost / account.weight
 
     def _lifted(self, key: K) -> _Account:
@@ -175,30 +146,9 @@ class FairClock(Generic[K]):
     def forget(self) -> None:
         """Drop idle accounts with a counter no higher than a new one's; their keys may never come back."""
         for key, account in list(self._accounts.items()):
-            if key not in self._waiting and not account.reserved and account.counter() <= self._time:
+            if key not in self._waiting and not account.reserved and account.spent <= self._time:
                 del self._accounts[key]
         self._room = max(ROOM, 2 * len(self._accounts))
-
-
-class SharedClock(FairClock[K]):
-    """A clock for several lines: a key waits while it waits in one of them.
-
-    Each line calls ``join`` once when a key begins to wait in it, and ``leave`` once when it ends.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: Counter[K] = Counter()
-
-    def join(self, key: K) -> None:
-        self._lines[key] += 1
-        super().join(key)
-
-    def leave(self, key: K) -> None:
-        self._lines[key] -= 1
-        if not self._lines[key]:
-            del self._lines[key]
-            super().leave(key)
 
 
 REMEMBERED = 512
@@ -221,15 +171,12 @@ class Mix:
     def episode(self) -> None:
         self.episodes += 1
         if self.episodes >= REMEMBERED:
-            self.prefilled, self.sampled = self.prefilled / 2, self.sampled / 2
-            self.episodes, self.turns = self.episodes / 2, self.turns / 2
-
-    @property
-    def reply(self) -> float | None:
-        return self.sampled / self.turns if self.turns else None
+            for name in ("prefilled", "sampled", "episodes", "turns"):
+                setattr(self, name, getattr(self, name) / 2)
 
     @property
     def of_one(self) -> tuple[float, float] | None:
+        """Prefilled and sampled tokens of an episode, if known."""
         if not self.sampled or not self.episodes:
             return None
         return self.prefilled / self.episodes, self.sampled / self.episodes
@@ -263,9 +210,9 @@ class Ledger:
     """Sums since the last ``take``, and totals since the engine's start: by worker, or for environments by stage."""
 
     def __init__(self) -> None:
-        self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)
-        self._seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
-        self._costs: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self._used: defaultdict[tuple[int, str], list[float]] = defaultdict(lambda: [0, 0.0])
+        """Tokens and seconds by task and stage."""
+        self._costs: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._unshared: defaultdict[str, float] = defaultdict(float)
         self.busy: defaultdict[str, float] = defaultdict(float)
         self.ended: defaultdict[str, int] = defaultdict(int)
@@ -276,7 +223,7 @@ class Ledger:
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
 
     def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT, policy: str = "") -> None:
-        self._tokens[task, ROLLOUT] += prefilled + sampled
+        self._used[task, ROLLOUT][0] += prefilled + sampled
         self._costs[worker][task] += rollout_cost(prefilled, sampled)
         self.ended[worker] += 1
         self.made[worker] += sampled
@@ -285,8 +232,8 @@ class Ledger:
 
     def reply(self, task: int, policy: str, most: int) -> float:
         """Expected sampled tokens of a policy's turn: its mean so far, or its limit."""
-        mean = self.mixes[task][policy].reply
-        return most if mean is None else min(mean, most)
+        mix = self.mixes[task][policy]
+        return min(mix.sampled / mix.turns, most) if mix.turns else most
 
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
         """Divide a rollout worker's busy seconds among its turns ended since the last call.
@@ -295,14 +242,11 @@ class Ledger:
         """
         self.busy[worker] += seconds
         self._unshared[worker] += seconds
-        costs = self._costs[worker]
-        total = sum(costs.values())
-        if not total:
-            return
+        costs = self._costs.pop(worker, Counter[int]())
         for task, cost in costs.items():
-            self._seconds[task, ROLLOUT] += self._unshared[worker] * cost / total
-        costs.clear()
-        self._unshared[worker] = 0.0
+            self._used[task, ROLLOUT][1] += self._unshared[worker] * cost / sum(costs.values())
+        if costs:
+            self._unshared[worker] = 0.0
 
     def environment(self, task: int, seconds: float) -> None:
         self._add(task, ENVIRONMENT, 0, seconds, ENVIRONMENT)
@@ -314,28 +258,23 @@ class Ledger:
         self._add(task, TRAINING, tokens, seconds, worker)
 
     def take(self) -> list[Usage]:
-        keys = sorted(self._tokens.keys() | self._seconds.keys())
-        taken = [Usage(task, stage, self._tokens[task, stage], self._seconds[task, stage]) for task, stage in keys]
-        self._tokens.clear()
-        self._seconds.clear()
+        taken = [Usage(*key, int(tokens), seconds) for key, (tokens, seconds) in sorted(self._used.items())]
+        self._used.clear()
         return taken
 
     def put_back(self, usages: list[Usage]) -> None:
         for usage in usages:
-            self._tokens[usage.task, usage.stage] += usage.tokens
-            self._seconds[usage.task, usage.stage] += usage.seconds
+            used = self._used[usage.task, usage.stage]
+            used[:] = used[0] + usage.tokens, used[1] + usage.seconds
 
     def _add(self, task: int, stage: str, tokens: int, seconds: float, worker: str) -> None:
         self.busy[worker] += seconds
         self.ended[worker] += 1
-        self._tokens[task, stage] += tokens
-        self._seconds[task, stage] += seconds
+        used = self._used[task, stage]
+        used[:] = used[0] + tokens, used[1] + seconds
 
 
 T = TypeVar("T", bound=Hashable)
-Policy = tuple[int, str]
-Rank = tuple[bool, int]
-"""Urgency and priority: larger ones first."""
 
 
 @dataclass(frozen=True)
@@ -372,110 +311,75 @@ class Standing:
 def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
     """Tenants' standings over several lines before one stage: the sum of waiting items, the largest ``behind``."""
     stand: dict[str, Standing] = {}
-    for standing in chain.from_iterable(lines):
-        known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))
-        waiting, behind = known.waiting + standing.waiting, max(known.behind, standing.behind)
-        stand[standing.tenant] = Standing(standing.tenant, waiting, behind)
+    for one in chain.from_iterable(lines):
+        known = stand.get(one.tenant, Standing(one.tenant, 0, 0.0))
+        stand[one.tenant] = Standing(one.tenant, known.waiting + one.waiting, max(known.behind, one.behind))
     return list(stand.values())
+
+
+Place = tuple[bool, int, int, str]
+"""Urgency and priority, larger ones first; task and policy."""
+NEWEST = 0.25
+"""Weight of the newest cost in the moving mean of costs."""
+KNOWN = 1000
+"""Most means that are kept."""
 
 
 class _Tenant(Generic[T]):
     def __init__(self) -> None:
         self.tasks: FairClock[int] = FairClock()
-        self.policies: FairClock[Policy] = FairClock()
-        self.ranks: dict[Rank, dict[int, dict[Policy, OrderedDict[T, Payer]]]] = {}
+        self.policies: FairClock[tuple[int, str]] = FairClock()
+        self.queues: dict[Place, OrderedDict[T, Payer]] = {}
+        """Only those that are not empty."""
 
-    def add(self, payer: Payer, item: T, urgent: bool) -> None:
-        policies = self.ranks.setdefault((urgent, payer.priority), {}).setdefault(payer.task, {})
-        policies.setdefault(_policy(payer), OrderedDict())[item] = payer
-        self.tasks.join(payer.task)
-        self.policies.join(_policy(payer))
-
-    def begin(self, payer: Payer, cost: int) -> None:
-        self.tasks.begin(payer.task, cost)
-        self.policies.begin(_policy(payer), cost)
-
-    def settle(self, payer: Payer, reserved: int, cost: int) -> None:
-        self.tasks.settle(payer.task, reserved, cost)
-        self.policies.settle(_policy(payer), reserved, cost)
-
-    def give_back(self, payer: Payer, cost: int) -> None:
-        self.tasks.give_back(payer.task, cost)
-        self.policies.give_back(_policy(payer), cost)
-
-    @property
-    def length(self) -> int:
-        ranks = self.ranks.values()
-        return sum(len(items) for tasks in ranks for policies in tasks.values() for items in policies.values())
-
-    def waiting(self, task: int) -> int:
-        return sum(len(items) for tasks in self.ranks.values() for items in tasks.get(task, {}).values())
-
-    def next(self) -> tuple[T, Payer, Rank]:
-        rank = max(self.ranks)
-        policies = self.ranks[rank][self.tasks.behind(self.ranks[rank])]
-        item, payer = next(iter(policies[self.policies.behind(policies)].items()))
-        return item, payer, rank
-
-    def discard(self, rank: Rank, payer: Payer, item: T) -> bool:
-        task, policy, tasks = payer.task, _policy(payer), self.ranks.get(rank, {})
-        policies = tasks.get(task, {})
-        if item not in policies.get(policy, ()):
-            return False
-        del policies[policy][item]
-        if not policies[policy]:
-            del policies[policy]
-        if not policies:
-            del tasks[task]
-        if not tasks:
-            del self.ranks[rank]
-        if not any(policy in others.get(task, ()) for others in self.ranks.values()):
-            self.policies.leave(policy)
-        if not any(task in others for others in self.ranks.values()):
-            self.tasks.leave(task)
-        return True
+    def next(self) -> tuple[T, Payer, bool]:
+        """The next item, its payer, and True if it is urgent."""
+        rank = max(place[:2] for place in self.queues)
+        first = [place for place in self.queues if place[:2] == rank]
+        task = self.tasks.behind(place[2] for place in first)
+        policy = self.policies.behind(place[2:] for place in first if place[2] == task)
+        item, payer = next(iter(self.queues[*rank, *policy].items()))
+        return item, payer, rank[0]
 
 
-def _policy(payer: Payer) -> Policy:
-    return payer.task, payer.policy
-
-
-@dataclass
 class Line(Generic[T]):
-    """One line. ``weight`` gives a tenant's current weight, above 0.
+    """The waiting items before one device, by tenant, urgency, priority, task and policy."""
 
-    Lines before several devices of one stage share one ``clock``: shares are of all devices together.
-    """
-
-    weight: Callable[[str], float] = lambda tenant: 1.0
-    clock: FairClock[str] = field(default_factory=FairClock)
-    _here: dict[str, None] = field(default_factory=dict)
-    _tenants: dict[str, _Tenant[T]] = field(default_factory=dict)
-    _expected: Expected[tuple[Policy, str]] = field(default_factory=Expected)
-    _length: int = 0
+    def __init__(
+        self, weight: Callable[[str], float] = lambda tenant: 1.0, clock: FairClock[str] | None = None
+    ) -> None:
+        """``weight`` gives a tenant's current weight, above 0. Lines before several devices of one stage share one
+        ``clock``: shares are of all devices together.
+        """
+        self.weight = weight
+        self.clock: FairClock[str] = clock or FairClock()
+        self._tenants: dict[str, _Tenant[T]] = {}
+        self._here: dict[str, int] = {}
+        """Waiting items by tenant."""
+        self._means: dict[tuple[int, str, str], float] = {}
+        """The moving mean of costs by task, policy and kind."""
+        self._overall = 1.0
 
     def __len__(self) -> int:
-        return self._length
+        return sum(self._here.values())
 
     def add(self, payer: Payer, item: T, urgent: bool = False) -> None:
         """Put an item in line; it may be in it only once."""
-        self._tenant(payer).add(payer, item, urgent)
-        self._weigh(payer)
-        if payer.tenant not in self._here:
-            self._here[payer.tenant] = None
-            self.clock.join(payer.tenant)
-        self._length += 1
+        place = urgent, payer.priority, payer.task, payer.policy
+        clocks = self._clocks(payer)
+        self._tenants[payer.tenant].queues.setdefault(place, OrderedDict())[item] = payer
+        for clock, key in clocks:
+            clock.join(key)
+        self._here[payer.tenant] = self._here.get(payer.tenant, 0) + 1
 
     def waiting(self, payer: Payer) -> int:
-        tenant = self._tenants.get(payer.tenant)
-        return tenant.waiting(payer.task) if tenant is not None else 0
+        queues = self._tenants[payer.tenant].queues if payer.tenant in self._here else {}
+        return sum(len(items) for place, items in queues.items() if place[2] == payer.task)
 
     def items(self) -> Iterator[T]:
         for tenant in self._here:
-            for tasks in self._tenants[tenant].ranks.values():
-                for policies in tasks.values():
-                    for items in policies.values():
-                        yield from items
+            for items in self._tenants[tenant].queues.values():
+                yield from items
 
     def peek(self) -> T:
         """The next item. Raises ``LookupError`` if nothing waits."""
@@ -483,61 +387,70 @@ class Line(Generic[T]):
 
     def take(self) -> tuple[Payer, T]:
         """Take the next item out of the line. Raises ``LookupError`` if nothing waits."""
-        item, payer, rank = self._next()
-        self.discard(payer, item, rank[0])
+        item, payer, urgent = self._next()
+        self.discard(payer, item, urgent)
         return payer, item
 
     def discard(self, payer: Payer, item: T, urgent: bool = False) -> None:
         """Take an item out of the line, also out of turn; one that is not in it is ignored."""
-        tenant = self._tenant(payer)
-        if not tenant.discard((urgent, payer.priority), payer, item):
+        place = urgent, payer.priority, payer.task, payer.policy
+        queues = self._tenants[payer.tenant].queues if payer.tenant in self._here else {}
+        if item not in queues.get(place, ()):
             return
-        if not tenant.ranks:
+        del queues[place][item]
+        if not queues[place]:
+            del queues[place]
+        for clock, key in self._clocks(payer):
+            clock.leave(key)
+        self._here[payer.tenant] -= 1
+        if not self._here[payer.tenant]:
             del self._here[payer.tenant]
-            self.clock.leave(payer.tenant)
-        self._length -= 1
 
     def begin(self, payer: Payer, kind: str = "") -> Reservation:
         """An item is being served: reserve the recent cost of the policy's items of that ``kind``."""
-        reservation = Reservation(payer, kind, self._expected.of((_policy(payer), kind)))
-        self._weigh(payer)
-        self.clock.begin(payer.tenant, reservation.reserved)
-        self._tenant(payer).begin(payer, reservation.reserved)
-        return reservation
+        cost = max(1, round(self._means.get((payer.task, payer.policy, kind), self._overall)))
+        for clock, key in self._clocks(payer):
+            clock.begin(key, cost)
+        return Reservation(payer, kind, cost)
 
     def end(self, reservation: Reservation, cost: int | None) -> None:
         """Charge the cost in place of the reservation; None, an unknown cost, charges what was reserved."""
-        payer = reservation.payer
+        payer, kind, reserved = reservation
         if cost is None:
-            cost = reservation.reserved
+            cost = reserved
         else:
-            self._expected.learn((_policy(payer), reservation.kind), cost)
-        self._weigh(payer)
-        self.clock.settle(payer.tenant, reservation.reserved, cost)
-        self._tenant(payer).settle(payer, reservation.reserved, cost)
+            known = payer.task, payer.policy, kind
+            mean = self._means.pop(known, float(cost))
+            self._means[known] = mean + NEWEST * (cost - mean)
+            if len(self._means) > KNOWN:
+                del self._means[next(iter(self._means))]
+            self._overall += NEWEST * (cost - self._overall)
+        for clock, key in self._clocks(payer):
+            clock.settle(key, reserved, cost)
 
     def withdraw(self, reservation: Reservation) -> None:
-        payer, _, reserved = reservation
-        self._weigh(payer)
-        self.clock.give_back(payer.tenant, reserved)
-        self._tenant(payer).give_back(payer, reserved)
+        for clock, key in self._clocks(reservation.payer):
+            clock.settle(key, reservation.reserved)
 
     def standings(self) -> list[Standing]:
         counters = self.clock.standings()
         most = max(counters.values(), default=0.0)
-        known = ((name, has) for name, has in counters.items() if name in self._tenants)
-        return [Standing(name, self._tenants[name].length, most - has) for name, has in known]
+        return [
+            Standing(name, self._here.get(name, 0), most - has)
+            for name, has in counters.items()
+            if name in self._tenants
+        ]
 
-    def _next(self) -> tuple[T, Payer, Rank]:
-        if not self._length:
+    def _next(self) -> tuple[T, Payer, bool]:
+        if not self._here:
             raise LookupError("Nothing waits in this line.")
         return self._tenants[self.clock.behind(self._here)].next()
 
-    def _tenant(self, payer: Payer) -> _Tenant[T]:
+    def _clocks(self, payer: Payer) -> tuple[tuple[FairClock[Any], Any], ...]:
+        """The clocks of tenants, of the tenant's tasks and of its policies, each with the payer's key."""
         tenant = self._tenants.get(payer.tenant)
         if tenant is None:
             tenant = self._tenants[payer.tenant] = _Tenant()
-        return tenant
-
-    def _weigh(self, payer: Payer) -> None:
         self.clock.weigh(payer.tenant, self.weight(payer.tenant))
+        policy = payer.task, payer.policy
+        return (self.clock, payer.tenant), (tenant.tasks, payer.task), (tenant.policies, policy)

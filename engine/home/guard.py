@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..errors import ConfigError
 from ..locks import WITHOUT_LOCKS
@@ -49,22 +50,13 @@ def _kind(folder: Path) -> str:
 
 def kind_of(path: Path, table: str) -> str:
     """The type of the file system that holds an absolute path; empty if the table names none."""
-    deepest, kind = -1, ""
-    for line in table.splitlines():
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        point = PurePosixPath(_unescaped(fields[1]))
-        if len(point.parts) >= deepest and path.is_relative_to(point):  # of several on one point, the last one shows
-            deepest, kind = len(point.parts), fields[2]
-    return kind
-
-
-def _unescaped(field: str) -> str:
-    """A field of the mount table with its blanks; the kernel writes them as octal numbers."""
-    for escaped, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
-        field = field.replace(escaped, character)
-    return field
+    mounts = []
+    for place, line in enumerate(table.splitlines()):
+        _, point, kind, *_ = *line.split(" "), "", ""
+        point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), point)  # blanks
+        if point and path.is_relative_to(point):
+            mounts.append((len(Path(point).parts), place, kind))
+    return max(mounts, default=(0, 0, ""))[-1]  # of several on one point, the last one shows
 
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from ipaddress import ip_address
@@ -32,22 +32,11 @@ _RANGE = re.compile(r"(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d{1,2}):(\d{2}) *- *(\d
 
 
 @dataclass(frozen=True)
-class Range:
-    """A range from one clock time to another, on some days of the week."""
-
-    days: frozenset[int]
-    """Days of its begin; 0 is Monday."""
-    begin: int
-    """Minutes after midnight."""
-    end: int
-    """Minutes after the same midnight; later than ``begin`` by a day at most."""
-
-
-@dataclass(frozen=True)
 class ActiveHours:
     """The ranges in which the engine may work; without any, it always may."""
 
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[tuple[frozenset[int], int, int], ...] = ()
+    """Days of its begin (0 is Monday); begin and end in minutes after the same midnight, at most a day apart."""
 
     @classmethod
     def parse(cls, text: str) -> ActiveHours:
@@ -59,39 +48,33 @@ class ActiveHours:
 
     def changes(self, now: float) -> float | None:
         """Time of the next change of ``active``, in seconds since 1970; None: never."""
-        if not self.ranges:
-            return None
-        before = self.active(now)
         moments = sorted({moment for span in self._spans(now) for moment in span if moment > now})
-        return next((moment for moment in moments if self.active(moment) is not before), None)
+        return next((moment for moment in moments if self.active(moment) is not self.active(now)), None)
 
-    def _spans(self, now: float) -> Iterator[tuple[float, float]]:
-        today = datetime.fromtimestamp(now).date()
-        for ahead in range(-2, LOOK):
-            day = today + timedelta(days=ahead)
-            for each in self.ranges:
-                if day.weekday() in each.days:
-                    yield _moment(day, each.begin), _moment(day, each.end)
+    def _spans(self, now: float) -> list[tuple[float, float]]:
+        days = [datetime.fromtimestamp(now).date() + timedelta(days=ahead) for ahead in range(-2, LOOK)]
+        return [
+            (_moment(day, begin), _moment(day, end))
+            for day in days
+            for weekdays, begin, end in self.ranges
+            if day.weekday() in weekdays
+        ]
 
 
-def _range(text: str) -> Range:
+def _range(text: str) -> tuple[frozenset[int], int, int]:
     match = _RANGE.fullmatch(text)
     if match is None:
         raise ConfigError(f"{text!r} are no active hours.", FORM)
-    first, last, *clock = match.groups()
-    begin, end = (int(hour) * 60 + int(minute) for hour, minute in (clock[:2], clock[2:]))
-    if max(int(clock[1]), int(clock[3])) > 59 or begin >= DAY or end > DAY or begin == end:
-        raise ConfigError(f"{text!r} are no active hours: a day goes from 00:00 to 24:00.", FORM)
-    return Range(_days(first, last, text), begin, end if end > begin else end + DAY)
-
-
-def _days(first: str | None, last: str | None, text: str) -> frozenset[int]:
-    if first is None:
-        return frozenset(range(7))
-    if first not in DAYS or (last or first) not in DAYS:
+    first, last = match[1] or DAYS[0], match[2] or match[1] or DAYS[-1]
+    if first not in DAYS or last not in DAYS:
         raise ConfigError(f"{text!r} names no day; days are {', '.join(DAYS)}.", FORM)
-    begin, end = DAYS.index(first), DAYS.index(last or first)
-    return frozenset((begin + day) % 7 for day in range((end - begin) % 7 + 1))
+    hour, minute, last_hour, last_minute = map(int, match.groups()[2:])
+    begin, end = 60 * hour + minute, 60 * last_hour + last_minute
+    if max(minute, last_minute) > 59 or begin >= DAY or end > DAY or begin == end:
+        raise ConfigError(f"{text!r} are no active hours: a day goes from 00:00 to 24:00.", FORM)
+    day = DAYS.index(first)
+    days = frozenset((day + more) % 7 for more in range((DAYS.index(last) - day) % 7 + 1))
+    return days, begin, end if end > begin else end + DAY
 
 
 def _moment(day: date, minutes: int) -> float:

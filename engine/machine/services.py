@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..devices.machine import SamplerAssignment
 from ..environments.baselines import ConstantBaselines
 from ..environments.service import EnvironmentService
-from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
+from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, Standing, together
 from ..home.paths import Home
 from ..home.settings import Settings
 from ..models.config import SAMPLERS
@@ -118,7 +118,7 @@ class ServicesFactory:
         Raises the workers' errors, and ``BaseModelError`` if a sampler and the trainer have different bases.
         """
         placement = placement_plan.placement
-        clock: SharedClock[str] = SharedClock()
+        clock: FairClock[str] = FairClock()
         names = [assignment.name for assignment in placement.trainers]
         trainers = [self.trainer(handles, placement_plan, name, clock) for name in names]
         pool = TrainerPool(trainers, log=lambda words: self.log("trainer", words, "warning"))
@@ -167,7 +167,7 @@ class ServicesFactory:
         return SharedTrainer(trainer, line, self.ledger, fuse, name=name, like=like)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
-        clock: SharedClock[str] = SharedClock()
+        clock: FairClock[str] = FairClock()
         samplers = placement_plan.placement.samplers
         tolerances = {own.name: self._precision(placement_plan, own)[1] for own in samplers}
         endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
@@ -180,7 +180,7 @@ class ServicesFactory:
         handles: Handles,
         placement_plan: PlacementPlan,
         name: str,
-        clock: SharedClock[str],
+        clock: FairClock[str],
         trainer: Trainer | None = None,
     ) -> SamplerEndpoint:
         """The sampler of that name, with a line of ``clock``; compared with ``trainer`` if given.

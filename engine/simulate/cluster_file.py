@@ -246,18 +246,17 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
             mistakes += error.mistakes
             continue
         for submission in submissions:
-            if why := _not_simulated(submission.config):
+            if why := _not_simulated(submission.spec.to_json()):
                 mistakes.append(ConfigError(f"the task {why}, which no simulation has.", where=str(file)))
         for number in range(tasks.count):
             for submission in submissions:
-                tenant = f"{submission.tenant}-{number % tasks.tenants + 1}" if tasks.tenants else submission.tenant
-                config = submission.config | {"tenant": tenant}
+                task = submission.spec
                 if tasks.count > 1:  # with one seed, all of them would meet the same instances and luck
-                    train = config.get("train") or {}
-                    config["name"] = f"{submission.name}-{number + 1}"
-                    config["train"] = train | {"seed": train.get("seed", 0) + number}
-                changed = replace(submission, tenant=tenant, name=config.get("name", submission.name), config=config)
-                arrivals.append(Arrival(tasks.at + number * tasks.every, changed))
+                    train = replace(task.train, seed=task.train.seed + number)
+                    task = replace(task, name=f"{task.name}-{number + 1}", train=train)
+                if tasks.tenants:
+                    task = replace(task, tenant=f"{task.tenant}-{number % tasks.tenants + 1}")
+                arrivals.append(Arrival(tasks.at + number * tasks.every, replace(submission, spec=task)))
     return arrivals
 
 

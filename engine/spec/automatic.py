@@ -52,13 +52,9 @@ class BaseTraits:
     """What ``auto`` depends on."""
 
     width: int
-    """``hidden_size``."""
     context: int
-    """Tokens that the model was made for."""
     thinks: bool = False
-    """Whether its replies may begin with a thought."""
     switch: bool = False
-    """Whether its chat template can be told to think or not."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from .losses import published
-from .validation import CHOICE, CONFLICT, MISSING, RANGE, REFUSED, TYPE, UNKNOWN, Fault, nearest, refuse
+from .validation import CHOICE, CONFLICT, MISSING, RANGE, REFUSED, TYPE, UNKNOWN, fault, nearest, refuse
 
 if TYPE_CHECKING:
     from .task import DataSpec, NamedPolicySpec, SuiteSpec, TaskSpec
@@ -34,7 +35,7 @@ OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
 """Keys of [eval] without a meaning in an evaluation."""
 
 
-def faults_between(spec: TaskSpec) -> Iterator[Fault]:
+def faults_between(spec: TaskSpec) -> Iterator[ConfigError]:
     """All rules that a specification breaks."""
     yield from _mixture_faults(spec)
     for name in ("tenant", "name", "played"):
@@ -54,20 +55,21 @@ def faults_between(spec: TaskSpec) -> Iterator[Fault]:
             ("policies",),
         )
     )
-    for fault in _evaluation_faults(spec) if spec.kind == "eval" else _training_faults(spec):
-        yield replace(fault, also=(*fault.also, "kind"))
-    yield from (*_sampling_rules(spec), *_update_rules(spec), *_watching_rules(spec))
+    for mistake in _evaluation_faults(spec) if spec.kind == "eval" else _training_faults(spec):
+        mistake.also += ("kind",)
+        yield mistake
+    yield from _rules(spec)
     for table, data in data_tables(spec):
         yield from _data_faults(data, table)
 
 
 def _if(
     broken: bool, path: str, says: str, hint: str = "", also: tuple[str, ...] = (), code: str = CONFLICT
-) -> list[Fault]:
-    return [Fault(path, says, hint, also, code)] if broken else []
+) -> list[ConfigError]:
+    return [fault(path, says, hint, also, code)] if broken else []
 
 
-def _rule(broken: bool, keys: tuple[str, ...], says: str, hint: str) -> list[Fault]:
+def _rule(broken: bool, keys: tuple[str, ...], says: str, hint: str) -> list[ConfigError]:
     """``keys``: the key at fault, then those that it clashes with. ``says`` follows the key at fault."""
     return _if(broken, keys[0], f"{keys[0]!r} {says}", hint, keys[1:])
 
@@ -85,7 +87,7 @@ def inside(reference: str, spec: TaskSpec) -> str | None:
     return name if at and number == "0" and name in spec.policies else None
 
 
-def _policy_faults(spec: TaskSpec) -> list[Fault]:
+def _policy_faults(spec: TaskSpec) -> list[ConfigError]:
     policies, names = spec.policies, list(spec.policies)
     unknown = {agent: policy for agent, policy in spec.agents.items() if policy not in policies}
     pools = any(policy.pool for policy in policies.values())
@@ -98,7 +100,7 @@ def _policy_faults(spec: TaskSpec) -> list[Fault]:
             "Keep [policies.…] for several policies, [policy] for one.",
         ),
         *(
-            Fault(f"policies.{name}", f"a policy cannot be called {name!r}.", naming)
+            fault(f"policies.{name}", f"a policy cannot be called {name!r}.", naming)
             for name in names
             if not NAME.fullmatch(name) or name in TAKEN
         ),
@@ -115,7 +117,7 @@ def _policy_faults(spec: TaskSpec) -> list[Fault]:
             f'Write for each agent of the environment: `AGENT = "{names[0]}"`.',
         ),
         *(
-            Fault(
+            fault(
                 f"agents.{agent}",
                 f"'agents.{agent}' names the policy {policy!r}, which there is not.",
                 nearest(policy, names),
@@ -123,7 +125,7 @@ def _policy_faults(spec: TaskSpec) -> list[Fault]:
             for agent, policy in unknown.items()
         ),
         *(
-            Fault(
+            fault(
                 f"policies.{name}",
                 f"no agent is played by the policy {name!r}.",
                 f"Name it under [agents], or remove [policies.{name}].",
@@ -133,8 +135,8 @@ def _policy_faults(spec: TaskSpec) -> list[Fault]:
             # an unknown policy may be this one
             if spec.agents and name not in spec.agents.values() and not unknown
         ),
-        *(fault for name, policy in policies.items() for fault in _reference_faults(spec, name, policy)),
-        *(fault for agent, words in spec.eval.agents.items() for fault in _player_faults(spec, agent, words)),
+        *(wrong for name, policy in policies.items() for wrong in _reference_faults(spec, name, policy)),
+        *(wrong for agent, words in spec.eval.agents.items() for wrong in _player_faults(spec, agent, words)),
         *_if(
             spec.train.deterministic and pools,
             "train.deterministic",
@@ -146,7 +148,7 @@ def _policy_faults(spec: TaskSpec) -> list[Fault]:
     ]
 
 
-def _undecided(spec: TaskSpec) -> Iterator[Fault]:
+def _undecided(spec: TaskSpec) -> Iterator[ConfigError]:
     """Faults of a deterministic task that a score ends: timing decides the version of a partner in training."""
     if not spec.train.deterministic or (spec.eval.target is None and spec.eval.patience == 0):
         return
@@ -154,7 +156,7 @@ def _undecided(spec: TaskSpec) -> Iterator[Fault]:
     for name in trained:
         others = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
         for agent, words in [pair for pair in others.items() if pair[1] != name and pair[1] in trained][:1]:
-            yield Fault(
+            yield fault(
                 "train.deterministic",
                 f"'train.deterministic' cannot repeat when a score ends the task: {name!r} is measured with"
                 f" {words!r}, which is trained beside it.",
@@ -163,7 +165,7 @@ def _undecided(spec: TaskSpec) -> Iterator[Fault]:
             )
 
 
-def _reference_faults(spec: TaskSpec, name: str, policy: NamedPolicySpec) -> list[Fault]:
+def _reference_faults(spec: TaskSpec, name: str, policy: NamedPolicySpec) -> list[ConfigError]:
     """Faults of ``frozen``, ``pool`` and ``start``: each must lead to a version that exists, without a cycle."""
     key, policies, frozen = f"policies.{name}", spec.policies, policy.frozen.partition("@")[0]
     untrained = [other for other, its in policies.items() if not its.trained]
@@ -202,7 +204,7 @@ def _reference_faults(spec: TaskSpec, name: str, policy: NamedPolicySpec) -> lis
     ]
 
 
-def _player_faults(spec: TaskSpec, agent: str, reference: str) -> list[Fault]:
+def _player_faults(spec: TaskSpec, agent: str, reference: str) -> list[ConfigError]:
     key, own = f"eval.agents.{agent}", reference.partition("@")[0]
     return [
         *_if(agent not in spec.agents, key, f"{key!r} is no agent of [agents].", nearest(agent, list(spec.agents))),
@@ -240,7 +242,7 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
     refuse(
         [
             *(
-                Fault(
+                fault(
                     "agents",
                     f"No policy acts as the agent {agent!r} of {spec.environment}.",
                     f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}.",
@@ -250,7 +252,7 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
                 if not evaluates and spec.policies and agent not in spec.agents
             ),
             *(
-                Fault(path, f"{missing} {agent!r}.", nearest(agent, declared), code=CHOICE)
+                fault(path, f"{missing} {agent!r}.", nearest(agent, declared), code=CHOICE)
                 for path, agent in named
                 if agent not in declared and (evaluates or spec.policies)
             ),
@@ -269,14 +271,14 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
 # Mixtures and rows.
 
 
-def _mixture_faults(spec: TaskSpec) -> list[Fault]:
+def _mixture_faults(spec: TaskSpec) -> list[ConfigError]:
     names = [part.name or part.environment for part in spec.mixture]
     if not spec.mixture:
         hint = "It must be a text in quotes; or write [[mixture]] tables."
         return _if(not spec.environment, "environment", "'environment' is missing.", hint, ("mixture",), MISSING)
     return [
         *(
-            Fault(
+            fault(
                 key,
                 f"{key!r} stands beside [[mixture]].",
                 "Keep one of the two; each table of a mixture has its own environment and config.",
@@ -292,7 +294,7 @@ def _mixture_faults(spec: TaskSpec) -> list[Fault]:
             'Give each a name of its own: name = "easy".',
         ),
         *(
-            Fault(
+            fault(
                 "mixture",
                 f"'mixture' has a component that cannot be called {name!r}.",
                 "A name has at most 100 letters, digits, -, _ and /, and is not test.",
@@ -301,7 +303,7 @@ def _mixture_faults(spec: TaskSpec) -> list[Fault]:
             if not COMPONENT.fullmatch(name) or name == "test"
         ),
         *(
-            Fault(
+            fault(
                 "eval.suite",
                 f"a suite is called {suite.name!r}, as is a component of the mixture.",
                 "Give it another name: the scores of both are kept by name.",
@@ -338,13 +340,13 @@ def data_tables(spec: TaskSpec) -> Iterator[tuple[str, DataSpec]]:
     yield from ((f"eval.suite[{place}].data", suite.data) for place, suite in enumerate(spec.eval.suite))
 
 
-def _data_faults(data: DataSpec, table: str) -> list[Fault]:
+def _data_faults(data: DataSpec, table: str) -> list[ConfigError]:
     path, split = f"{table}.path", f"{table}.split"
-    wrong = [fault for name, value in data.split.items() for fault in _split_faults(name, value, split)]
+    wrong = [each for name, value in data.split.items() for each in _split_faults(name, value, split)]
     shares = [] if wrong else [value for value in data.split.values() if not isinstance(value, str)]
     return [
         *(
-            Fault(
+            fault(
                 f"{table}.{key}",
                 f"'{table}.{key}' is set, but there is no '{path}'.",
                 "Name the file with the rows.",
@@ -364,12 +366,12 @@ def _data_faults(data: DataSpec, table: str) -> list[Fault]:
     ]
 
 
-def _split_faults(name: str, value: Any, table: str) -> list[Fault]:
+def _split_faults(name: str, value: Any, table: str) -> list[ConfigError]:
     key = f"{table}.{name}"
     if name not in SPLITS:
-        return [Fault(key, f"unknown split {key!r}.", nearest(name, SPLITS), code=UNKNOWN)]
+        return [fault(key, f"unknown split {key!r}.", nearest(name, SPLITS), code=UNKNOWN)]
     if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
-        return [Fault(key, f"{key!r} must be a name in quotes, or a share such as 0.1.", code=TYPE)]
+        return [fault(key, f"{key!r} must be a name in quotes, or a share such as 0.1.", code=TYPE)]
     return _if(
         not isinstance(value, str) and (name == "train" or not 0 < value < 1),
         key,
@@ -381,7 +383,7 @@ def _split_faults(name: str, value: Any, table: str) -> list[Fault]:
 # Evaluations, suites, and what a kind of task cannot have.
 
 
-def _evaluation_faults(spec: TaskSpec) -> list[Fault]:
+def _evaluation_faults(spec: TaskSpec) -> list[ConfigError]:
     plain = type(spec)(spec.tenant, spec.name, spec.environment)
     train = replace(plain.train, deterministic=spec.train.deterministic, max_staleness=spec.train.max_staleness)
     plain = replace(plain, train=train)  # a deterministic evaluation is all that [train] can ask for
@@ -393,11 +395,11 @@ def _evaluation_faults(spec: TaskSpec) -> list[Fault]:
             'Write `versions = ["17@best", "base"]`.',
         ),
         *(
-            Fault("versions", f"'versions' names {words!r} {times} times.", "Name it once.")
+            fault("versions", f"'versions' names {words!r} {times} times.", "Name it once.")
             for words, times in _repeated(spec.versions)
         ),
         *(
-            Fault("versions", f"'versions' has {words!r}, which means nothing.", "Write a version such as 17@best.")
+            fault("versions", f"'versions' has {words!r}, which means nothing.", "Write a version such as 17@best.")
             for words in dict.fromkeys(spec.versions)
             if not words.strip() or not words.isprintable()
         ),
@@ -408,19 +410,19 @@ def _evaluation_faults(spec: TaskSpec) -> list[Fault]:
             "Remove it.",
         ),
         *(
-            Fault(table, f"[{table}] is about training, but 'kind' is \"eval\".", "Remove it.")
+            fault(table, f"[{table}] is about training, but 'kind' is \"eval\".", "Remove it.")
             for table in OF_TRAINING
             if getattr(spec, table) != getattr(plain, table)
         ),
         *(
-            Fault(f"eval.{key}", f"'eval.{key}' is about training, but 'kind' is \"eval\".", "Remove it.")
+            fault(f"eval.{key}", f"'eval.{key}' is about training, but 'kind' is \"eval\".", "Remove it.")
             for key in OF_TRAINING_EVALS
             if getattr(spec.eval, key) != getattr(plain.eval, key)
         ),
     ]
 
 
-def _training_faults(spec: TaskSpec) -> list[Fault]:
+def _training_faults(spec: TaskSpec) -> list[ConfigError]:
     suites, deciding = spec.eval.suite, [suite.name for suite in spec.eval.suite if suite.decides]
     return [
         *_if(
@@ -436,7 +438,7 @@ def _training_faults(spec: TaskSpec) -> list[Fault]:
             'Write `test_prompts = 64` to measure on "test" at its end.',
         ),
         *(
-            Fault("eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own.")
+            fault("eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own.")
             for name, times in _repeated(suite.name for suite in suites)
         ),
         *_if(
@@ -445,11 +447,11 @@ def _training_faults(spec: TaskSpec) -> list[Fault]:
             f"the suites {' and '.join(deciding)} both decide.",
             "Leave `decides` to one of them: there is one best version.",
         ),
-        *(fault for suite in suites for fault in _suite_faults(suite, spec.eval.patience)),
+        *(wrong for suite in suites for wrong in _suite_faults(suite, spec.eval.patience)),
     ]
 
 
-def _suite_faults(suite: SuiteSpec, patience: int) -> list[Fault]:
+def _suite_faults(suite: SuiteSpec, patience: int) -> list[ConfigError]:
     return [
         *_if(
             not NAME.fullmatch(suite.name) or suite.name == "test",
@@ -482,15 +484,17 @@ def _suite_faults(suite: SuiteSpec, patience: int) -> list[Fault]:
 # Keys of one kind of task that contradict each other, or have no effect.
 
 
-def _sampling_rules(spec: TaskSpec) -> list[Fault]:
-    train, sampling, measure = spec.train, spec.sampling, spec.eval
+def _rules(spec: TaskSpec) -> list[ConfigError]:
+    train, sampling, measure, loss = spec.train, spec.sampling, spec.eval, published(spec.train.loss)
+    limits = (limit for limit in (sampling.max_tokens, sampling.max_episode_tokens) if isinstance(limit, int))
+    longest, both = min(limits, default=1 << 20), sorted({*spec.watch.pause} & {*spec.watch.ignore})
     several = sum(policy.trained for policy in spec.policies.values()) > 1
     narrowed = {"top_p": measure.top_p < 1.0, "top_k": measure.top_k > 0, "min_p": measure.min_p > 0.0}
     return [
         *(
-            fault
+            wrong
             for key, is_set in narrowed.items()
-            for fault in _rule(
+            for wrong in _rule(
                 is_set and measure.temperature == 0.0,
                 (f"eval.{key}", "eval.temperature"),
                 "is set, but 'eval.temperature' = 0 takes the likeliest token.",
@@ -559,14 +563,6 @@ def _sampling_rules(spec: TaskSpec) -> list[Fault]:
             'is "difficulty", but several policies are trained, and what is hard for one may not be for another.',
             'Set it to "uniform", or train one policy.',
         ),
-    ]
-
-
-def _update_rules(spec: TaskSpec) -> list[Fault]:
-    train, sampling, loss = spec.train, spec.sampling, published(spec.train.loss)
-    limits = (limit for limit in (sampling.max_tokens, sampling.max_episode_tokens) if isinstance(limit, int))
-    longest = min(limits, default=1 << 20)
-    return [
         *_rule(
             train.advantage_level == "episode" and train.discount != 1.0,
             ("train.discount", "train.advantage_level"),
@@ -634,12 +630,6 @@ def _update_rules(spec: TaskSpec) -> list[Fault]:
             f"is set, but 'train.overlong' is \"{train.overlong}\".",
             'Only "penalty" has a buffer.',
         ),
-    ]
-
-
-def _watching_rules(spec: TaskSpec) -> list[Fault]:
-    train, measure, both = spec.train, spec.eval, sorted({*spec.watch.pause} & {*spec.watch.ignore})
-    return [
         *_rule(
             measure.samples > 1 and measure.temperature == 0.0,
             ("eval.samples", "eval.temperature"),
@@ -667,10 +657,10 @@ def _watching_rules(spec: TaskSpec) -> list[Fault]:
     ]
 
 
-def truncation_faults(table: dict[str, Any]) -> list[Fault]:
+def truncation_faults(table: dict[str, Any]) -> list[ConfigError]:
     """The keys of a task file that ask to train on a truncated distribution."""
     return [
-        Fault(
+        fault(
             f"{name}.{key}",
             f"'{name}.{key}' is refused in training: what is trained on must be what was sampled, and a token that was"
             " left out would have no probability to compare with.",

@@ -1,8 +1,8 @@
-"""Sweeps: a task file in which keys have lists of values means one task, a member, for each combination. Pure.
+"""Sweeps: a task file with lists of values for keys means one task, a member, for each combination. Pure.
 
 A list for any key of ``[policy]``, ``[train]``, ``[sampling]`` or ``[eval]``, or for ``steps``, means one member for
 each of its values; several lists mean their grid. ``[sweep]`` does the same for any key by its dotted name. It is for
-``[environment_config]``, if a list may itself be a value. Values are checked where each member is parsed.
+``[environment_config]``, whose values may be lists. Values are checked when each member is parsed.
 """
 
 from __future__ import annotations
@@ -17,25 +17,17 @@ from decimal import Decimal
 from itertools import product
 from typing import Any
 
-from .validation import RANGE, TYPE, Fault, refuse
+from ..errors import ConfigError
+from .validation import RANGE, TYPE, fault, refuse
 
 MOST_MEMBERS = 1000
 """The most members of one sweep."""
 TABLES = ("policy", "train", "sampling", "eval")
-"""The tables whose keys have plain values, so that a list can only mean a sweep."""
+"""Tables whose keys have plain values, so that a list can only mean a sweep."""
 IDENTITY = ("tenant", "name", "sweep")
-"""Keys that all members share, and that cannot be swept."""
+"""Keys that all members share."""
 SHOWN = 40
 """Characters of a value in a member's name; of a longer one its place in the list is shown."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One key of a sweep and the values that it takes."""
-
-    key: str
-    """Dotted: train.learning_rate"""
-    values: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -44,9 +36,9 @@ class Member:
 
     table: dict[str, Any]
     family: str = ""
-    """The name that all members of a sweep share; empty for a lone task."""
+    """The name that all members of a sweep share; empty for a single task."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """Of each key that is swept: the place of the member's value in its list."""
+    """By swept key: the place of the member's value in its list."""
 
 
 def members(table: dict[str, Any], where: str) -> list[Member]:
@@ -55,29 +47,49 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
     Each member is called "name [learning_rate=1e-4, rank=8]". Raises ``ConfigError``, with all mistakes; ``where``
     names the file in it.
     """
-    faults: list[Fault] = []
-    axes = list(_axes(table, faults))
-    for key, times in Counter(axis.key for axis in axes).items():
+    faults: list[ConfigError] = []
+    lists = [(key, values) for key, values in _swept(table, faults) if _has_values(key, values, faults)]
+    axes = dict(lists)
+    for key, times in Counter(key for key, _ in lists).items():
         if times > 1:
-            faults.append(Fault(key, f"{key!r} has values in two places.", "Keep one list of them."))
-    size = math.prod(len(axis.values) for axis in axes)
+            faults.append(fault(key, f"{key!r} has values in two places.", "Keep one list of them."))
+    size = math.prod(map(len, axes.values()))
     if size > MOST_MEMBERS:
-        counts = " x ".join(f"{len(axis.values)} of {axis.key!r}" for axis in axes)
+        counts = " x ".join(f"{len(values)} of {key!r}" for key, values in axes.items())
         says = f"the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed."
-        faults.append(Fault(axes[0].key, says, also=tuple(axis.key for axis in axes[1:]), code=RANGE))
-    labels = [_labels(axis, axes, faults) for axis in axes]
+        first, *others = axes
+        faults.append(fault(first, says, also=tuple(others), code=RANGE))
+    short = Counter(key.rpartition(".")[2] for key in axes)
+    labels = {key: [_shown(value, place) for place, value in enumerate(values, 1)] for key, values in axes.items()}
+    faults += (
+        fault(key, f"{key!r} lists {text} {times} times.")
+        for key, texts in labels.items()
+        for text, times in Counter(texts).items()
+        if times > 1
+    )
     refuse(faults, where)
-    if not axes:
-        return [Member({key: value for key, value in table.items() if key != "sweep"})]
-    if not isinstance(table.get("name"), str):
-        return [Member(one_of_each(table))]  # parsing it will raise the error
-    choices = product(*(range(len(axis.values)) for axis in axes))
-    return [_member(table, axes, labels, choice) for choice in choices]
+    if not axes or not isinstance(table.get("name"), str):  # without a name, parsing raises the error
+        return [Member(one_of_each(table))]
+    found = []
+    for choice in product(*(range(len(values)) for values in axes.values())):
+        places, member = dict(zip(axes, choice, strict=True)), _without_sweep(table)
+        for key, place in places.items():
+            *path, last = key.split(".")
+            inner = member
+            for part in path:
+                if not isinstance(inner.get(part), dict):
+                    inner[part] = {}
+                inner = inner[part]
+            inner[last] = deepcopy(axes[key][place])
+        names = {key: last if short[last := key.rpartition(".")[2]] == 1 else key for key in axes}
+        shown = ", ".join(f"{names[key]}={labels[key][place]}" for key, place in places.items())
+        found.append(Member(member | {"name": f"{table['name']} [{shown}]"}, table["name"], places))
+    return found
 
 
 def one_of_each(table: dict[str, Any]) -> dict[str, Any]:
     """The table with the first value of each list that sweeps, to check the rest of a file whose sweep is wrong."""
-    plain = deepcopy({key: value for key, value in table.items() if key != "sweep"})
+    plain = _without_sweep(table)
     for owner, name, _, values in list(_lists(plain)):
         if values:
             owner[name] = values[0]
@@ -86,34 +98,42 @@ def one_of_each(table: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def _without_sweep(table: dict[str, Any]) -> dict[str, Any]:
+    return deepcopy({key: value for key, value in table.items() if key != "sweep"})
+
+
 def _lists(table: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, list[Any]]]:
     """The lists that sweep, in the order of the file: table, key in it, dotted key, values."""
     for key, value in table.items():
         if key == "steps" and isinstance(value, list):
             yield table, key, key, value
         elif key in TABLES and isinstance(value, dict):
-            own = ((name, f"{key}.{name}", values) for name, values in value.items() if isinstance(values, list))
-            yield from ((value, name, dotted, values) for name, dotted, values in own if dotted != "eval.suite")
+            pairs = ((name, f"{key}.{name}", values) for name, values in value.items() if isinstance(values, list))
+            yield from ((value, name, dotted, values) for name, dotted, values in pairs if dotted != "eval.suite")
 
 
-def _axes(table: dict[str, Any], faults: list[Fault]) -> Iterator[Axis]:
-    """The keys that are swept; what is wrong with them is added to ``faults``."""
-    for _, _, key, values in _lists(table):
-        yield from _axis(key, values, faults)
+def _swept(table: dict[str, Any], faults: list[ConfigError]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """The swept keys with their values; mistakes are added to ``faults``."""
+    yield from ((key, values) for _, _, key, values in _lists(table))
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
         hint = "Write [sweep] and below it a list for each key."
-        faults.append(Fault("sweep", "'sweep' must be a table.", hint, code=TYPE))
+        faults.append(fault("sweep", "'sweep' must be a table.", hint, code=TYPE))
         return
+    outside = {
+        ".".join(parts[:depth])
+        for parts in (key.split(".") for key, _ in _flat(table))
+        for depth in range(1, len(parts) + 1)
+    }
     for key, values in _flat(sweep):
         if key.partition(".")[0] in IDENTITY:
-            faults.append(Fault(key, f"[sweep] cannot change {key!r}; all of its tasks share it."))
+            faults.append(fault(key, f"[sweep] cannot change {key!r}; all of its tasks share it."))
         elif not isinstance(values, list):
-            faults.append(Fault(key, f"{key!r} in [sweep] must be a list of values.", code=TYPE))
-        elif _has(table, key):
-            faults.append(Fault(key, f"{key!r} stands in [sweep] and outside of it.", "Keep one of the two."))
+            faults.append(fault(key, f"{key!r} in [sweep] must be a list of values.", code=TYPE))
+        elif key in outside:
+            faults.append(fault(key, f"{key!r} stands in [sweep] and outside of it.", "Keep one of the two."))
         else:
-            yield from _axis(key, values, faults)
+            yield key, values
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -125,31 +145,10 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def _axis(key: str, values: Sequence[Any], faults: list[Fault]) -> Iterator[Axis]:
-    if values:
-        yield Axis(key, values)
-    else:
-        faults.append(Fault(key, f"{key!r} is an empty list; a sweep needs values.", code=RANGE))
-
-
-def _has(table: dict[str, Any], key: str) -> bool:
-    inner: Any = table
-    for part in key.split("."):
-        if not isinstance(inner, dict) or part not in inner:
-            return False
-        inner = inner[part]
-    return True
-
-
-def _labels(axis: Axis, axes: Sequence[Axis], faults: list[Fault]) -> list[str]:
-    """How each value of an axis shows in a member's name, which must tell the members apart."""
-    short = axis.key.rpartition(".")[2]
-    ambiguous = sum(other.key.rpartition(".")[2] == short for other in axes) > 1
-    shown = [_shown(value, place) for place, value in enumerate(axis.values, 1)]
-    for text, times in Counter(shown).items():
-        if times > 1:
-            faults.append(Fault(axis.key, f"{axis.key!r} lists {text} {times} times."))
-    return [f"{axis.key if ambiguous else short}={text}" for text in shown]
+def _has_values(key: str, values: Sequence[Any], faults: list[ConfigError]) -> bool:
+    if not values:
+        faults.append(fault(key, f"{key!r} is an empty list; a sweep needs values.", code=RANGE))
+    return bool(values)
 
 
 def _shown(value: Any, place: int) -> str:
@@ -158,21 +157,3 @@ def _shown(value: Any, place: int) -> str:
         return f"{Decimal(repr(value)).normalize():e}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN else f"#{place}"
-
-
-def _member(
-    table: dict[str, Any], axes: Sequence[Axis], labels: Sequence[Sequence[str]], choice: Sequence[int]
-) -> Member:
-    """The member that has, of each axis, the value at the place in ``choice``."""
-    member = deepcopy({key: value for key, value in table.items() if key != "sweep"})
-    for axis, place in zip(axes, choice, strict=True):
-        *path, last = axis.key.split(".")
-        inner = member
-        for part in path:
-            if not isinstance(inner.get(part), dict):
-                inner[part] = {}
-            inner = inner[part]
-        inner[last] = deepcopy(axis.values[place])
-    shown = (own[place] for own, place in zip(labels, choice, strict=True))
-    member["name"] = f"{table['name']} [{', '.join(shown)}]"
-    return Member(member, table["name"], {axis.key: place for axis, place in zip(axes, choice, strict=True)})

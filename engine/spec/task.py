@@ -18,14 +18,7 @@ from typing import Any, Literal
 from ..errors import ConfigError
 from .losses import PUBLISHED
 from .rules import faults_between, truncation_faults
-from .validation import (
-    AUTO,
-    between,
-    each_of,
-    one_of,
-    refuse,
-    shaped,
-)
+from .validation import AUTO, between, each_of, one_of, refuse, shaped, spoils
 
 
 @dataclass(frozen=True)
@@ -43,15 +36,9 @@ class PolicySpec:
 
 
 @dataclass(frozen=True)
-class NamedPolicySpec:
+class NamedPolicySpec(PolicySpec):
     """One of several policies: trained, frozen, or a pool of what a trained one was."""
 
-    rank: int = between(16, 1, 512)
-    """Of the two matrices on each linear layer."""
-    alpha: float = between(32.0, 0.01, 4096)
-    """The adapter counts ``alpha / rank`` times."""
-    start: str = ""
-    """The version that training begins from, as in [policy]."""
     learning_rate: float | Literal["auto"] | None = between(None, 0.0, 1.0)
     """Of this policy by itself; absent: that of [train]. ``auto``: by the width of the base and ``alpha``."""
     groups_per_step: int | None = between(None, 1, 4096)
@@ -488,13 +475,13 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``, with all mistakes."""
     plain: dict[str, Any] = _plain(table)
     faults = truncation_faults(plain)
-    for fault in faults:
-        name, _, key = fault.path.partition(".")
+    for refused in faults:
+        name, _, key = refused.path.partition(".")
         del plain[name][key]
     spec = shaped(TaskSpec, plain, faults)
     if spec.kind == "eval" and "steps" not in plain:
         spec = replace(spec, steps=max(1, len(spec.versions)))
-    between_keys = (fault for fault in faults_between(spec) if not any(alone.spoils(fault) for alone in faults))
+    between_keys = (other for other in faults_between(spec) if not any(spoils(first, other) for first in faults))
     refuse([*faults, *between_keys], where)
     return spec
 

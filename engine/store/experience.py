@@ -79,16 +79,13 @@ class Draw:
 
     number: int
     attempt: int
-    """0 for the first row that the group drew."""
     position: int
-    """Of the row in the train split's order: the instance."""
     row: int
     rows: int
     """Rows of the train split at that time; with another number, ``row`` is another row."""
     least: float
     most: float
     spread: float
-    """Their population standard deviation."""
 
 
 # Complete groups with their trajectories: written when a group closes, read on restart.
@@ -111,7 +108,6 @@ class Beside:
     """Conversations of an untrained policy in the same episodes: a frozen policy or a version from an opponent pool."""
 
     speaker: str
-    """The policy's name, or the words for a version."""
     episodes: tuple[Episode, ...]
     transcripts: Transcripts
 
@@ -125,7 +121,6 @@ class ExperienceTable(Table):
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
-        """Store the only group of a play; see ``add_play``."""
         self.add_play(split, [PolicyGroup(policy, group, transcripts)], step=step)
 
     def add_play(
@@ -213,7 +208,6 @@ class ExperienceTable(Table):
         return insert(self._db, "groups", row)
 
     def draws(self, policy: int) -> list[Draw]:
-        """The draws of the stored groups, by number and attempt."""
         rows = self._db.query(
             "SELECT number, attempt, position, row, rows, least, most, spread FROM draws d WHERE policy = ? AND EXISTS"
             " (SELECT 1 FROM groups g WHERE g.policy = d.policy AND g.split = 'train' AND g.number = d.number)"
@@ -249,7 +243,6 @@ class ExperienceTable(Table):
     def measured(
         self, policy: int, split: Split, suite: str, step: int, environment_version: str
     ) -> dict[int, list[FinishedEpisode]]:
-        """The stored episodes of an evaluation, without their tokens, by instance."""
         groups = self._db.query(
             "SELECT id, instance, rewards FROM groups WHERE policy = ? AND split = ? AND suite = ? AND step = ?"
             " AND environment_version = ? AND rewards IS NOT NULL",
@@ -451,7 +444,6 @@ class OpenPlay:
     speaking: Mapping[str, Speaking]
     """The versions of all participants, by their name in the match."""
     replaced: int = 0
-    """See ``Group``, as the next two: of the attempts before this one."""
     lost: int = 0
     replayed: int = 0
 
@@ -487,7 +479,6 @@ class OpenPlayTable(Table):
         return [_member(number, rows) for number, rows in members.items()]
 
     def speaking(self, task: int) -> set[Speaking]:
-        """The versions in open plays of a task: without one of them its play cannot continue."""
         return {
             speaking
             for row in self._db.query("SELECT DISTINCT speaking FROM open_plays WHERE task = ?", [task])

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 ACTIVE = ("submitted", "queued", "blocked", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
-_PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens", "basis")
 
 
 class ReasonCode(StrEnum):
@@ -56,13 +55,9 @@ class ScoreBasis:
     stderr: float
     """Standard error of the score, from distinct prompts."""
     n: int
-    """Episodes with a reward."""
     failures: int = 0
-    """Episodes without one after all tries."""
     prompts: int = 0
-    """Distinct prompts among the rewarded episodes."""
     samples: int = 1
-    """Episodes of each prompt, k."""
     best_of: float | None = None
     """best@k; None if k is 1."""
     pass_at: float | None = None
@@ -87,11 +82,9 @@ class FindingRow:
     policy: str
     step: int
     code: str
-    """Its name in task files, such as ``entropy_collapse``."""
     evidence: dict[str, float] = field(default_factory=dict)
     """The figures that show it, by name; ``app/text/learning.py`` has their sentences."""
     rollouts: tuple[int, ...] = ()
-    """Ids of up to three conversations that show it."""
     holds: bool = True
     """True if it still held at the newest step or evaluation."""
     created: float = 0.0
@@ -113,17 +106,10 @@ def findings_of(text: str | None) -> tuple[FindingRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.step, -row.created, row.code)))
 
 
-@dataclass(frozen=True)
-class PolicyRow:
-    """One policy of a task that has several."""
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The progress of a policy."""
 
-    name: str
-    agents: tuple[str, ...]
-    """Its agents. Hostile text: a plugin named them."""
-    frozen: str = ""
-    """The version of a frozen policy, as written in the task file; else empty."""
-    pool: str = ""
-    """For an opponent pool, the policy of its earlier versions; else empty."""
     step: int = 0
     reward: float | None = None
     score: float | None = None
@@ -136,11 +122,20 @@ class PolicyRow:
     staleness: float | None = None
     """Mean staleness in versions of the tokens of the newest step."""
     tokens: int = 0
-    """Tokens trained on so far."""
+    basis: ScoreBasis | None = None
+
+
+@dataclass(frozen=True)
+class PolicyRow(Progress):
+    """One policy of a task that has several."""
+
+    name: str
+    agents: tuple[str, ...]
+    """Hostile text: a plugin named them."""
+    frozen: str = ""
+    pool: str = ""
     measured: bool = False
     """True for a version that an evaluation measures; its step is then 1 when done."""
-    basis: ScoreBasis | None = None
-    """The score's basis; with a basis and no score, too many episodes failed."""
 
     @property
     def trained(self) -> bool:
@@ -153,18 +148,16 @@ class LostEpisodes:
 
     episodes: int
     of: int
-    """All episodes of its steps, these included; 0 if unknown."""
     failure: str = ""
-    """The environment's last error, with file and line; empty if unknown. Hostile text."""
+    """The environment's last error. Hostile text."""
 
     @property
     def share(self) -> float:
-        """Their share of all episodes; 0 if unknown."""
         return self.episodes / self.of if self.of else 0.0
 
 
 @dataclass(frozen=True)
-class TaskRow:
+class TaskRow(Progress):
     """A task with the progress of the first policy it trains."""
 
     id: int
@@ -174,37 +167,20 @@ class TaskRow:
     state: str
     """submitted, queued, blocked, running, paused, done, failed or cancelled"""
     reason: str
-    """Why it waits, paused or failed: one sentence, or empty."""
     priority: int
-    step: int
     steps: int
-    reward: float | None
-    score: float | None
-    best: float | None
-    """Best held-out score of the newest evaluation series."""
-    floor: float | None
-    """Score of the best constant answer on the held-out prompts, if known."""
-    adapter_version: str
-    """Name of the newest committed version, or empty."""
-    staleness: float | None
-    """Mean staleness in versions of the tokens of the newest step."""
-    tokens: int
     seconds: float
     created: float
     started: float | None
     finished: float | None
     family: str = ""
     retried: int = 0
-    """Automatic tries since a person last put it into the queue."""
     policies: tuple[PolicyRow, ...] = ()
     """All policies in the order of the task file; empty if it has only one."""
     reason_code: str = ""
     warning: str = ""
-    """The newest warning for people, such as biased rewards; or empty."""
     kind: str = "train"
     """``train`` or ``eval``: then its policies are the versions it measures, and ``step`` counts the finished ones."""
-    basis: ScoreBasis | None = None
-    """The score's basis; with a basis and no score, too many episodes failed."""
     findings: tuple[FindingRow, ...] = ()
     lost: LostEpisodes | None = None
     """Episodes that its environment lost in the steps made; None: none."""
@@ -214,9 +190,9 @@ class TaskRow:
         return tuple(policy.name for policy in self.policies if policy.trained)
 
     def seen_by(self, policy: PolicyRow) -> TaskRow:
-        steps = 1 if policy.measured else self.steps
-        own = tuple(finding for finding in self.findings if finding.policy == policy.name)
-        return replace(self, steps=steps, findings=own, **{name: getattr(policy, name) for name in _PROGRESS})
+        progress = {each.name: getattr(policy, each.name) for each in fields(Progress)}
+        findings = tuple(finding for finding in self.findings if finding.policy == policy.name)
+        return replace(self, steps=1 if policy.measured else self.steps, findings=findings, **progress)
 
     @property
     def unfinished(self) -> bool:
@@ -236,7 +212,6 @@ class KnownTask:
     name: str
     family: str
     created: float
-    """In seconds since 1970; the same for tasks of one submission."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +223,7 @@ class TenantRow:
     tasks: int
     """Quota of tasks at the same time; 0: no quota."""
     tokens_per_day: int
-    """Quota of tokens a day; 0: no quota."""
+    """0: no quota."""
     running: int
     waiting: int
     blocked: int
@@ -286,28 +261,19 @@ class EvalRow:
     score: float | None
     """Mean over the prompts of the mean reward of each prompt's episodes, avg@k; None if too many episodes failed."""
     stderr: float
-    """Standard error of the score, from distinct prompts."""
     n: int
-    """Episodes with a reward."""
     floor: float | None
     """The constant-answer baseline on the same prompts; None if unknown."""
     metrics: Mapping[str, float]
     failures: int = 0
-    """Episodes without a reward after all tries."""
     prompts: int = 0
-    """Distinct prompts among the rewarded episodes."""
     samples: int = 1
-    """Episodes of each prompt, k."""
     series: str = ""
-    """The key of its series; empty: only its environment version."""
     suite: str = ""
     """The name of its suite; empty for the task's own held-out prompts."""
     split: str = "eval"
-    """``eval`` or ``test``."""
     best_of: float | None = None
-    """best@k: the mean over the prompts of the best reward of each; None if k is 1."""
     pass_at: float | None = None
-    """pass@k; None if k is 1."""
     created: float = 0.0
 
     @property
@@ -337,7 +303,6 @@ class TrajectoryRow:
     reward: float | None
     advantage: float
     step: int | None
-    """The step that consumed it; None while it waits."""
     version: int
     environment_version: str
     tokens: int
@@ -349,9 +314,7 @@ class TrajectoryRow:
     """Its place among the agent's trajectories in the episode; each continues the one before."""
     policy: str = ""
     speaker: str = ""
-    """The untrained policy or version that spoke instead of ``policy``; else empty."""
     spoke: int | None = None
-    """The version that spoke, among those of the speaker; None without a reply."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +339,6 @@ class VersionRow:
     resumable: bool = True
     """True if its file holds the optimizer's moments; without them it can be exported and sampled, not trained on."""
     basis: ScoreBasis | None = None
-    """The score's basis; with a basis and no score, too many episodes failed."""
 
 
 @dataclass(frozen=True)
@@ -388,12 +350,9 @@ class BoundTask:
     name: str
     state: str
     base: str
-    """The fingerprint of its base; empty if no engine has recorded it yet."""
     base_name: str
-    """The name that an engine last served that base under; empty if none did."""
     versions: int
     size: int
-    """Bytes of these versions."""
 
 
 @dataclass(frozen=True)
@@ -403,7 +362,6 @@ class EventRow:
     id: int
     task: int | None
     level: str
-    """info, warning or error"""
     kind: str
     message: str
     created: float
@@ -426,13 +384,10 @@ class EngineRow:
     sampler: str = ""
     """torch or llama.cpp; empty for an engine of an older marlaas."""
     rest: str = ""
-    """Why it has no workers: yielded, hours or idle; else empty."""
     rest_until: float | None = None
-    """End of yielding, in seconds since 1970; None: no set end."""
     placement: str = ""
     version: str = ""
     precision: str = ""
-    """Its precision for sampling and training, in words; empty before the workers are placed."""
     unverified: bool = False
     """True if the base could not be compared with transformers."""
 
@@ -449,10 +404,8 @@ class WorkerRow:
     pid: int | None
     """None until its process is started."""
     state: str
-    """*running*, or *starting*: for the first time, or again after its death."""
     rss: int
     busy: float
-    """Share of the last interval with useful work, 0 to 1."""
     started: float
     updated: float
     device: str = ""
@@ -474,7 +427,6 @@ class EnvironmentRow:
     updated: float
     findings: tuple[Finding, ...] = ()
     checked: float | None = None
-    """Time of that check; None if there was none yet."""
     agents: tuple[str, ...] = ()
     playing: int = 0
     scoring: int = 0
@@ -497,7 +449,6 @@ class YieldRequest:
     """A person's request that the engine yield the machine."""
 
     until: float | None
-    """In seconds since 1970; None: until it is taken back."""
 
 
 @dataclass(frozen=True)
@@ -505,9 +456,7 @@ class Yielding:
     """Why the engine has no workers."""
 
     kind: str
-    """``YIELDED``, ``HOURS`` or ``IDLE``."""
     until: float | None = None
-    """Its end, in seconds since 1970; None: no set end."""
 
     @property
     def holds(self) -> bool:
@@ -525,11 +474,8 @@ class ApiKeyRow:
     scopes: tuple[str, ...]
     """``chat``, ``train``, ``admin``."""
     created: float
-    """In seconds since 1970, as the two that follow."""
     last_use: float | None
-    """None: it was never used."""
     revoked: float | None
-    """None: it is valid."""
     requests: int
     tokens_in: int
     tokens_out: int
@@ -540,16 +486,11 @@ class ApiRow:
     """The API's actual and requested state."""
 
     switched: bool | None = None
-    """A person's request; None: as in the settings."""
     port: int | None = None
-    """The requested port; None: as in the settings."""
     open: bool = False
     url: str = ""
-    """Empty while it is closed."""
     since: float | None = None
-    """Time of the last opening or closing, in seconds since 1970."""
     note: str = ""
-    """Why it is closed although it should be open, in a sentence."""
 
 
 def shown_state(task: str) -> str:

@@ -19,18 +19,8 @@ from ..faults import Point, reach
 from ..home.paths import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .experience import ExperienceTable, OpenPlayTable
-from .tasks import ApiTable, ServedTable, TaskTable, TenantTable, UsageTable
-from .telemetry import (
-    ConformanceTable,
-    DeviceTable,
-    FailingTable,
-    NodeTable,
-    OutcomeTable,
-    StageTable,
-    StandingTable,
-    TelemetryTable,
-    YieldTable,
-)
+from .tasks import ApiTable, ServedTable, TaskTable, TenantTable
+from .telemetry import EnvironmentTable, TelemetryTable
 from .versions import EvaluationTable, FindingTable, VersionTable
 
 PATIENCE = 0.05
@@ -61,21 +51,13 @@ class Store:
         self._connection = connection
         self.telemetry = TelemetryTable(self._database, path.parent)
         self.api = ApiTable(self._database)
-        self.conformance = ConformanceTable(self._database)
-        self.failing = FailingTable(self._database)
+        self.environments = EnvironmentTable(self._database)
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
-        self.usage = UsageTable(self._database)
-        self.outcomes = OutcomeTable(self._database)
-        self.stages = StageTable(self._database)
-        self.standings = StandingTable(self._database)
-        self.devices = DeviceTable(self._database)
-        self.nodes = NodeTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.findings = FindingTable(self._database)
         self.open_plays = OpenPlayTable(self._database)
-        self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
         self.versions = VersionTable(self._database, Home(path.parent), self.incarnation, self.barrier)
         self.served = ServedTable(self._database, Home(path.parent), fingerprint)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import wall_time
-from ..errors import ConfigError, StoreError, UnknownTask
+from ..errors import ConfigError, UnknownTask
+from ..spec.task import TaskSpec
 from .schema import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
@@ -51,29 +52,19 @@ class Borrowed:
     words: str
     version: int
     plays: bool
-    """True if the task uses it as a player while it runs; False if training begins from it."""
 
 
 @dataclass(frozen=True)
 class Submission:
     """A validated task file."""
 
-    tenant: str
-    name: str
-    environment: str
-    steps: int
-    priority: int
-    config: dict[str, Any]
+    spec: TaskSpec
     source: str = ""
     base: str = ""
-    """The fingerprint of its base; empty: that of the next engine."""
     family: str = ""
     needs: tuple[int, ...] = ()
-    """Numbers of tasks that must be done first."""
     after: tuple[int, ...] = ()
-    """Places of such tasks in the same submission."""
     borrowed: tuple[Borrowed, ...] = ()
-    """Versions of other tasks in its file."""
     file: str = ""
     """The author's file name, for error messages; it is not stored."""
 
@@ -87,9 +78,11 @@ def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
     now = wall_time()
     with outside_transaction(database) as connection:
         numbers = []
-        for s in submissions:
-            what = (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps)
-            numbers.append(_insert(connection, sql, (*what, s.base, s.family, s.config.get("kind", "train"), now)))
+        for submission in submissions:
+            spec = submission.spec
+            what = (spec.tenant, spec.name, spec.played, json.dumps(spec.to_json()), submission.source)
+            rest = (spec.queue.priority, spec.steps, submission.base, submission.family, spec.kind, now)
+            numbers.append(_insert(connection, sql, (*what, *rest)))
         for number, submission in zip(numbers, submissions, strict=True):
             needed = {*submission.needs, *(numbers[place] for place in submission.after)}
             rows = [(number, other) for other in sorted(needed)]
@@ -124,18 +117,14 @@ def _command(connection: sqlite3.Connection, kind: str, task: int | None, argume
 
 
 def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> int:
-    row = connection.execute(sql, values).lastrowid
-    if row is None:
-        raise StoreError("The database gave no number to a new row.")
-    return row
+    return connection.execute(sql, values).lastrowid or 0
 
 
 def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, scopes: Sequence[str]) -> int:
     """Store a new key by its SHA-256 digest, and return its number."""
     sql = "INSERT INTO api_keys (tenant, name, hash, prefix, scopes, created) VALUES (?, ?, ?, ?, ?, ?)"
     with outside_transaction(database) as connection:
-        row = connection.execute(sql, (tenant, name, digest, prefix, json.dumps(list(scopes)), wall_time()))
-        return int(row.lastrowid or 0)
+        return _insert(connection, sql, (tenant, name, digest, prefix, json.dumps(list(scopes)), wall_time()))
 
 
 def revoke_key(database: Path, beginning: str) -> tuple[str, str]:

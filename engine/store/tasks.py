@@ -28,7 +28,6 @@ class Needed:
     id: int
     name: str
     state: str
-    """Empty: there is no such task."""
     step: int
     steps: int
 
@@ -43,9 +42,7 @@ class QueuedTask:
     reason: Reason = NO_REASON
     priority: int = 0
     due: float | None = None
-    """Time of its next try, in seconds since 1970, or None."""
     cause: str = ""
-    """The number and reason of the try that is due."""
     needs: tuple[Needed, ...] = ()
 
 
@@ -105,7 +102,6 @@ class TaskTable(Table):
         return needs
 
     def spec(self, task: int) -> TaskSpec:
-        """A task's specification. Raises ``ConfigError`` if another version of this program wrote something unknown."""
         return parse(json.loads(self._value("config", task)), f"task {task}")
 
     def adopt(self, base: str) -> None:
@@ -205,7 +201,6 @@ class TaskTable(Table):
             )
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record what holds running tasks up; an empty text: nothing."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE tasks SET reason = ? WHERE id = ? AND state = 'running'",
@@ -246,21 +241,19 @@ class Tenant:
     """Weight and quotas of one tenant."""
 
     weight: float = 1.0
-    """Its share of the machine under contention, relative to the other tenants' weights; above 0."""
     tasks: int = 0
-    """Tasks that may run at the same time; 0: as many as there are slots."""
     tokens_per_day: int = 0
-    """Tokens that its tasks may use in a day (UTC); 0: no quota."""
 
 
 USUAL = Tenant()
 
 
-class TenantTable:
-    """Reads and writes of tenants."""
+class TenantTable(Table):
+    """Reads and writes of tenants, and the sums of use by tasks and clients, for quotas."""
 
     def __init__(self, database: Database) -> None:
-        self._db = database
+        super().__init__(database)
+        self._clients: list[str] = []
         rows = database.query("SELECT name, weight, tasks, tokens_per_day FROM tenants")
         self._known = {row.pop("name"): Tenant(**row) for row in rows}
 
@@ -275,23 +268,13 @@ class TenantTable:
         self._known[name] = tenant
         return tenant
 
-
-class UsageTable:
-    """The sums of use by tasks and clients, for quotas."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self._clients: list[str] = []
-        """Tenants with an account for clients; the first has the number -1, the next -2."""
-
     def clients(self, tenant: str) -> int:
         """The negative task number for the use of a tenant's clients in the ledger, constant for this engine."""
         if tenant not in self._clients:
             self._clients.append(tenant)
         return -1 - self._clients.index(tenant)
 
-    def add(self, usages: Iterable[Usage]) -> None:
-        """Add to today's sums; all of it or, with ``StoreError``, nothing."""
+    def add_use(self, usages: Iterable[Usage]) -> None:
         day = today()
         tasks, clients = [], []
         for usage in usages:
@@ -344,7 +327,6 @@ class KeyUse:
     tokens_in: int
     tokens_out: int
     last: float
-    """Time of the newest request, in seconds since 1970."""
 
 
 class ApiTable(Table):
@@ -372,7 +354,6 @@ class ApiTable(Table):
         return ApiRow()
 
     def switch(self, on: bool, port: int | None = None) -> None:
-        """Store that a person started or stopped it, for this engine and the next ones."""
         self._write(replace(self.state(), switched=on, port=port))
 
     def tell(self, is_open: bool, url: str = "", note: str = "") -> None:
@@ -444,7 +425,6 @@ class ServedTable:
             )
 
     def numbers(self, policy: int) -> dict[int, str]:
-        """Numbers of a policy's named versions, each with one of its names."""
         sql = "SELECT v.number, n.name FROM adapter_names n JOIN versions v ON v.id = n.version WHERE v.policy = ?"
         return {row["number"]: row["name"] for row in self._db.query(f"{sql} AND v.state = 'committed'", [policy])}
 

@@ -34,7 +34,6 @@ class Version:
     name: str
     checksum: str
     path: str
-    """Absolute path of its file; the table holds it relative to the home (``Home.name_of``)."""
     size: int
     resumable: bool = True
 
@@ -59,12 +58,10 @@ class VersionTable:
     """Reads and writes of policies, versions, steps and metrics."""
 
     def __init__(self, database: Database, home: Home, incarnation: int, barrier: Callable[[], None]) -> None:
-        """Methods that return a ``Version`` raise ``AdapterUnreachable`` if its file would lie outside of ``home``."""
         self._db = database
         self._home = home
         self._incarnation = incarnation
         self.barrier = barrier
-        """Flush all commits to the disk; blocks; safe in any thread."""
 
     def policy(self, task: int, name: str, config: dict[str, Any], split: Split = "eval") -> int:
         """The policy's id; its row is made on first use. ``split``: the instances of its score."""
@@ -87,7 +84,6 @@ class VersionTable:
         self._db.execute("UPDATE policies SET step = 1 WHERE id = ?", [policy])
 
     def candidates(self, policy: int) -> list[Version]:
-        """Versions with files on the disk, newest first."""
         return self._versions(
             self._db.query(
                 f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed'"
@@ -97,7 +93,6 @@ class VersionTable:
         )
 
     def first(self, policy: int) -> Version:
-        """Version 0, with or without its file."""
         sql = f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND number = 0 AND state != 'void' ORDER BY id DESC"
         return self._versions(self._db.query(f"{sql} LIMIT 1", [policy]))[0]
 
@@ -223,13 +218,11 @@ class VersionTable:
         )
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
-        """Add metrics that are known only after the commit (the canary's)."""
         rows = ({"policy": policy, "step": step, "name": name, "value": value} for name, value in metrics.items())
         with transaction(self._db):
             insert_all(self._db, "metrics", rows, replace=True)
 
     def first_reward(self, policy: int) -> float:
-        """Mean training reward of the first step; infinite before it."""
         return next(
             (
                 row["value"]
@@ -241,7 +234,6 @@ class VersionTable:
         )
 
     def best_step(self, policy: int) -> tuple[int, float]:
-        """The step with the highest mean training reward, the first of several, and that reward; step 0 before any."""
         return next(
             (
                 (row["step"], row["value"])
@@ -294,7 +286,6 @@ class VersionTable:
                 )
 
     def on_disk(self, task: int, policy: str | None = None) -> list[Version]:
-        """Kept versions of a task's policies, or of the named one, oldest first."""
         return self._versions(
             self._db.query(
                 f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
@@ -353,7 +344,6 @@ class HeldOutScore:
     step: int
     score: float
     stderr: float
-    """Standard error of the score, from distinct prompts."""
     prompts: int
 
 
@@ -401,7 +391,6 @@ class EvaluationTable:
         return any(True for _ in self._db.query("SELECT 1 FROM evals WHERE policy = ? LIMIT 1", [policy]))
 
     def measured(self, policy: int, series: str) -> dict[int, float | None]:
-        """Scores of one series by step, in order; None: measured without a valid score."""
         return {
             row["step"]: row["score"]
             for row in self._db.query(
@@ -477,7 +466,6 @@ class NewFinding:
     step: int
     evidence: Mapping[str, float]
     rollouts: tuple[int, ...] = ()
-    """Ids of trajectories, each the first of a conversation."""
 
 
 @dataclass(frozen=True)
@@ -487,7 +475,6 @@ class Known:
     step: int
     holds: bool
     pending: bool
-    """True if it pauses its task, and no person has resumed that since."""
 
 
 @dataclass(frozen=True)
@@ -504,7 +491,6 @@ class Said:
     """The replies of one agent of one episode."""
 
     id: int
-    """Of its first trajectory."""
     group: int
     member: int
     reward: float | None

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine import faults
-from marlaas.engine.faults import Point, arm, disarm, reach, recorded
+from marlaas.engine.faults import Point, reach
+from tests.arming import arm, disarm, recorded
 
 ENGINE = Path(faults.__file__).parent
 CODE = """

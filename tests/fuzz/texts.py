@@ -72,7 +72,7 @@ def task(data: bytes) -> None:
         return
     assert len(found) <= 1000
     for submission in found:
-        json.dumps(submission.config, allow_nan=False)
+        json.dumps(submission.spec.to_json(), allow_nan=False)
 
 
 def settings(data: bytes) -> None:

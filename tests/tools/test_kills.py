@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.faults import VARIABLE, Point, arm, recorded
+from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.home.paths import Home
+from tests.arming import arm, recorded
 from tests.oracle.audit import audit
 from tools.kills import Lab, exact, finish, least_tried, tasks_of, wave
 

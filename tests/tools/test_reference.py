@@ -9,7 +9,8 @@ from marlaas import plugins
 from marlaas.app.cli.main import VERBS
 from marlaas.app.text.terms import TERMS
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
+from marlaas.engine.spec.fields import spec_fields
+from marlaas.engine.spec.task import NamedPolicySpec, SuiteSpec
 from tools import reference
 
 PAGES = reference.pages()
@@ -17,7 +18,11 @@ PAGES = reference.pages()
 
 def test_every_key_of_a_task_file_is_there_with_its_default() -> None:
     text = PAGES["task-file.md"]
-    for field in (*spec_fields(), *policy_fields(), *suite_fields()):
+    for field in (
+        *spec_fields(),
+        *spec_fields(NamedPolicySpec, "policies.NAME."),
+        *spec_fields(SuiteSpec, "eval.suite."),
+    ):
         assert f"\n| `{field.name}`" in text, field.key
     assert '| `learning_rate` ¹ | float | `"auto"` | 0 to 1, or auto | Of AdamW; auto: by' in text
     assert "| `tenant` | str | required |" in text

@@ -18,9 +18,9 @@ from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.queue import check_environment, find_environment
-from marlaas.engine.spec.fields import REQUIRED, SpecField, policy_fields, spec_fields
+from marlaas.engine.spec.fields import REQUIRED, SpecField, spec_fields
 from marlaas.engine.spec.losses import published
-from marlaas.engine.spec.task import BASE, TaskSpec
+from marlaas.engine.spec.task import BASE, NamedPolicySpec, TaskSpec
 from marlaas.engine.spec.validation import build
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
@@ -194,7 +194,7 @@ def named_fields(policies: Sequence[str], agents: Sequence[str]) -> tuple[FormFi
     own = (
         _field(field, field.key.replace("NAME", name, 1), field.kind in ("int", "float"))
         for name in policies
-        for field in policy_fields()
+        for field in spec_fields(NamedPolicySpec, "policies.NAME.")
     )
     return (*name_fields(), *(_speaker(agent) for agent in agents if policies), *own)
 
@@ -386,7 +386,7 @@ def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
         estimates = estimate_all(home, submissions)
     except (MarlaasError, OSError) as error:
         return Prospect(problem=line(str(error)))
-    return Prospect(tuple(told(estimates, [each.environment for each in submissions])))
+    return Prospect(tuple(told(estimates, [each.spec.played for each in submissions])))
 
 
 def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:

@@ -74,7 +74,7 @@ class Limits:
 
     def _check_quota(self, tenant: str) -> None:
         quota = self.store.tenants.get(tenant).tokens_per_day
-        if quota and self.store.usage.tokens_today().get(tenant, 0) >= quota:
+        if quota and self.store.tenants.tokens_today().get(tenant, 0) >= quota:
             left = DAY - time.time() % DAY
             message = f"Tenant {tenant} has used its quota of {quota:,} tokens a day; the next day begins at 0:00 UTC."
             raise Refusal(429, "quota_exceeded", message, retry_after=left)
@@ -141,7 +141,7 @@ class Serving:
         if machine is not self._machine:
             self._machine, self._rollouts = machine, {}
         if tenant not in self._rollouts:
-            payer = Payer(tenant, self.store.usage.clients(tenant))
+            payer = Payer(tenant, self.store.tenants.clients(tenant))
             self._rollouts[tenant] = machine.rollout.of(payer, anew=False)
         return self._rollouts[tenant]
 

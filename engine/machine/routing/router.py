@@ -18,7 +18,7 @@ from ...adapters.statefile import PolicyState, read_state, write_state
 from ...clock import monotonic
 from ...devices.machine import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...errors import BaseModelError, Fruitless, WorkerDied
-from ...fairness.line import Line, Mix, SharedClock
+from ...fairness.line import FairClock, Line, Mix
 from ...home.settings import RolloutSettings, Settings
 from ...models.config import GGUF, REPEATABLE, SAMPLERS
 from ...models.find import BaseModel
@@ -194,14 +194,14 @@ class SamplerEndpoints:
         base: BaseModel,
         rates: Mapping[str, Rates] | None = None,
         links: Mapping[str, Link] | None = None,
-        clock: SharedClock[str] | None = None,
+        clock: FairClock[str] | None = None,
     ) -> None:
         """``rates`` are those of each endpoint's device, if devices differ; costs begin with them.
 
         ``links`` are the ways to the endpoints' nodes; the default takes no time. ``clock`` is that of their lines.
         """
         self.by_name = {endpoint.name: endpoint for endpoint in endpoints}
-        self.clock = clock or SharedClock()
+        self.clock = clock or FairClock()
         self.tolerances = tolerances
         size = parameters(base)
         self._links = dict(links or {})

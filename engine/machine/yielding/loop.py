@@ -49,7 +49,7 @@ class YieldLoop:
         self._busy = busy
         self._changed = changed
         self._now = now
-        self._yielded = store.yields.get()
+        self._yielded = store.telemetry.yield_request()
         self._told: Yielding | None = None
         self._quiet = monotonic()
         self._seen = -1
@@ -111,9 +111,9 @@ class YieldLoop:
 
     def _tell(self, yielding: Yielding | None, now: float) -> None:
         if self._yielded is None:
-            self._store.yields.end()
+            self._store.telemetry.end_yield()
         else:
-            self._store.yields.begin(self._yielded.until)
+            self._store.telemetry.begin_yield(self._yielded.until)
         self._store.telemetry.yielding(self._store.incarnation, yielding)
         before, self._told = self._told, yielding
         if yielding is not None:

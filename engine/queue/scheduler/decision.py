@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ...clock import monotonic
 from ...store.rows import NO_REASON, Reason, ReasonCode
 from ...store.tasks import Needed, QueuedTask, Tenant
 
@@ -21,32 +20,6 @@ def in_words(attempt: int, retries: int, reason: str) -> str:
     """The next try and its reason, in words."""
     last = "th" if attempt % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(attempt % 10, "th")
     return f"{attempt}{last} of {retries} {'try' if retries == 1 else 'tries'}: {reason}"
-
-
-class Stalls:
-    """Tracks since when tasks are blocked."""
-
-    def __init__(self, patience: float, clock: Callable[[], float] = monotonic) -> None:
-        self._patience = patience
-        self._clock = clock
-        self._since: dict[int, float] = {}
-        self._told: set[int] = set()
-
-    def blocked(self, task: int) -> bool:
-        """Note that a task cannot run; True once, at the first try after ``patience``."""
-        since = self._since.setdefault(task, self._clock())
-        if task in self._told or self._clock() - since < self._patience:
-            return False
-        self._told.add(task)
-        return True
-
-    def moved(self, task: int) -> None:
-        self._since.pop(task, None)
-        self._told.discard(task)
-
-    def only(self, waiting: Set[int]) -> None:
-        for task in self._since.keys() - waiting:
-            self.moved(task)
 
 
 # Slots go to the tenant with the fewest running tasks for its weight, then with the fewest tokens of the day for its

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from ...clock import monotonic, wall_time
@@ -38,7 +38,7 @@ from ...train.evaluation import EvalRun
 from ...train.loop import TrainRun
 from ...train.opening import check_ready
 from .commands import Commands
-from .decision import PAUSES, Act, Situation, Stalls, decide, in_words
+from .decision import PAUSES, Act, Situation, decide, in_words
 
 MAX_LOSSES = 5
 """Deaths of workers under a task without a step between; then it pauses, for it may kill them."""
@@ -142,12 +142,35 @@ TRIES = 20.0
 """Blocked tasks tried each second, at most: a thousand of one broken environment must not keep the engine busy.
 After its repair, all are tried at once."""
 LONG = 1000
-"""Unfinished tasks from which on the queue is not reviewed at each end: all ends together would take the square of
-their number."""
+"""Unfinished tasks from which on the queue is not reviewed at each change: all changes together would take the square
+of their number."""
 LOOKED_AT = 10_000.0
 """Tasks of such a queue reviewed each second, at most; most of a second stays for the rest."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
+
+
+@dataclass
+class Run:
+    """A task that runs, or tries to begin."""
+
+    work: asyncio.Task[Ending]
+    since: float
+    """Its time is accounted for up to this moment of the monotonic clock."""
+    runner: Runner | None = None
+    """None until nothing blocks the task."""
+
+
+@dataclass
+class Wait:
+    """A task that could not run at its turn."""
+
+    reason: Reason
+    until: float | None
+    """Its next try, on the monotonic clock; None: at once."""
+    since: float
+    """The first try in vain, in seconds since 1970."""
+    notified: bool = False
 
 
 class Scheduler:
@@ -172,25 +195,22 @@ class Scheduler:
         self._slots = slots
         self._clock = clock
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
-        self._runs: dict[int, asyncio.Task[Ending]] = {}
-        self._runners: dict[int, Runner] = {}
+        self._runs: dict[int, Run] = {}
+        self._waits: dict[int, Wait] = {}
         self._unwritten: dict[int, Ending] = {}
-        self._since: dict[int, float] = {}
-        self._blocked: dict[int, tuple[Reason, float]] = {}
         self._tell = tell
-        self._stalls = Stalls(patience, clock)
-        self._told: dict[int, str] = {}
+        self._patience = patience
         self._wake = asyncio.Event()
         self._seen = -1
         self._review = 0.0
         self._rested = 0.0
-        self._stopping = False
+        self.stopping = False
         self._settled: Callable[[], None] | None = None
 
     async def run(self) -> None:
         """Serve until stopped; running tasks then stop at their last commit, in state *running*."""
         try:
-            while not self._stopping:
+            while not self.stopping:
                 try:
                     await self._turn()
                 except StoreError:
@@ -203,23 +223,17 @@ class Scheduler:
             await self._end_runs(list(self._runs))
 
     def account(self) -> None:
-        self._account_for(self._since)
-
-    def _account_for(self, tasks: Collection[int]) -> None:
         now = monotonic()
-        self._store.tasks.add_seconds({task: now - self._since[task] for task in tasks})
-        self._since |= dict.fromkeys(tasks, now)
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping
+        self._store.tasks.add_seconds({task: now - run.since for task, run in self._runs.items()})
+        for run in self._runs.values():
+            run.since = now
 
     @property
     def busy(self) -> bool:
-        return any(task not in self._blocked for task in self._runs)
+        return any(task not in self._waits or self._waits[task].until is None for task in self._runs)
 
     def stop(self) -> None:
-        self._stopping = True
+        self.stopping = True
         self._wake.set()
 
     def drain(self) -> None:
@@ -227,20 +241,19 @@ class Scheduler:
 
         The tasks stay in state *running*, and the next engine continues with them.
         """
-        self._settled = None
-        self._supervisor.settling = False
-        self._supervisor.draining.set()
-        self._wake.set()
+        self._drain(None)
 
     def settle(self, then: Callable[[], None]) -> None:
         """Call ``then`` when no task is within a step, and start none before; all continue afterwards.
 
         A draining engine calls nothing: the next one begins with the change.
         """
-        if self._supervisor.draining.is_set() and not self._supervisor.settling:
-            return
+        if not self._supervisor.draining.is_set() or self._supervisor.settling:
+            self._drain(then)
+
+    def _drain(self, then: Callable[[], None] | None) -> None:
         self._settled = then
-        self._supervisor.settling = True
+        self._supervisor.settling = then is not None
         self._supervisor.draining.set()
         self._wake.set()
 
@@ -259,7 +272,8 @@ class Scheduler:
         """
         with contextlib.suppress(StoreError):
             self._store.tasks.hurry(mended)
-        self._blocked.clear()
+        for wait in self._waits.values():
+            wait.until = None
         self._seen = -1
         self._wake.set()
 
@@ -267,25 +281,23 @@ class Scheduler:
         if self._store.locked:
             return
         self._collect()
-        seen = self._store.changed()
-        if seen == self._seen and monotonic() < self._review and not self._unwritten:
+        seen, now = self._store.changed(), monotonic()
+        if now < self._rested or (seen == self._seen and now < self._review):
             return
-        self._seen, self._review = seen, monotonic() + REVIEW
+        self._seen, self._review = seen, now + REVIEW
         for command in self._store.tasks.new_commands():
             await self._commands.carry_out(command)
         if not self._supervisor.draining.is_set():
             await self._go_through_the_queue()
-        else:
-            if self._held():
-                await self._end_runs(list(self._runs))
-            if not self._runs:
-                self._end_drain()
-
-    def _end_drain(self) -> None:
-        then, self._settled = self._settled, None
-        if then is None:
+            return
+        if self._held():
+            await self._end_runs(list(self._runs))
+        if self._runs:
+            return
+        if (then := self._settled) is None:
             self.stop()
             return
+        self._settled = None
         self._supervisor.settling = False
         self._supervisor.draining.clear()
         self._seen = -1
@@ -293,71 +305,68 @@ class Scheduler:
         then()
 
     def _collect(self) -> None:
-        ended = [task for task, run in self._runs.items() if run.done()]
+        ended = [task for task, run in self._runs.items() if run.work.done()]
         if ended:
-            self._account_for(ended)
-            self._review = min(self._review, self._rested)
+            self.account()
         for task in ended:
-            run = self._runs.pop(task)
-            del self._since[task]
-            self._unwritten[task] = Ending("queued", INTERRUPTED) if run.cancelled() else run.result()
+            work = self._runs.pop(task).work
+            self._unwritten[task] = Ending("queued", INTERRUPTED) if work.cancelled() else work.result()
         for task, ending in list(self._unwritten.items()):
+            self._review = 0.0
             self._record(task, ending)
             del self._unwritten[task]
 
     def _record(self, task: int, ending: Ending) -> None:
-        store = self._store
+        store, reason = self._store, ending.reason
         if ending.state == "running":
             return
         if ending.state == "queued":
-            pause = max(REVIEW, len(self._blocked) / TRIES)
-            self._blocked[task] = (ending.reason, monotonic() + pause)
-            store.tasks.explain({task: ending.reason})
-            self._tell_blocked(task, ending.reason)
+            self._wait(task, reason)
             return
         tries = store.tasks.tries(task)
         if ending.again and tries.made < tries.allowed:
             pause = PAUSES[min(tries.made, len(PAUSES) - 1)]
-            cause = in_words(tries.made + 1, tries.allowed, ending.reason.words)
+            cause = in_words(tries.made + 1, tries.allowed, reason.words)
             store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
             store.tasks.try_again(task, self._clock() + pause, cause)
             return
-        store.tasks.set_state(task, ending.state, ending.reason)
-        text = f"The task is {ending.state}. {ending.reason.words}".strip()
+        store.tasks.set_state(task, ending.state, reason)
+        text = f"The task is {ending.state}. {reason.words}".strip()
         store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
         self._tell("stalled" if ending.state == "paused" else ending.state, task)
 
-    def _tell_blocked(self, task: int, reason: Reason) -> None:
+    def _wait(self, task: int, reason: Reason) -> None:
+        until, now = monotonic() + max(REVIEW, len(self._waits) / TRIES), self._clock()
+        before = self._waits.get(task, Wait(NO_REASON, None, now))
+        wait = self._waits[task] = replace(before, reason=reason, until=until)
+        self._store.tasks.explain({task: reason})
         if reason.code == ReasonCode.INTERRUPTED:
             return
-        if self._stalls.blocked(task):
+        if not wait.notified and now - wait.since >= self._patience:
+            wait.notified = True
             self._tell("stalled", task)
-        if reason.words != self._told.get(task):
+        if reason.words != before.reason.words:
             self._store.telemetry.event("task", f"The task is blocked: {reason.words}", task, "warning")
-            self._told[task] = reason.words
 
     async def _go_through_the_queue(self) -> None:
         tasks = self._store.tasks.unfinished()
         self._rested = monotonic() + (len(tasks) / LOOKED_AT if len(tasks) > LONG else 0.0)
-        self._review = max(self._review, self._rested)
         waiting = {task.id for task in tasks if task.state == "queued"}
-        self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
-        self._told = {task: reason for task, reason in self._told.items() if task in waiting}
+        self._waits = {task: wait for task, wait in self._waits.items() if task in waiting}
         situation = self._situation()
-        self._stalls.only(set() if situation.yielding else waiting)
-        self._runners = {task: runner for task, runner in self._runners.items() if task in self._runs}
+        for wait in self._waits.values() if situation.yielding else ():
+            wait.since = situation.now
         verdicts = decide(tasks, situation)
-        stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
-        if stopped:
+        if stopped := {task: verdict.reason for task, verdict in verdicts.items() if verdict.act is Act.HOLD}:
             await self._hold(stopped)
             return
         reasons, notes = {}, {}
         for task in tasks:
-            verdict = verdicts.get(task.id)
+            verdict, run = verdicts.get(task.id), self._runs.get(task.id)
             if verdict is None:
-                if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
+                if run and task.state != "running" and task.reason.code != ReasonCode.STARTING:
                     reasons[task.id] = STARTING
-                elif task.id in self._runners and task.reason.words != (note := self._runners[task.id].waits_for):
+                elif run and run.runner and task.reason.words != (note := run.runner.waits_for):
                     notes[task.id] = note
             elif verdict.act is Act.START:
                 self._start(task)
@@ -384,25 +393,24 @@ class Scheduler:
         return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 
     def _situation(self) -> Situation:
-        store, now = self._store, self._clock()
+        blocked = {task: wait for task, wait in self._waits.items() if wait.until is not None}
         return Situation(
-            now=now,
+            now=self._clock(),
             slots=self._slots,
             running=set(self._runs),
-            blocked={task: reason for task, (reason, _) in self._blocked.items()},
-            tried={task for task, (_, until) in self._blocked.items() if monotonic() < until},
-            tenant=store.tenants.get,
-            used=store.usage.tokens_today(),
+            blocked={task: wait.reason for task, wait in blocked.items()},
+            tried={task for task, wait in blocked.items() if monotonic() < (wait.until or 0.0)},
+            tenant=self._store.tenants.get,
+            used=self._store.tenants.tokens_today(),
             yielding=self._held(),
         )
 
     def _start(self, task: QueuedTask) -> None:
         def started(runner: Runner) -> None:
             self._store.tasks.set_state(task.id, "running")
-            self._runners[task.id] = runner
-            self._blocked.pop(task.id, None)
-            self._stalls.moved(task.id)
-            if self._told.pop(task.id, None):
+            self._runs[task.id].runner = runner
+            wait = self._waits.pop(task.id, None)
+            if wait and wait.reason != INTERRUPTED:
                 self._store.telemetry.event("task", "The task goes on.", task.id)
 
         try:
@@ -410,12 +418,12 @@ class Scheduler:
         except ConfigError as error:
             self._record(task.id, failed(f"This marlaas cannot read the task: {error}"))
             return
-        if task.state != "running" and task.id not in self._blocked:
+        wait = self._waits.get(task.id)
+        if task.state != "running" and (wait is None or wait.until is None):
             self._store.tasks.explain({task.id: STARTING})
-        run = asyncio.ensure_future(run_task(task.id, spec, self._supervisor, started, self._tell))
-        run.add_done_callback(lambda _: self._wake.set())
-        self._runs[task.id] = run
-        self._since[task.id] = monotonic()
+        work = asyncio.ensure_future(run_task(task.id, spec, self._supervisor, started, self._tell))
+        work.add_done_callback(lambda _: self._wake.set())
+        self._runs[task.id] = Run(work, monotonic())
 
     async def _end_run(self, task: int) -> None:
         await self._end_runs([task])
@@ -424,11 +432,9 @@ class Scheduler:
     async def _end_runs(self, tasks: list[int]) -> None:
         with contextlib.suppress(StoreError):
             self.account()
-        for task in tasks:
-            self._since.pop(task, None)
-        runs = {task: run for task in tasks if (run := self._runs.pop(task, None))}
-        for run in runs.values():
-            run.cancel()
+        runs = {task: run.work for task in tasks if (run := self._runs.pop(task, None))}
+        for work in runs.values():
+            work.cancel()
         for task, ending in zip(runs, await asyncio.gather(*runs.values(), return_exceptions=True), strict=True):
             if isinstance(ending, Ending) and ending.state in ("done", "failed"):
                 self._unwritten[task] = ending

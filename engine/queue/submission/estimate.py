@@ -44,7 +44,6 @@ class TimeEstimate:
     runs: int
     alike: bool
     rollout: float
-    """Seconds of the rollout worker."""
     training: float
     """Seconds of the training worker."""
 

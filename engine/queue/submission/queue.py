@@ -1,11 +1,11 @@
-"""Checks a submission against the served environments and its rows."""
+"""Checks a submission against the served environments, its rows, and the home's base."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,12 @@ from ...home.paths import Home
 from ...home.settings import load_settings
 from ...models.find import load_base
 from ...spec.rules import check_declared, data_tables
-from ...spec.task import components_of, parse
-from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, nearest
+from ...spec.task import components_of
+from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
 from ...store.queries.reader import Reader
 from ...store.rows import FINISHED, BoundTask, EnvironmentRow
 from ...store.submissions import Submission
-from .taskfile import distinct, environments_of, of_submission, rows_named
-
-# Checks a task file's rows, without the environment's process.
+from .taskfile import distinct, of_submission
 
 
 def check_data(submissions: Sequence[Submission]) -> None:
@@ -30,18 +28,13 @@ def check_data(submissions: Sequence[Submission]) -> None:
     Of JSON lines the first row is read. Other files are read only by the environment's process, which has the libraries
     for it.
     """
-    seen: set[str] = set()
+    tables = {repr(data): (one, table, data) for one in submissions for table, data in data_tables(one.spec)}
     mistakes = Mistakes()
-    for submission in submissions:
-        for table, data in data_tables(parse(submission.config, submission.name)):
-            record = data.record
-            if record is None or repr(record) in seen:
-                continue
-            seen.add(repr(record))
-            if says := missing_rows(record):
-                hint = "Relative paths count from the folder of the task file."
-                found = ConfigError(says, hint, where=submission.name, path=f"{table}.path", code=REFUSED)
-                mistakes.found += of_submission(found, submission)
+    for one, table, data in tables.values():
+        if data.record is not None and (says := missing_rows(data.record)):
+            hint = "Relative paths count from the folder of the task file."
+            error = ConfigError(says, hint, where=one.spec.name, path=f"{table}.path", code=REFUSED)
+            mistakes.found += of_submission(error, one)
     mistakes.refuse()
 
 
@@ -61,9 +54,7 @@ def missing_rows(record: Mapping[str, Any]) -> str:
     return ""
 
 
-# Checks a submission against the served environments. Pure decisions.
-
-PARAMETERS = "environment_config"
+# Environments.
 
 
 def find_environment(name: str, environments: list[EnvironmentRow], path: str = "environment") -> EnvironmentRow:
@@ -80,17 +71,14 @@ def find_environment(name: str, environments: list[EnvironmentRow], path: str = 
     matches = matches or [e for e in environments if not e.version and e.name.partition("/")[0] == plugin][:1]
     if len(matches) == 1:
         return matches[0]
+    says, hint = f"There is no environment {name!r}.", "`marlaas env new NAME` writes one."
     if matches:
-        choices = ", ".join(e.name for e in matches)
-        says = f"The environment name {name!r} is ambiguous: {choices}."
-        raise EnvironmentMissing(says, "Write the whole name.", path=path, code=CHOICE)
-    known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
-    raise EnvironmentMissing(
-        f"There is no environment {name!r}.",
-        nearest(name, known) if known else "`marlaas env new NAME` writes one.",
-        path=path,
-        code=CHOICE,
-    )
+        says = f"The environment name {name!r} is ambiguous: {', '.join(e.name for e in matches)}."
+        hint = "Write the whole name."
+    elif environments:
+        whole = {e.name for e in environments if "/" in name}
+        hint = nearest(name, sorted({e.name.rpartition("/")[2] for e in environments} | whole))
+    raise EnvironmentMissing(says, hint, path=path, code=CHOICE)
 
 
 def check_environments(submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
@@ -99,13 +87,13 @@ def check_environments(submissions: Sequence[Submission], environments: list[Env
     Raises ``ConfigError`` with all mistakes, each with its task or its place in a file.
     """
     mistakes: list[ConfigError] = []
-    for submission in submissions:
+    for one in submissions:
         try:
-            check_environment(submission, environments)
+            check_environment(one, environments)
         except ConfigError as error:
-            own = of_submission(error, submission)
-            named = len(submissions) > 1 and not submission.file
-            mistakes += [mistake.at(submission.name) for mistake in own] if named else own
+            found = of_submission(error, one)
+            named = len(submissions) > 1 and not one.file
+            mistakes += [mistake.at(one.spec.name) for mistake in found] if named else found
     if mistakes:
         raise as_one(distinct(mistakes))
 
@@ -116,92 +104,66 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     Raises ``EnvironmentMissing`` or ``ConfigError``, with all mistakes. A broken environment is allowed: the task waits
     for its repair.
     """
-    config = submission.config
-    mixed = bool(config.get("mixture"))
-    declares = config.get("policies") or config.get("kind") == "eval"
-    mistakes = Mistakes()
-    for place, one in enumerate(environments_of(submission)):
+    spec, mistakes = submission.spec, Mistakes()
+    for place, part in enumerate(components_of(spec).values()):
+        table = f"mixture[{place}]." if spec.mixture else ""
         with mistakes:
-            path = f"mixture[{place}].environment" if mixed else "environment"
-            found = find_environment(one.name, environments, path)
-            with mistakes:
-                _check_parameters(found, one.config, f"mixture[{place}].config" if mixed else PARAMETERS)
-            with mistakes:
-                _check_rows(found, one.data is not None, f"mixture[{place}].data" if mixed else "data")
-            with mistakes:
-                _check_sampling(found, config.get("train", {}).get("sampling", ""))
-            if found.version and declares:
-                check_declared(list(components_of(parse(config, submission.name)).values())[place], found.agents)
-    for place, suite in enumerate(config.get("eval", {}).get("suite", ())):
-        with mistakes:
-            as_task = suite["environment"] == submission.environment and rows_named(config) is not None
-            _check_suite(f"eval.suite[{place}]", suite, environments, rows_named(suite) is not None or as_task)
+            served = find_environment(part.environment, environments, f"{table}environment")
+            config, rows = f"{table}config" if table else "environment_config", f"{table}data"
+            mistakes.found += _faults(served, part.environment_config, config, bool(part.data.path), rows)
+            if served.version and not served.rows and spec.train.sampling == "difficulty":
+                says = f"{_no_rows(served)}, so 'train.sampling' has none to choose from."
+                hint = "Leave 'train.sampling' out."
+                mistakes.found.append(fault("train.sampling", says, hint, code=REFUSED))
+            if served.version and (spec.policies or spec.kind == "eval"):
+                check_declared(part, served.agents)
+    for place, suite in enumerate(spec.eval.suite):
+        of_suite, table = Mistakes(), f"eval.suite[{place}]"
+        with of_suite:
+            served = find_environment(suite.environment, environments, f"{table}.environment")
+            has_rows = bool(suite.data.path or (suite.environment == spec.environment and spec.data.path))
+            of_suite.found += _faults(served, suite.config, f"{table}.config", has_rows, f"{table}.data")
+        for mistake in of_suite.found:
+            says = f"The suite {suite.name!r}: {mistake.cause}"
+            mistakes.found.append(type(mistake)(says, mistake.hint, path=mistake.path, code=mistake.code))
     mistakes.refuse()
 
 
-def _check_suite(table: str, suite: Mapping[str, Any], environments: list[EnvironmentRow], named: bool) -> None:
-    mistakes = Mistakes()
-    with mistakes:
-        other = find_environment(suite["environment"], environments)
-        with mistakes:
-            _check_parameters(other, suite["config"], f"{table}.config")
-        _check_rows(other, named, f"{table}.data")
-    for place, mistake in enumerate(mistakes.found):
-        says = f"The suite {suite['name']!r}: {mistake.cause}"
-        path = mistake.path if mistake.path.startswith(table) else f"{table}.environment"
-        mistakes.found[place] = type(mistake)(says, mistake.hint, path=path, code=mistake.code)
-    mistakes.refuse()
+def _faults(
+    served: EnvironmentRow, config: Mapping[str, Any], table: str, has_rows: bool, rows: str
+) -> Iterator[ConfigError]:
+    """What an environment does not take; ``table`` and ``rows``: the tables of its parameters and of its data."""
+    from marlaas.plugins.parameters import Parameter, checked  # loads the plugins' API
 
-
-def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
-    if not found.version:
+    if not served.version:
         return
-    parameters = {p["name"]: p for p in found.parameters}
-    mistakes = Mistakes()
+    known = {p["name"]: Parameter(**{**p, "choices": tuple(p.get("choices", ()))}) for p in served.parameters}
     for key, value in config.items():
-        with mistakes:
-            if key not in parameters:
-                says = f"The environment {found.name!r} has no parameter {key!r}."
-                raise ConfigError(says, nearest(key, list(parameters)), path=f"{table}.{key}", code=UNKNOWN)
-            _check_value(parameters[key], value, found.name, table)
-    missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
-    with mistakes:
-        if missing:
-            says = f"The environment {found.name!r} needs {', '.join(missing)} in [{table}]."
-            raise ConfigError(says, path=f"{table}.{missing[0]}", code=MISSING)
-    mistakes.refuse()
+        path = f"{table}.{key}"
+        if key not in known:
+            says = f"The environment {served.name!r} has no parameter {key!r}."
+            yield fault(path, says, nearest(key, list(known)), code=UNKNOWN)
+            continue
+        try:
+            checked(known[key], value, served.name)
+        except ValueError as error:
+            yield fault(path, str(error), code=REFUSED)
+    if missing := [name for name, parameter in known.items() if parameter.required and name not in config]:
+        says = f"The environment {served.name!r} needs {', '.join(missing)} in [{table}]."
+        yield fault(f"{table}.{missing[0]}", says, code=MISSING)
+    if has_rows and not served.rows:
+        yield fault(f"{rows}.path", f"{_no_rows(served)}, so '{rows}.path' would have no effect.", code=REFUSED)
+    if not has_rows and served.rows == "task":
+        below = re.sub(r"\[\d+\]", "", rows)
+        hint = f"Name some as 'path' below [{below}]{'' if rows == 'data' else ', behind its own table'}."
+        yield fault(f"{rows}.path", f"The environment {served.name!r} has no rows of its own.", hint, code=MISSING)
 
 
-def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None:
-    if not found.version:
-        return
-    if named and not found.rows:
-        says = f"The environment {found.name!r} draws its tasks from no rows, so '{table}.path' would have no effect."
-        raise ConfigError(says, path=f"{table}.path", code=REFUSED)
-    if not named and found.rows == "task":
-        says = f"The environment {found.name!r} has no rows of its own."
-        written = re.sub(r"\[\d+\]", "", table)
-        below = f"[{written}]" if table == "data" else f"[{written}], behind its own table"
-        raise ConfigError(says, f"Name some as 'path' below {below}.", path=f"{table}.path", code=MISSING)
+def _no_rows(served: EnvironmentRow) -> str:
+    return f"The environment {served.name!r} draws its tasks from no rows"
 
 
-def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
-    if found.version and not found.rows and sampling == "difficulty":
-        says = (
-            f"The environment {found.name!r} draws its tasks from no rows, so 'train.sampling' has none to choose from."
-        )
-        raise ConfigError(says, "Leave 'train.sampling' out.", path="train.sampling", code=REFUSED)
-
-
-def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:
-    from marlaas.plugins.parameters import Parameter, checked  # imported only if a parameter is set
-
-    parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})
-    try:
-        checked(parameter, value, owner)
-    except ValueError as error:
-        raise ConfigError(str(error), path=f"{table}.{parameter.name}", code=REFUSED) from None
-
+# The base of a home: its unfinished tasks and kept adapters belong to it.
 
 NAMED = 3
 """Most tasks that an error names; of more it gives the number."""
@@ -229,80 +191,57 @@ def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | N
     return [task for task in tasks if (task.base or unknown) != fingerprint]
 
 
-def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
-    """Refuse ``base`` as the home's base if tasks or adapters belong to another. Raises ``ConfigError``."""
-    foreign = _foreign(home, base, unknown)
-    if foreign:
-        raise ConfigError(
-            f"the base cannot become {base.name!r}: {_belong(foreign, base)}.",
-            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_finish(foreign)}.",
-            where=str(home.root),
-        )
+def check_use(home: Home, base: HomeBase, unknown: str | None, serves: bool = False) -> None:
+    """Refuse ``base`` as the home's base if tasks or adapters belong to another. Raises ``ConfigError``.
 
-
-def check_serve(home: Home, base: HomeBase) -> None:
-    """Refuse to serve ``base`` if tasks or adapters of the home belong to another. Raises ``ConfigError``."""
-    foreign = _foreign(home, base, base.fingerprint)
-    if foreign:
-        source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
-        raise ConfigError(
-            f"{source} names the base {base.name!r}, but {_belong(foreign, base)}.",
-            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_back(foreign, base, source)} and"
-            f" {_finish(foreign)}.",
-        )
+    ``unknown`` as in ``foreign_tasks``; ``serves``: the settings name the base, and an engine is to serve it.
+    """
+    with Reader(home.database) as reader:
+        tasks = foreign_tasks(reader.bound_tasks(), base.fingerprint, unknown)
+    if not tasks:
+        return
+    names = sorted({task.base_name for task in tasks if task.base_name})
+    unfinished = [task for task in tasks if task.state not in FINISHED]
+    finished = [task for task in tasks if task.state in FINISHED]
+    parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
+    parts += [f"the adapters of {_listed(finished)}"] if finished else []
+    other = "what its files held before they were changed"
+    if names != [base.name]:
+        other = "another base" + (f" ({names[0]})" if len(names) == 1 else "")
+    belong = f"{' and '.join(parts)} {'belongs' if len(tasks) == len(unfinished) == 1 else 'belong'} to {other}"
+    source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
+    back = f"go back (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`)"
+    if base.name in names:
+        back = "put the old files back"
+    elif source == "MARLAAS_BASE":
+        back = "unset MARLAAS_BASE"
+    example = tasks[0].id
+    finish = (
+        f"finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away (`marlaas adapters export"
+        f" {example} --out DIR`) and delete them (`marlaas adapters delete {example}`)"
+    )
+    says = f"{source} names the base {base.name!r}, but" if serves else f"the base cannot become {base.name!r}:"
+    hint = f"Either use another home for it (`{_elsewhere(base.name)}`), or {f'{back} and ' if serves else ''}{finish}."
+    raise ConfigError(f"{says} {belong}.", hint, where="" if serves else str(home.root))
 
 
 def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
     """Refuse tasks with another base than the home's. Raises ``ConfigError``."""
     mistakes = Mistakes()
-    for submission in submissions:
-        wish = submission.config["base"]
+    for one in submissions:
+        wish, error = one.spec.base, None
         try:
-            same = not wish or wish == base.name or load_base(wish).fingerprint == base.fingerprint
-        except ConfigError as error:
-            mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), submission)
-            continue
-        if not same:
-            says = (
-                f"The task {submission.name!r} is meant for the base {wish!r}, but this home's base is {base.name!r}."
-            )
-            hint = (
-                f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or take"
-                " 'base' out of the task file."
-            )
-            mistakes.found += of_submission(ConfigError(says, hint, path="base"), submission)
+            if wish and wish != base.name and load_base(wish).fingerprint != base.fingerprint:
+                says = f"The task {one.spec.name!r} is meant for the base {wish!r}, but this home's base is"
+                hint = (
+                    f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or"
+                    " take 'base' out of the task file."
+                )
+                error = ConfigError(f"{says} {base.name!r}.", hint, path="base")
+        except ConfigError as unreadable:
+            error = type(unreadable)(unreadable.cause, unreadable.hint, path="base")
+        mistakes.found += of_submission(error, one) if error else ()
     mistakes.refuse()
-
-
-def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]:
-    with Reader(home.database) as reader:
-        return foreign_tasks(reader.bound_tasks(), base.fingerprint, unknown)
-
-
-def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
-    unfinished = [task for task in tasks if task.state not in FINISHED]
-    kept = [task for task in tasks if task not in unfinished]
-    parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
-    parts += [f"the adapters of {_listed(kept)}"] if kept else []
-    verb = "belongs" if len(tasks) == len(unfinished) == 1 else "belong"
-    names = _names(tasks)
-    other = "another base" + (f" ({names[0]})" if len(names) == 1 else "")
-    if names == [base.name]:
-        other = "what its files held before they were changed"
-    return f"{' and '.join(parts)} {verb} to {other}"
-
-
-def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
-    names = _names(tasks)
-    if base.name in names:
-        return "put the old files back"
-    if source == "MARLAAS_BASE":
-        return "unset MARLAAS_BASE"
-    return f"go back (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`)"
-
-
-def _names(tasks: Sequence[BoundTask]) -> list[str]:
-    return sorted({task.base_name for task in tasks if task.base_name})
 
 
 def _listed(tasks: Sequence[BoundTask]) -> str:
@@ -313,11 +252,3 @@ def _listed(tasks: Sequence[BoundTask]) -> str:
 
 def _elsewhere(name: str) -> str:
     return f"marlaas --home DIR home new`, then `marlaas --home DIR base use {shlex.quote(name)}"
-
-
-def _finish(tasks: Sequence[BoundTask]) -> str:
-    example = tasks[0].id
-    return (
-        f"finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away (`marlaas adapters export"
-        f" {example} --out DIR`) and delete them (`marlaas adapters delete {example}`)"
-    )

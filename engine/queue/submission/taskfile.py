@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import ConfigError, as_one
 from ...models.find import anchored
 from ...spec.sweep import Member, members, one_of_each
-from ...spec.task import DataSpec, EvalSpec, SamplingSpec, TaskSpec, parse, start_folder
+from ...spec.task import (
+    ComponentSpec,
+    EvalSpec,
+    SamplingSpec,
+    SuiteSpec,
+    TaskSpec,
+    components_of,
+    parse,
+    start_folder,
+)
 from ...spec.toml_text import Position, key_positions, read_toml
-from ...spec.validation import UNKNOWN
+from ...spec.validation import STAND_IN, UNKNOWN, shaped
 from ...store.submissions import Submission
 
 # Finds line and column of a mistake's key in a task file. Pure.
 
 NOWHERE: Mapping[str, int] = MappingProxyType({})
+T = TypeVar("T", TaskSpec, ComponentSpec, SuiteSpec)
 
 
 def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str, source: str) -> list[ConfigError]:
@@ -48,17 +58,12 @@ def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
 
 
 def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
-    return next((known[name] for name in _names(path, places) if name in known), Position())
-
-
-def _names(path: str, places: Mapping[str, int]) -> Iterator[str]:
-    if path in places:
-        entry = f"{path}[{places[path]}]"
-        yield from (f"sweep.{entry}", entry)
+    """The place of a key, else of the table around it; of a swept key, that of its value in the list."""
+    names = [f"{path}[{places[path]}]"] if path in places else []
     while path:
-        yield from (f"sweep.{path}", path)
-        place = re.search(r"\[\d+\]$", path)
-        path = path[: place.start()] if place else path.rpartition(".")[0]
+        names.append(path)
+        path = path[: path.rindex("[")] if path.endswith("]") else path.rpartition(".")[0]
+    return next((known[each] for name in names for each in (f"sweep.{name}", name) if each in known), Position())
 
 
 # Standard library only; knows no store and no engine.
@@ -132,39 +137,40 @@ def tasks_of(
         except ConfigError as error:
             mistakes += ((mistake, member.places) for mistake in error.mistakes)
         else:
-            found.append(
-                replace(submission(_anchored(spec, folder), source, member.family), file=where if in_file else "")
-            )
+            made = submission(_anchored(spec, folder), source, member.family)
+            found.append(replace(made, file=where if in_file else ""))
     if mistakes:
         raise as_one(located(mistakes, where, source) if in_file else distinct([each for each, _ in mistakes]))
     return found
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
-    def found(words: str) -> str:
+    """The task with absolute paths."""
+
+    def place(words: str) -> str:
         start = start_folder(words)
         return words if start is None else str((folder / start).absolute())
 
+    def rows(part: T) -> T:
+        data = part.data
+        if data.path:
+            data = replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
+        return replace(part, data=data)
+
     policies = {
-        name: replace(policy, start=found(policy.start), frozen=found(policy.frozen))
+        name: replace(policy, start=place(policy.start), frozen=place(policy.frozen))
         for name, policy in spec.policies.items()
     }
-    measure = replace(
-        spec.eval,
-        agents={agent: found(words) for agent, words in spec.eval.agents.items()},
-        suite=tuple(replace(suite, data=_anchored_data(suite.data, folder)) for suite in spec.eval.suite),
+    agents = {agent: place(words) for agent, words in spec.eval.agents.items()}
+    return replace(
+        rows(spec),
+        base=anchored(spec.base, folder),
+        mixture=tuple(map(rows, spec.mixture)),
+        policy=replace(spec.policy, start=place(spec.policy.start)),
+        policies=policies,
+        eval=replace(spec.eval, agents=agents, suite=tuple(map(rows, spec.eval.suite))),
+        versions=tuple(map(place, spec.versions)),
     )
-    policy = replace(spec.policy, start=found(spec.policy.start))
-    versions, base = tuple(map(found, spec.versions)), anchored(spec.base, folder)
-    parts = tuple(replace(part, data=_anchored_data(part.data, folder)) for part in spec.mixture)
-    spec = replace(spec, data=_anchored_data(spec.data, folder), mixture=parts)
-    return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions)
-
-
-def _anchored_data(data: DataSpec, folder: Path) -> DataSpec:
-    if not data.path:
-        return data
-    return replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
 
 
 @dataclass(frozen=True)
@@ -179,73 +185,27 @@ class ToPlay:
 
 def environments_of(submission: Submission) -> list[ToPlay]:
     """The environments of a task: one, or those of a mixture."""
-    config, parts = submission.config, submission.config.get("mixture")
-    if parts:
-        return [ToPlay(part["environment"], part["config"], rows_named(part)) for part in parts]
-    return [ToPlay(submission.environment, config.get("environment_config", {}), rows_named(config))]
-
-
-def rows_named(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows of a task or one of its tables; None for the environment's own."""
-    data: dict[str, Any] | None = table.get("data")
-    return data if data and data["path"] else None
+    parts = components_of(submission.spec).values()
+    return [ToPlay(part.environment, part.environment_config, part.data.record) for part in parts]
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
-    """The row that the app inserts for a spec; names in ``depends_on`` are not resolved yet."""
-    return Submission(
-        tenant=spec.tenant,
-        name=spec.name,
-        environment=spec.played,
-        steps=spec.steps,
-        priority=spec.queue.priority,
-        config=spec.to_json(),
-        source=source,
-        family=family,
-        needs=tuple(needed for needed in spec.queue.depends_on if isinstance(needed, int)),
-    )
-
-
-# Reads the environments of a wrong task file, to check them together with its mistakes.
+    """The submission of a spec; names in ``depends_on`` are not resolved yet."""
+    needs = tuple(needed for needed in spec.queue.depends_on if isinstance(needed, int))
+    return Submission(spec, source=source, family=family, needs=needs)
 
 
 def sketch(path: Path) -> list[Submission]:
-    """A submission only for ``check_environments``; none if no environment is named."""
+    """A wrong task file as a submission for ``check_environments``; none if it does not name all environments."""
     try:
         source = source_of(path)
-        table = one_of_each(table_of(source, str(path)))
+        spec = shaped(TaskSpec, one_of_each(table_of(source, str(path))), [])
     except ConfigError:
         return []  # the file's own mistake is reported
-    data, measure = _table(table.get("data")), _table(table.get("eval"))
-    config = {
-        "environment_config": _table(table.get("environment_config")),
-        "mixture": list(_named(table.get("mixture"))),
-        "eval": {"suite": list(_named(measure.get("suite")))},
-        "data": {"path": str(data.get("path", ""))},
-    }
-    environment = table.get("environment")
-    if not config["mixture"] and (not isinstance(environment, str) or not environment.strip()):
-        return []
-    played = str(environment or "")
-    return [Submission("", str(table.get("name", "")), played, 1, 0, config, source, file=str(path))]
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
-
-
-def _named(entries: Any) -> Iterator[dict[str, Any]]:
-    """The components of a mixture, or the suites, up to the first without an environment: places count."""
-    for entry in entries if isinstance(entries, list) else ():
-        one = _table(entry)
-        if not isinstance(one.get("environment"), str):
-            return
-        yield {
-            "environment": one["environment"],
-            "config": _table(one.get("config")),
-            "data": {"path": str(_table(one.get("data")).get("path", ""))},
-            "name": str(one.get("name", one["environment"])),
-        }
+    names = [part.environment for part in components_of(spec).values()]
+    names += [suite.environment for suite in spec.eval.suite]
+    missing = any(name == STAND_IN or not name.strip() for name in names)
+    return [] if missing else [Submission(spec, source=source, file=str(path))]
 
 
 TASKS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +30,6 @@ class Order:
 
     def __init__(self) -> None:
         self._clock: FairClock[str] = FairClock()
-        self._turns: Counter[str] = Counter()
         """Number of turns in the scheduler, by account."""
         self._returning: dict[str, dict[Turn, None]] = {}
         self._first: dict[str, dict[Key, list[Turn]]] = {}
@@ -48,7 +46,6 @@ class Order:
         """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for an invalid weight."""
         self._clock.weigh(turn.account, weight)
         self._clock.join(turn.account)
-        self._turns[turn.account] += 1
 
     def wait(self, turn: Turn) -> None:
         if turn.conversation.slot is None:
@@ -58,14 +55,11 @@ class Order:
 
     def leave(self, turn: Turn) -> None:
         self._remove(turn)
-        self._turns[turn.account] -= 1
-        if not self._turns[turn.account]:
-            del self._turns[turn.account]
-            self._clock.leave(turn.account)
+        self._clock.leave(turn.account)
 
     def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
         self._clock.begin(account)
-        self._clock.charge(account, rollout_cost(prefilled, sampled))
+        self._clock.settle(account, cost=rollout_cost(prefilled, sampled))
 
     @property
     def first(self) -> int:

@@ -26,12 +26,9 @@ class StepSummary:
     """The groups of one step or one held-out evaluation."""
 
     split: str
-    """train or eval"""
     step: int | None
-    """None: groups that no step has consumed yet."""
     groups: int
     reward: float | None
-    """Mean over the rewarded episodes; for an evaluation the score. None if unknown."""
     failures: int
 
 
@@ -44,7 +41,6 @@ class MemberSummary:
     status: str
     reward: float | None
     reply: str = ""
-    """Its last reply, a long one shortened, as in ``Excerpt``. Hostile text: a model wrote it."""
     replies: int = 0
     distinct: int = 0
     """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
@@ -62,11 +58,8 @@ class GroupSummary:
     environment_version: str
     step: int | None
     members: tuple[MemberSummary, ...]
-    """In order, without an agent's further trajectories."""
     suite: str = ""
-    """Its suite, or ``test``; empty for the task's own held-out prompts, and in training."""
     prompt: str = ""
-    """The beginning of the first sample's first prompt, as in ``Excerpt``. Hostile text."""
 
     @property
     def rewards(self) -> list[float]:
@@ -78,29 +71,33 @@ class GroupSummary:
         return self.step - 1 - self.version if self.split == TRAIN and self.step is not None else None
 
 
-@dataclass(frozen=True)
-class ConversationSummary:
-    """One agent's conversation in one episode, in a list. Its id is that of its first trajectory."""
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """One agent's conversation in one episode. Its id is that of its first trajectory."""
 
     id: int
     group: int
     split: str
     number: int
     step: int | None
+    version: int = 0
     member: int
     agent: str
     status: str
     reward: float | None
     advantage: float
-    tokens: int
     policy: str = ""
-    version: int = 0
     speaker: str = ""
     """The untrained policy or version that spoke instead of ``policy``; else empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationSummary(Conversation):
+    """A conversation in a list."""
+
+    tokens: int
     spoke: int | None = None
-    """The version that spoke, among those of the speaker; None without a reply."""
     prompt: str = ""
-    """The beginning of its first prompt, as in ``Excerpt``. Hostile text, as the next."""
     reply: str = ""
     replies: int = 0
 
@@ -114,15 +111,12 @@ class Tokens:
     sampled: Sequence[int] = ()
     """(T,): 1 if the policy sampled the token."""
     logprobs: Sequence[float] = ()
-    """(T,): 0 if it was not sampled."""
     spans: tuple[tuple[int, int, int], ...] = ()
-    """(start, stop, version) of each reply."""
     weights: Sequence[float] = ()
     """(N,): log importance weight of each sampled token, trainer over sampler; NaN if not trained on. Empty if not
     stored.
     """
     advantages: tuple[float | None, ...] = ()
-    """Of each reply; None: that of the conversation. Empty if all are None."""
 
 
 @dataclass(frozen=True)
@@ -140,52 +134,33 @@ class StoredTrajectory:
 
     id: int
     length: int
-    """Number of tokens, also if they have been removed."""
     turns: tuple[Turn, ...]
-    """Turns that the conversation's earlier trajectories do not have."""
     tokens: Tokens
     places: tuple[int, ...] = ()
-    """The place of each turn among all turns of the episode in time, from 0."""
 
 
-@dataclass(frozen=True)
-class StoredConversation:
-    """All stored data of one agent's conversation in one episode."""
+@dataclass(frozen=True, kw_only=True)
+class StoredConversation(Conversation):
+    """All stored data of a conversation."""
 
-    id: int
     task: int
-    group: int
-    split: str
-    number: int
     instance: int
-    step: int | None
-    version: int
     environment_version: str
     component: str
-    member: int
-    agent: str
-    status: str
-    reward: float | None
-    advantage: float
     cut: bool
     seconds: float
     parts: tuple[StoredTrajectory, ...]
-    """Its trajectories: several if the chat template rewrote earlier turns, or the agent forked."""
     scores: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     paid: tuple[Paid, ...] = ()
-    """In order of payment."""
     failure: str = ""
     file: str = ""
     line: int = 0
     traceback: str = ""
-    policy: str = ""
-    speaker: str = ""
-    """The untrained policy or version that spoke instead of ``policy``; else empty."""
     play: int = 0
     """Id of the first group of its play: the same for all agents of an episode."""
     order_known: bool = True
-    """True if the order of turns was recorded; else ``places`` are the most likely ones."""
+    """True if the order of turns was recorded; else ``places`` are one conversation after the other."""
 
     @property
     def spoke(self) -> int:
@@ -209,9 +184,7 @@ class Excerpt:
     """Foreign text: a model, an environment or a tenant wrote it."""
 
     prompt: str = ""
-    """The last message before the first reply."""
     reply: str = ""
-    """The last reply, without its thoughts; empty if there is none."""
     replies: int = 0
 
     @property
@@ -220,7 +193,6 @@ class Excerpt:
 
     @property
     def short_reply(self) -> str:
-        """The reply; the beginning and the end of a long one, because answers may be at the end."""
         half = REPLY // 2
         return self.reply if len(self.reply) <= REPLY else f"{self.reply[:half]}{BETWEEN}{self.reply[-half:]}"
 
@@ -252,11 +224,6 @@ def first_place(places: str | None) -> int:
         return 0
 
 
-# The most likely order of turns, for episodes without a recorded one.
-#
-# Pure. Standard library only.
-
-
 def reply_ends(turns: Sequence[Turn]) -> list[int]:
     """For each reply the number of turns up to its end. A thought and the answer after it are one reply."""
     roles = [*(turn.role for turn in turns), ""]
@@ -265,25 +232,6 @@ def reply_ends(turns: Sequence[Turn]) -> list[int]:
         for place, (role, following) in enumerate(pairwise(roles), 1)
         if role == "assistant" or (role == "thinking" and following != "assistant")
     ]
-
-
-def likely_places(conversations: Sequence[Sequence[Turn]]) -> list[list[int]]:
-    """A place among the turns of the episode, from 0, for every turn: the conversations alternate."""
-    exchanges = [_exchanges(turns) for turns in conversations]
-    places: list[list[int]] = [[] for _ in exchanges]
-    count = 0
-    for turn in range(max(map(len, exchanges), default=0)):
-        for conversation, own in zip(places, exchanges, strict=True):
-            said = len(own[turn]) if turn < len(own) else 0
-            conversation += range(count, count + said)
-            count += said
-    return places
-
-
-def _exchanges(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
-    ends = reply_ends(turns)
-    bounds = [0, *ends, *([len(turns)] if turns and len(turns) not in ends else [])]
-    return [turns[start:stop] for start, stop in pairwise(bounds)]
 
 
 # Reads one agent's conversation in one episode with its tokens, or those of all agents.
@@ -322,9 +270,8 @@ def conversation(reader: Reader, id: int) -> StoredConversation | None:
     parts = [_part(reader, head, row) for row in rows]
     known = all(len(part.places) == len(part.turns) for part in parts)
     if not known:
-        places, alone = _likely(reader, head)
+        places, known = _one_after_another(reader, head)
         parts = [replace(part, places=places.get(part.id, ())) for part in parts]
-        known = alone
     return StoredConversation(
         **{name: head[name] for name in ("task", "group", "split", "number", "instance", "step", "version")},
         **{name: head[name] for name in ("environment_version", "component", "member", "agent", "status", "reward")},
@@ -366,19 +313,18 @@ def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajecto
     return StoredTrajectory(row["id"], row["length"], _turns(row), tokens, places)
 
 
-def _likely(reader: Reader, head: sqlite3.Row) -> tuple[dict[int, tuple[int, ...]], bool]:
-    """(likely places by trajectory, True if the episode has no other conversation: the order is certain)."""
-    own: dict[tuple[int, str], list[tuple[int, Sequence[Turn]]]] = {}
-    for row in reader.all(_EPISODE, head["group"], head["member"]):
-        own.setdefault((row["group"], row["agent"]), []).append((row["id"], _turns(row)))
-    told = [[turn for _, turns in parts for turn in turns] for parts in own.values()]
-    found: dict[int, tuple[int, ...]] = {}
-    for parts, places in zip(own.values(), likely_places(told), strict=True):
-        start = 0
-        for id, turns in parts:
-            found[id] = tuple(places[start : start + len(turns)])
-            start += len(turns)
-    return found, len(own) == 1
+def _one_after_another(reader: Reader, head: sqlite3.Row) -> tuple[dict[int, tuple[int, ...]], bool]:
+    """Places for an episode of an older marlaas, which stored none: one conversation after the other.
+
+    (Places by trajectory, True if the episode has no other conversation: the order is certain.)
+    """
+    places, count = {}, 0
+    rows = reader.all(_EPISODE, head["group"], head["member"])
+    for row in rows:
+        turns = len(_turns(row))
+        places[row["id"]] = tuple(range(count, count + turns))
+        count += turns
+    return places, len({(row["group"], row["agent"]) for row in rows}) == 1
 
 
 def _turns(row: sqlite3.Row) -> tuple[Turn, ...]:
@@ -386,7 +332,6 @@ def _turns(row: sqlite3.Row) -> tuple[Turn, ...]:
 
 
 def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:
-    """The weights of one trajectory; a group's weights are concatenated."""
     before = sum(sum(row["mask"] or b"") for row in reader.all(_MASKS, head["group"], id))
     own = head["weights"][2 * before : 2 * (before + count)]
     return struct.unpack(f"<{count}e", own) if len(own) == 2 * count else ()
@@ -641,9 +586,7 @@ class RecordedAgent:
     """One agent's conversation, over all its trajectories."""
 
     turns: tuple[Turn, ...]
-    """Its prompts and replies; thinking is a separate turn before the answer."""
     replies: tuple[int, ...]
-    """Length of each of its replies in tokens, in order."""
     reward: float | None
     cut: bool
     step: int | None = None
@@ -659,7 +602,6 @@ class RecordedEpisode:
     member: int
     status: str
     agents: dict[str, RecordedAgent] = field(default_factory=dict)
-    """By name, those that were asked for a reply."""
     parts: dict[str, float] = field(default_factory=dict)
     failure: str = ""
 

@@ -38,7 +38,6 @@ class Track:
     """One metric by step."""
 
     steps: array[int] = field(default_factory=lambda: array("q"))
-    """Ascending."""
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def at(self, step: int) -> float | None:
@@ -223,11 +222,8 @@ class ProgressRow:
     task: int
     policy: str
     steps: int
-    """Committed since then."""
     reward_before: float | None
-    """Of the first of these steps."""
     reward: float | None
-    """Of the last."""
     score_before: float | None
     """The last held-out score before that moment, else the first since; of the newest series."""
     score: float | None
@@ -282,16 +278,11 @@ class PastRun:
     max_tokens: int
     steps: int
     seconds: float
-    """Wall time of these steps, shared with other tasks."""
     tokens: int
     rollout: float
-    """Seconds of the rollout worker for a step, evaluations included."""
     training: float
-    """Seconds of the training worker for a step."""
     trajectory_tokens: float
-    """Tokens of a trajectory on average, its prompt included."""
     trajectory_text: float
-    """Bytes of a trajectory's text, reward parts and metrics on average."""
 
     @property
     def episodes(self) -> int:
@@ -352,7 +343,6 @@ class Total:
     of: str
     """A state of tasks, versions or keys; else a tenant. Hostile text."""
     part: str
-    """The stage of tokens and seconds; ``in`` or ``out`` for the API's tokens; else empty."""
     value: float
 
 
@@ -400,7 +390,6 @@ class KeptVersion:
 
     @property
     def label(self) -> str:
-        """best, last, both, or final: the last version of a finished task."""
         return self.row.label.replace("last", "final" if self.task_state in FINISHED else "last")
 
 

@@ -25,18 +25,14 @@ class DeviceRow:
 
     uuid: str
     label: str
-    """``gpu 0``"""
     name: str
     memory: int
-    """Bytes of memory in all."""
     free: int
     utilisation: float | None
     """Share of the last moment in which it computed, 0 to 1; None if the driver has no figure."""
     reason: str
-    """Why the engine does not use it, in one sentence; else empty."""
     holders: tuple[Holder, ...]
     updated: float
-    """In seconds since 1970."""
 
 
 def devices(reader: Reader) -> list[DeviceRow]:
@@ -75,23 +71,18 @@ class NodeRow:
     here: bool
     draining: bool = False
     refused: str = ""
-    """Why it is not used, in one sentence; else empty."""
     cores: int = 0
     memory: int = 0
-    """Free bytes of main memory."""
     cards: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     clock: float | None = None
     """Seconds that its clock is ahead of the engine's; None if unknown."""
     versions: str = ""
-    """``Python 3.12.3, torch 2.11.0``"""
     workers: tuple[str, ...] = ()
     updated: float = 0.0
-    """Time of its last report, in seconds since 1970."""
 
     @property
     def state(self) -> str:
-        """``ready``, ``draining``, ``refused`` or ``gone``."""
         if not self.alive:
             return "gone"
         return "refused" if self.refused else "draining" if self.draining else "ready"
@@ -149,11 +140,8 @@ class EpisodeUse:
     """Outcomes and durations of some episodes."""
 
     statuses: Mapping[str, int] = field(default_factory=dict)
-    """Episodes by status: ok, skip, timeout, error or cancelled."""
     median: float = 0.0
-    """Median seconds of the episodes that ended ok, waiting for the model included."""
     slow: float = 0.0
-    """The 95th percentile of these seconds."""
 
     @property
     def episodes(self) -> int:
@@ -248,13 +236,9 @@ class TaskUse:
     name: str
     state: str
     tokens: int
-    """Tokens read, sampled and trained on, as quotas count them."""
     rollout: float
-    """Seconds of the rollout worker."""
     environment: float
-    """Sum of its episodes' seconds in their environments."""
     training: float
-    """Seconds of the training worker."""
     ready: int
 
 
@@ -265,13 +249,10 @@ class TenantUse:
     tenant: str
     weight: float
     rollout: float
-    """Seconds of the rollout worker."""
     training: float
-    """Seconds of the training worker."""
     environment: float = 0.0
     tokens: int = 0
     share: float = 0.0
-    """Its share of the rollout and training seconds of all tenants, 0 to 1."""
 
 
 def stages(reader: Reader, since: float) -> list[StageSample]:
@@ -341,15 +322,10 @@ class StageSample:
     busy: float
     """Seconds of useful work; for several processes, the sum of their processor time."""
     waiting: float = 0.0
-    """Requests that waited, on average."""
     active: float = 0.0
-    """Requests in progress, on average."""
     ended: int = 0
-    """Turns, episodes or calls that ended."""
     tokens: int = 0
-    """Tokens sampled (rollout) or trained on (training)."""
     read: int = 0
-    """Tokens of prompts that were read (rollout)."""
     passes: int = 0
     """Passes over the base, each sampling one token for all its conversations (rollout)."""
 
@@ -456,19 +432,14 @@ class EventFilter:
     """A filter of log lines; a line must match all set fields."""
 
     words: tuple[str, ...] = ()
-    """Each must be in the message, ignoring case."""
     level: str = ""
     task: int | None = None
     tenant: str = ""
-    """Must be part of the name of the task's tenant."""
     kind: str = ""
-    """Must be part of the line's kind."""
     since: float = 0.0
-    """Seconds since 1970: no older line passes."""
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels that pass; by default all."""
         return LEVELS[LEVELS.index(self.level) :] if self.level else LEVELS
 
 

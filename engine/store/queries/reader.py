@@ -52,10 +52,6 @@ from ..schema import read_only, refuse_newer
 from . import episodes, learning, machine
 
 Row = TypeVar("Row")
-SUMMED = ("tokens", "lost", "errors")
-_SUMS = f"""SELECT {", ".join(f"total(value) FILTER (WHERE name = '{name}')" for name in SUMMED)} FROM metrics
-WHERE policy = ? AND name IN ('{"', '".join(SUMMED)}') AND step > ? AND step <= ?"""
-"""SQL for a policy's trained tokens, its episodes that failed each time, and those of them that stayed in a group."""
 _NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = p.split ORDER BY id DESC LIMIT 1"
 SCORES = f"""(SELECT score {_NEWEST}) AS score,
        (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = p.split
@@ -67,32 +63,24 @@ basis.
 """
 
 
-_TRAINED = f"""
-SELECT p.id, p.name, p.step,
+_PROGRESS = f"""
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
        {SCORES},
-       (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
-           AS adapter_version
-FROM policies p WHERE p.task = ?
-"""
+       coalesce((SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC
+                 LIMIT 1), '') AS adapter_version,
+       coalesce(p.tokens, 0) AS tokens"""
 SILENT = 15.0
 """Seconds without a heartbeat after which an engine's processes count as ended."""
 _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.reason, t.reason_code, t.priority, t.steps,
-       t.seconds,
-       t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
-       t.kind, (SELECT CASE t.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies WHERE task = t.id)
+       t.seconds, t.created, t.started, t.finished, t.family, t.retried, t.kind,
+       coalesce((SELECT CASE t.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies WHERE task = t.id), 0)
            AS step,
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
-       json_extract(t.config, '$.versions') AS versions,
-       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
-       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
-       {SCORES},
-       (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
-           AS adapter_version,
-       (SELECT message FROM warnings WHERE task = t.id ORDER BY created DESC, about LIMIT 1) AS warning,
-       {FINDINGS} AS findings,
+       json_extract(t.config, '$.versions') AS versions, {_PROGRESS},
+       coalesce((SELECT message FROM warnings WHERE task = t.id ORDER BY created DESC, about LIMIT 1), '') AS warning,
+       {FINDINGS} AS findings, p.lost, p.errors,
        json_extract(t.config, '$.train.groups_per_step') * json_extract(t.config, '$.train.group_size') AS episodes
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
 """
@@ -146,10 +134,6 @@ class Reader:
         self._root = database.parent
         self._database, self._file = database, _identity(database)
         self._seen: int | None = None
-        self._sums: dict[int, tuple[int, float, tuple[int, int, int]]] = {}
-        """By policy: the last summed step, its time (after a rollback another step gets its number), and the sums of
-        ``SUMMED``.
-        """
         if not database.exists():
             raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
         with ExitStack() as undo:
@@ -185,7 +169,6 @@ class Reader:
             raise StoreError(f"The database cannot be read: {error}.") from error
 
     def rows(self, cls: Callable[..., Row], sql: str, *arguments: Any) -> list[Row]:
-        """``all``, each row as a dataclass with fields named as the columns."""
         return [cls(**dict(row)) for row in self.all(sql, *arguments)]
 
     def changed(self) -> int:
@@ -208,47 +191,18 @@ class Reader:
         return self._task(rows[0]) if rows else None
 
     def _task(self, row: sqlite3.Row) -> TaskRow:
-        values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
-        values["warning"] = values["warning"] or ""
-        values["findings"] = findings_of(row["findings"])
-        sums = self._summed(values.pop("policy"), values["step"])
-        values["tokens"], values["lost"] = sums[0], self._lost(row, sums, values.pop("episodes") or 0)
-        values["basis"] = basis_of(row["basis"])
+        values = dict(row)
         named = (json.loads(values.pop(name) or "{}") for name in ("policies", "agents", "versions"))
-        values["policies"] = self._policies(row["id"], *named)
-        return TaskRow(**values)
-
-    def _lost(self, row: sqlite3.Row, sums: tuple[int, int, int], episodes: int) -> LostEpisodes | None:
-        """Episodes that a task's environment lost. ``episodes``: the number its steps consume."""
-        _, lost, members = sums
-        if not lost:
-            return None
-        names = json.dumps(row["environment"].split(TOGETHER))
-        failed = [f"{at}:{line}: {why}" for at, line, why in self.all(_FAILED, row["created"], row["finished"], names)]
-        return LostEpisodes(lost, row["step"] * episodes + lost - members if episodes else 0, "".join(failed))
-
-    def _summed(self, policy: int | None, step: int) -> tuple[int, int, int]:
-        """``SUMMED`` over a policy's steps up to ``step``.
-
-        Screens ask every second, and a long run has thousands of steps: only later steps are added to the kept sums.
-        """
-        if policy is None or not step:
-            return 0, 0, 0
-        last, created, sums = self._sums.get(policy, (0, None, (0, 0, 0)))
-        if last > step or (last and self._made(policy, last) != created):
-            last, sums = 0, (0, 0, 0)
-        if last < step:
-            tokens, lost, members = (
-                int(a + b) for a, b in zip(sums, self.all(_SUMS, policy, last, step)[0], strict=True)
-            )
-            sums = tokens, lost, members
-            if (created := self._made(policy, step)) is not None:
-                self._sums[policy] = step, created, sums
-        return sums
-
-    def _made(self, policy: int, step: int) -> float | None:
-        rows = self.all("SELECT created FROM steps WHERE policy = ? AND number = ?", policy, step)
-        return rows[0][0] if rows else None
+        policies = self._policies(row["id"], *named)
+        lost, errors, episodes = (values.pop(name) or 0 for name in ("lost", "errors", "episodes"))
+        if lost:  # its steps consume ``episodes``; ``errors`` of the lost ones stayed in their groups
+            names = json.dumps(row["environment"].split(TOGETHER))
+            failures = self.all(_FAILED, row["created"], row["finished"], names)
+            failure = "".join(f"{file}:{line}: {message}" for file, line, message in failures)
+            of = row["step"] * episodes + lost - errors if episodes else 0
+            values["lost"] = LostEpisodes(lost, of, failure)
+        findings, basis = findings_of(row["findings"]), basis_of(row["basis"])
+        return TaskRow(**values | {"findings": findings, "basis": basis, "policies": policies})
 
     def _policies(
         self, task: int, named: Mapping[str, Any], agents: Mapping[str, str], versions: Iterable[str]
@@ -259,25 +213,22 @@ class Reader:
         """
         if not named and not versions:
             return ()
-        known = {row["name"]: self._progress(row) for row in self.all(_TRAINED, task)}
+        rows = self.all(f"SELECT p.name, p.step, {_PROGRESS} FROM policies p WHERE p.task = ?", task)
+        progress: dict[str, dict[str, Any]] = {
+            row["name"]: {**dict(row), "basis": basis_of(row["basis"])} for row in rows
+        }
         if versions:
-            return tuple(PolicyRow(words, (), measured=True, **known.get(words, {})) for words in versions)
+            known = ({"name": words, **progress.get(words, {})} for words in versions)
+            return tuple(PolicyRow(agents=(), measured=True, **values) for values in known)
         return tuple(
             PolicyRow(
-                name,
-                tuple(agent for agent, policy in agents.items() if policy == name),
-                str(policy_file.get("frozen", "")),
-                str(policy_file.get("pool", "")),
-                **known.get(name, {}),
+                agents=tuple(agent for agent, policy in agents.items() if policy == name),
+                frozen=str(policy_file.get("frozen", "")),
+                pool=str(policy_file.get("pool", "")),
+                **{"name": name, **progress.get(name, {})},
             )
             for name, policy_file in named.items()
         )
-
-    def _progress(self, row: sqlite3.Row) -> dict[str, Any]:
-        values = {**dict(row), "adapter_version": row["adapter_version"] or "", "basis": basis_of(row["basis"])}
-        values["tokens"] = self._summed(values.pop("id"), row["step"])[0]
-        del values["name"]
-        return values
 
     def known_tasks(self) -> list[KnownTask]:
         return self.rows(KnownTask, "SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
@@ -297,7 +248,6 @@ class Reader:
         return self.rows(TenantRow, _TENANTS, day, day)
 
     def task_config(self, task: int) -> dict[str, Any]:
-        """The whole task file with defaults filled; empty for an unknown task."""
         rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
         return dict(json.loads(rows[0]["config"])) if rows else {}
 
@@ -368,7 +318,6 @@ class Reader:
         return [EvalRow(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
-        """Trajectories of a task, newest first; for the next page, ``before`` is the last id of this one."""
         ids = (  # from indexes only: just the page's rows are read
             'SELECT j.id FROM policies p JOIN groups g ON g.policy = p.id JOIN trajectories j ON j."group" = g.id'
             " WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?"
@@ -478,7 +427,6 @@ class Reader:
         return EnvironmentRow(**{**dict(row), **lists, "findings": found, "path": path})
 
     def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
-        """Outcomes of the commands that the engine has carried out; empty text is success."""
         wanted = list(commands)
         marks = ",".join("?" * len(wanted))
         return {
@@ -491,7 +439,6 @@ class Reader:
         return str(rows[0]["source"]) if rows else ""
 
     def tasks_from(self, source: str) -> list[int]:
-        """Numbers of the waiting and running tasks made from exactly this text, oldest first; "" gives none."""
         rows = self.all(
             "SELECT id FROM tasks WHERE source = ? AND source != '' AND state IN ('submitted', 'queued', 'running')"
             " ORDER BY id",

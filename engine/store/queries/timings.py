@@ -74,12 +74,10 @@ class TimedTrajectory:
     component: str
     suite: str
     play: int
-    """The same for all policies' groups of one play."""
     group: int
     member: int
     agent: str
     spans: list[list[Any]]
-    """(start, stop, version, fork …) of each reply."""
     reward: float | None
     timing: list[Any] | None
     """[[[agent, asked, answered], …], over, ended] in seconds since the episode began, only in its first trajectory."""
@@ -92,7 +90,6 @@ class EpisodeTimes:
     play: int
     member: int
     turns: list[tuple[str, float, float]]
-    """(agent, asked, answered), in seconds since the episode began."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,6 @@ class StepTimes:
     groups: int
     """Groups with different rewards: the others need no pass."""
     tokens: int
-    """Tokens of their trajectories, read ones included."""
     training: float | None
     update: float | None
     calls: float | None
@@ -121,7 +117,6 @@ class EngineWindow:
     turns: int
     episodes: int
     calls: int
-    """Of trainers."""
     wall: float
 
 
@@ -134,9 +129,7 @@ class PolicyHistory:
     step: int
     batch: int
     bound: int
-    """``max_staleness``."""
     consumed: int
-    """Groups that steps have consumed."""
     in_order: int
     """Different numbers among them, each consumed by the step that is due."""
     versions: int

@@ -67,7 +67,7 @@ def test_json(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     said = marlaas("demo", "--json")
     assert said.code == 0 and engine.asked == ["start", "stop"]
     report = said.json
-    assert [task["tenant"] for task in report["tasks"]] == [task.tenant for task in demo_tasks()]
+    assert [task["tenant"] for task in report["tasks"]] == [task.spec.tenant for task in demo_tasks()]
     first = report["tasks"][0]
     promised = {"tenant", "environment", "steps", "eval_before", "eval_after", "floor", "seconds"}
     assert promised <= set(first)
@@ -102,7 +102,7 @@ def test_a_finished_run_is_left_alone_and_so_are_other_tenants(home: Home, filli
     with Reader(home.database) as reader:
         assert unfinished_run(reader.tasks(), demo_tasks()) == []
     for submission in demo_tasks():
-        filling.task(submission.tenant, submission.name, state="done")
+        filling.task(submission.spec.tenant, submission.spec.name, state="done")
     with Reader(home.database) as reader:
         assert unfinished_run(reader.tasks(), demo_tasks()) == []
     filling.execute("UPDATE tasks SET state = 'queued' WHERE id = 4")

@@ -164,9 +164,7 @@ def test_foreign_names_are_safe() -> None:
 
 # The first line's numbers, and what of them fits.
 
-ROW = TaskRow(
-    1, "lab", "sums", "arithmetic", "running", "", 0, 10, 60, 0.5, None, None, None, "", None, 0, 1.0, 0.0, None, None
-)
+ROW = TaskRow(1, "lab", "sums", "arithmetic", "running", "", 0, 60, 1.0, 0.0, None, None, step=10, reward=0.5)
 
 
 def test_it_counts_who_runs_and_who_is_done_first() -> None:

@@ -97,7 +97,7 @@ def test_both_sides_get_the_same_hyper_parameters(tmp_path: Path) -> None:
     path = tmp_path / "task.toml"
     path.write_text(task_file(SHORT, 12, 3, 0))
     (submission,) = taskfile.load(path)
-    told = submission.config
+    told = submission.spec.to_json()
     assert told["train"]["groups_per_step"] * told["train"]["group_size"] == SHORT.episodes
     assert (told["policy"]["rank"], told["policy"]["alpha"]) == (fixed.RANK, fixed.ALPHA)
     assert (told["train"]["learning_rate"], told["train"]["clip_norm"]) == (fixed.LEARNING_RATE, fixed.CLIP_NORM)

@@ -169,9 +169,12 @@ def test_task_files_are_valid_and_leave_defaults(tmp_path: Path) -> None:
     path = tmp_path / "task.toml"
     path.write_text(runs.compared("facts", 2, 12))
     (submission,) = taskfile.load(path)
-    assert (submission.config["train"]["seed"], submission.config["sampling"]["max_episode_tokens"]) == (2, 48)
-    assert submission.config["train"]["learning_rate"] == runs.LEARNING_RATE
+    assert (
+        submission.spec.to_json()["train"]["seed"],
+        submission.spec.to_json()["sampling"]["max_episode_tokens"],
+    ) == (2, 48)
+    assert submission.spec.to_json()["train"]["learning_rate"] == runs.LEARNING_RATE
     path.write_text(runs.default("facts", 60))
     assert "learning_rate" not in path.read_text() and "max_tokens" not in path.read_text()
     (submission,) = taskfile.load(path)
-    assert submission.config["steps"] == 60
+    assert submission.spec.to_json()["steps"] == 60

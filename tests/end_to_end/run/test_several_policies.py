@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.faults import VARIABLE, Point, arm, recorded
+from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.store.queries.reader import Reader
+from tests.arming import arm, recorded
 from tests.oracle.audit import audit
 from tools.kills import Lab, TaskFile, exact_pair, finish, opponent_pool
 

@@ -59,7 +59,7 @@ async def test_a_stop_writes_what_was_used_since_the_last_beat(store: Store) -> 
     ledger.training(1, 100, 0.5)
     await heartbeat.stop(SUPERVISOR)
     await heartbeat.stop(SUPERVISOR)
-    assert store.usage.tokens_today() == {"lab": 100}
+    assert store.tenants.tokens_today() == {"lab": 100}
 
 
 async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +70,12 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
     heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.training(1, 100, 0.5)
     with monkeypatch.context() as full:
-        full.setattr(store.usage, "add", refuse)
+        full.setattr(store.tenants, "add_use", refuse)
         await heartbeat.stop(SUPERVISOR)
-    assert store.usage.tokens_today() == {}
+    assert store.tenants.tokens_today() == {}
     ledger.training(1, 1, 0.5)
     await heartbeat.stop(SUPERVISOR)
-    assert store.usage.tokens_today() == {"lab": 101}
+    assert store.tenants.tokens_today() == {"lab": 101}
 
 
 async def test_the_pulse_ends_though_the_sampler_just_answered(store: Store) -> None:
@@ -105,7 +105,7 @@ async def test_outcomes_are_kept_while_the_disk_is_full(
     heartbeat = Heartbeat(store, Ledger(), outcomes, lambda: None)
     outcomes.add("shop/buy", "v1", EpisodeOutcome("error", failure=Failure("it broke", "shop.py", 3)))
     with monkeypatch.context() as full:
-        full.setattr(store.outcomes, "add", refuse)
+        full.setattr(store.environments, "add_outcomes", refuse)
         await heartbeat.stop(SUPERVISOR)
     outcomes.add("shop/buy", "v1", EpisodeOutcome("ok", seconds=0.5))
     await heartbeat.stop(SUPERVISOR)
@@ -119,7 +119,7 @@ async def test_seconds_of_each_sampler_go_to_those_who_asked_it(store: Store) ->
     heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.rollout(1, 10, 5, "rollout-2")
     await heartbeat.stop(cast(WorkerSupervisor, supervisor))
-    assert [(usage.seconds, usage.tokens) for usage in ledger.take()] == [] and store.usage.tokens_today() == {
+    assert [(usage.seconds, usage.tokens) for usage in ledger.take()] == [] and store.tenants.tokens_today() == {
         "lab": 15
     }
     assert dict(ledger.busy) == {"rollout": 3.0, "rollout-2": 1.0}

@@ -162,10 +162,10 @@ async def test_what_cannot_be_drained_is_answered(world: World) -> None:
 
 
 async def test_a_drain_of_a_node_that_is_away_can_be_taken_back(world: World) -> None:
-    world.store.nodes.drain("eve")
+    world.store.telemetry.drain("eve")
     sent = command(world.home.database, "undrain_node", node="eve")
     await world.look()
-    assert world.outcome(sent) == "" and world.store.nodes.drained() == frozenset()
+    assert world.outcome(sent) == "" and world.store.telemetry.drained() == frozenset()
 
 
 async def test_a_cluster_that_does_not_answer_is_told_of_once(world: World) -> None:

@@ -15,6 +15,7 @@ from marlaas.engine.daemon import engine
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.daemon.engine import Notifier, described
 from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
@@ -35,7 +36,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     """A home with two tasks, the first of them done, and their store open."""
     home = Home(tmp_path / "home")
     create_database(home)
-    submit(home.database, [Submission("bio", f"sums {n}\x1b[31m", "arithmetic", 5, 0, {}) for n in (1, 2)])
+    submit(home.database, [Submission(TaskSpec("bio", f"sums {n}\x1b[31m", "arithmetic", 5)) for n in (1, 2)])
     store = Store(home.database, "tiny", "")
     store.tasks.set_state(1, "done", Reason(words='as "quoted" and\nbroken'))
     yield home

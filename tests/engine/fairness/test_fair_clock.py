@@ -23,7 +23,7 @@ def serve(clock: FairClock[str], costs: dict[str, list[int]], rounds: int) -> Co
         turns[key] += 1
         had[key] += cost
         clock.begin(key)
-        clock.charge(key, cost)
+        clock.settle(key, cost=cost)
     return had
 
 
@@ -81,9 +81,10 @@ def test_a_key_that_wants_one_thing_at_a_time_has_its_share(its: list[int], othe
         clock.begin(key)
         if key == "one":
             clock.leave(key)
-        clock.charge(key, cost)
+        clock.settle(key, cost=cost)
         had[key] += cost
-        clock.join("one")
+        if key == "one":
+            clock.join(key)
     assert abs(had["one"] / weight - had["all"]) <= 2 * max(max(its) / weight, max(others))
 
 
@@ -91,7 +92,7 @@ def test_service_while_nobody_waited_is_no_credit() -> None:
     clock: FairClock[str] = FairClock()
     for _ in range(10):
         clock.begin("a")
-        clock.charge("a", 100)
+        clock.settle("a", cost=100)
     clock.join("b")
     assert clock.counter("b") == 900  # where a's last serving began
 
@@ -100,7 +101,7 @@ def test_service_out_of_turn_takes_nothing_from_others() -> None:
     clock: FairClock[str] = FairClock()
     clock.join("a")
     clock.begin("b")
-    clock.charge("b", 1000)
+    clock.settle("b", cost=1000)
     clock.begin("b")
     clock.leave("a")
     clock.join("a")
@@ -109,7 +110,7 @@ def test_service_out_of_turn_takes_nothing_from_others() -> None:
 
 def test_a_key_that_is_ahead_stays_ahead_when_it_comes_back() -> None:
     clock: FairClock[str] = FairClock()
-    clock.charge("a", 100)
+    clock.settle("a", cost=100)
     clock.join("b")
     clock.join("a")
     assert clock.counter("a") == 100 and clock.behind() == "b"
@@ -117,9 +118,9 @@ def test_a_key_that_is_ahead_stays_ahead_when_it_comes_back() -> None:
 
 def test_a_weight_counts_from_the_next_charge_on() -> None:
     clock: FairClock[str] = FairClock()
-    clock.charge("a", 30)
+    clock.settle("a", cost=30)
     clock.weigh("a", 3)
-    clock.charge("a", 30)
+    clock.settle("a", cost=30)
     assert clock.counter("a") == 40
 
 
@@ -149,8 +150,8 @@ def test_counters_hold_what_was_charged_and_nothing_else(events: list[tuple[int,
     for reserved, cost, weight in events:
         clock.begin("a", reserved)
         clock.weigh("a", weight)
-        clock.charge("a", cost)
-        clock.give_back("a", reserved)
+        clock.settle("a", cost=cost)
+        clock.settle("a", reserved)
         expected += cost / weight
         assert clock.counter("a") == expected >= 0
 
@@ -158,17 +159,17 @@ def test_counters_hold_what_was_charged_and_nothing_else(events: list[tuple[int,
 def test_keys_that_never_come_back_are_forgotten() -> None:
     clock: FairClock[int] = FairClock()
     clock.begin(0, 5)
+    clock.join(-1)
     for key in range(1, 10_000):
         clock.join(key)
         clock.begin(key)
         clock.leave(key)
-        clock.charge(key, 10)
-        clock.join(-1)
+        clock.settle(key, cost=10)
         clock.begin(-1)
-        clock.charge(-1, 10)
+        clock.settle(-1, cost=10)
     assert clock.known <= 2 * ROOM
     assert 0 in clock.standings()  # it is still being served
-    clock.give_back(0, 5)
+    clock.settle(0, 5)
     assert 0 not in clock.standings()
 
 
@@ -179,6 +180,8 @@ def test_forgetting_changes_nothing(events: list[tuple[int, int, int]]) -> None:
     waiting: set[int] = set()
     for key, event, cost in events:
         served = []
+        if event == 0 and key in waiting:
+            continue
         if event < 2:
             waiting = waiting | {key} if event == 0 else waiting - {key}
         for clock in clocks:
@@ -191,7 +194,7 @@ def test_forgetting_changes_nothing(events: list[tuple[int, int, int]]) -> None:
             elif waiting:
                 served.append(clock.behind() if event == 2 else key)
                 clock.begin(served[-1])
-                clock.charge(served[-1], cost)
+                clock.settle(served[-1], cost=cost)
         assert len(set(served)) <= 1
         assert [clocks[0].counter(one) for one in waiting] == [clocks[1].counter(one) for one in waiting]
 
@@ -199,7 +202,7 @@ def test_forgetting_changes_nothing(events: list[tuple[int, int, int]]) -> None:
 def test_the_choice_may_be_among_some() -> None:
     clock: FairClock[str] = FairClock()
     for number, key in enumerate("abc"):
-        clock.charge(key, number)
+        clock.settle(key, cost=number)
     assert clock.behind("cb") == "b"
     with pytest.raises(ValueError):
         clock.behind(())

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.line import FairClock, Line, Payer, SharedClock, Standing
+from marlaas.engine.fairness.line import FairClock, Line, Payer, Standing
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 
@@ -198,7 +198,7 @@ def test_standings_say_who_waits_and_who_is_behind() -> None:
 @pytest.mark.parametrize(("shared", "share"), [(True, 0.5), (False, 0.25)])
 def test_lines_with_one_clock_share_all_devices(shared: bool, share: float) -> None:
     """Ann's work can be done on the first of two devices alone, Bob's on both."""
-    clocks: list[FairClock[str]] = [SharedClock()] * 2 if shared else [FairClock(), FairClock()]
+    clocks: list[FairClock[str]] = [FairClock()] * 2 if shared else [FairClock(), FairClock()]
     first, second = (Line[str](clock=clock) for clock in clocks)
     served: Counter[str] = Counter()
     for number in range(400):
@@ -215,7 +215,7 @@ def test_lines_with_one_clock_share_all_devices(shared: bool, share: float) -> N
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ann", "bob", "cid"]), st.booleans()), max_size=60))
 def test_lines_with_one_clock_serve_all_that_waits_in_each(events: list[tuple[int, str, bool]]) -> None:
-    clock: SharedClock[str] = SharedClock()
+    clock: FairClock[str] = FairClock()
     lines = [Line[int](clock=clock) for _ in range(3)]
     waiting: list[list[int]] = [[], [], []]
     for number, (place, tenant, taken) in enumerate(events):

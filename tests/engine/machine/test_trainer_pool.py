@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, StateLost, WorkerDied
-from marlaas.engine.fairness.line import Ledger, Line, Payer, SharedClock
+from marlaas.engine.fairness.line import FairClock, Ledger, Line, Payer
 from marlaas.engine.machine.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.trainer.memory import TrainingState
 from marlaas.engine.trainer.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
@@ -100,7 +100,7 @@ class Bench:
 
     def __init__(self, count: int = 2, moves: bool = True) -> None:
         self.devices = {name: Device(name) for name in ("training", "training-2", "training-3")[:count]}
-        self.clock: SharedClock[str] = SharedClock()
+        self.clock: FairClock[str] = FairClock()
         self.said: list[str] = []
         self.now = 0.0
         shared = [self.shared(device) for device in self.devices.values()]

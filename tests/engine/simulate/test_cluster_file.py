@@ -28,9 +28,8 @@ def test_nodes_and_tasks_are_counted_out(tmp_path: Path) -> None:
     assert [node.name for node in case.nodes] == ["n-1", "n-2", "n-3"]
     assert [arrival.at for arrival in case.arrivals] == [0.0, 2.0, 4.0, 6.0]
     tasks = [arrival.submission for arrival in case.arrivals]
-    assert [task.tenant for task in tasks] == ["lab-1", "lab-2", "lab-1", "lab-2"]
-    assert len({task.name for task in tasks}) == 4
-    assert all(task.config["tenant"] == task.tenant and task.config["name"] == task.name for task in tasks)
+    assert [task.spec.tenant for task in tasks] == ["lab-1", "lab-2", "lab-1", "lab-2"]
+    assert len({task.spec.name for task in tasks}) == 4
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

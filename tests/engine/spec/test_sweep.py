@@ -22,33 +22,33 @@ def write(folder: Path, text: str) -> Path:
 
 def test_a_list_makes_a_family(tmp_path: Path) -> None:
     tasks = load(write(tmp_path, "[train]\nlearning_rate = [1e-4, 3e-4, 0.01]\n"))
-    assert [task.name for task in tasks] == [
+    assert [task.spec.name for task in tasks] == [
         "sums [learning_rate=1e-4]",
         "sums [learning_rate=3e-4]",
         "sums [learning_rate=0.01]",
     ]
     assert {task.family for task in tasks} == {"sums"}
-    assert [task.config["train"]["learning_rate"] for task in tasks] == [1e-4, 3e-4, 0.01]
+    assert [task.spec.to_json()["train"]["learning_rate"] for task in tasks] == [1e-4, 3e-4, 0.01]
     assert len({task.source for task in tasks}) == 1
 
 
 def test_one_of_several_policies_is_swept(tmp_path: Path) -> None:
     two = "[policies.solver]\n[policies.critic]\n[agents]\na = 'solver'\nb = 'critic'\n"
     tasks = load(write(tmp_path, f'{two}[sweep]\n"policies.solver.rank" = [4, 8]\n'))
-    assert [task.name for task in tasks] == ["sums [rank=4]", "sums [rank=8]"]
-    ranks = [[task.config["policies"][name]["rank"] for name in ("solver", "critic")] for task in tasks]
+    assert [task.spec.name for task in tasks] == ["sums [rank=4]", "sums [rank=8]"]
+    ranks = [[task.spec.to_json()["policies"][name]["rank"] for name in ("solver", "critic")] for task in tasks]
     assert ranks == [[4, 16], [8, 16]]
 
 
 def test_several_lists_make_a_grid_in_the_order_of_the_file(tmp_path: Path) -> None:
     tasks = load(write(tmp_path, 'steps = [5, 9]\n[sweep]\n"environment_config.digits" = [2, 3]\ntrain.seed = [0]\n'))
-    assert [task.name for task in tasks] == [
+    assert [task.spec.name for task in tasks] == [
         "sums [steps=5, digits=2, seed=0]",
         "sums [steps=5, digits=3, seed=0]",
         "sums [steps=9, digits=2, seed=0]",
         "sums [steps=9, digits=3, seed=0]",
     ]
-    assert [(task.steps, task.config["environment_config"]) for task in tasks[1:3]] == [
+    assert [(task.spec.steps, task.spec.to_json()["environment_config"]) for task in tasks[1:3]] == [
         (5, {"digits": 3}),
         (9, {"digits": 2}),
     ]
@@ -57,17 +57,17 @@ def test_several_lists_make_a_grid_in_the_order_of_the_file(tmp_path: Path) -> N
 def test_ambiguous_keys_and_long_values_are_told_apart(tmp_path: Path) -> None:
     long = f'[sweep]\nenvironment_config.text = ["{"x" * 99}"]\n'
     (task,) = load(write(tmp_path, f"[sampling]\ntemperature = [1.0]\n[eval]\ntemperature = [0]\n{long}"))
-    assert task.name == "sums [sampling.temperature=1.0, eval.temperature=0, text=#1]"
+    assert task.spec.name == "sums [sampling.temperature=1.0, eval.temperature=0, text=#1]"
 
 
 def test_a_list_of_the_environment_is_a_value(tmp_path: Path) -> None:
     (task,) = load(write(tmp_path, "[environment_config]\nsizes = [1, 2]\n[queue]\ndepends_on = [1, 2]\n"))
-    assert (task.name, task.family) == ("sums", "") and task.config["environment_config"] == {"sizes": [1, 2]}
+    assert (task.spec.name, task.family) == ("sums", "") and task.spec.environment_config == {"sizes": [1, 2]}
 
 
 def test_a_value_of_the_environment_may_be_a_list_in_a_sweep(tmp_path: Path) -> None:
     tasks = load(write(tmp_path, '[sweep]\n"environment_config.sizes" = [[1], [1, 2]]\n'))
-    assert [task.name for task in tasks] == ["sums [sizes=[1]]", "sums [sizes=[1, 2]]"]
+    assert [task.spec.name for task in tasks] == ["sums [sizes=[1]]", "sums [sizes=[1, 2]]"]
 
 
 @pytest.mark.parametrize(

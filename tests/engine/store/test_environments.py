@@ -22,12 +22,12 @@ def test_findings_belong_to_the_version_that_serves(store: Store, database: Path
     store.telemetry.environments(serving)
     with Reader(database) as reader:
         assert [(row.checked, row.findings) for row in reader.environments()] == [(None, ()), (None, ())]
-        store.conformance.add("a/b", "v0", "base", [NOTE])
+        store.environments.add_findings("a/b", "v0", "base", [NOTE])
         assert reader.environments()[0].checked is None
-        store.conformance.add("a/b", "v1", "base", [BASELINE, NOTE])
+        store.environments.add_findings("a/b", "v1", "base", [BASELINE, NOTE])
         checked = reader.environments()[0]
         assert checked.findings == (BASELINE, NOTE) and checked.checked is not None
-        store.conformance.add("a/b", "v1", "base", [])
+        store.environments.add_findings("a/b", "v1", "base", [])
         assert reader.environments()[0].findings == ()
 
 
@@ -41,30 +41,32 @@ def test_processes_are_told_while_they_come_and_go(store: Store, database: Path)
         store.telemetry.environments([quiet, EnvironmentInfo("c/d", "v2", "ready", crew=Crew(1))])
         assert seen() == [(0, 0, 0, 0), (1, 0, 0, 0)]
         infos = [replace(quiet, crew=busy), EnvironmentInfo("c/d", "v2", "ready", crew=Crew(1))]
-        store.telemetry.crews([*infos, EnvironmentInfo("new/one", "v3", "ready", crew=busy)])
-        assert seen() == [(2, 1, 40, 3), (1, 0, 0, 0)], "what is not in the list yet comes with the list"
-        store.telemetry.crews([quiet])
+        store.telemetry.environments(infos)
+        assert seen() == [(2, 1, 40, 3), (1, 0, 0, 0)]
+        store.telemetry.environments([quiet])
         assert seen()[0] == (0, 0, 0, 0)
 
 
 def test_a_version_is_known_for_a_base(store: Store) -> None:
-    assert not store.conformance.known("a/b", "v1", "base")
-    store.conformance.add("a/b", "v1", "base", [])
-    assert store.conformance.known("a/b", "v1", "base")
-    assert not store.conformance.known("a/b", "v1", "another") and not store.conformance.known("a/c", "v1", "base")
+    assert not store.environments.is_checked("a/b", "v1", "base")
+    store.environments.add_findings("a/b", "v1", "base", [])
+    assert store.environments.is_checked("a/b", "v1", "base")
+    assert not store.environments.is_checked("a/b", "v1", "another") and not store.environments.is_checked(
+        "a/c", "v1", "base"
+    )
 
 
 def test_old_versions_are_forgotten(store: Store) -> None:
-    store.conformance.add("other/one", "v0", "base", [])
+    store.environments.add_findings("other/one", "v0", "base", [])
     for number in range(CHECKS_KEPT + 2):
-        store.conformance.add("a/b", f"v{number}", "base", [])
-    known = [number for number in range(CHECKS_KEPT + 2) if store.conformance.known("a/b", f"v{number}", "base")]
-    assert known == list(range(2, CHECKS_KEPT + 2)) and store.conformance.known("other/one", "v0", "base")
+        store.environments.add_findings("a/b", f"v{number}", "base", [])
+    known = [number for number in range(CHECKS_KEPT + 2) if store.environments.is_checked("a/b", f"v{number}", "base")]
+    assert known == list(range(2, CHECKS_KEPT + 2)) and store.environments.is_checked("other/one", "v0", "base")
 
 
 def test_what_is_kept_is_bounded_and_says_so(store: Store, database: Path) -> None:
     store.telemetry.environments([EnvironmentInfo("a/b", "v1", "ready")])
-    store.conformance.add("a/b", "v1", "base", [Finding("junk", "error", "x" * 5_000_000)] * 1000)
+    store.environments.add_findings("a/b", "v1", "base", [Finding("junk", "error", "x" * 5_000_000)] * 1000)
     with Reader(database) as reader:
         findings = reader.environments()[0].findings
     assert findings[-1] == Finding("check", "note", "900 more findings are left out.")
@@ -75,11 +77,11 @@ def test_what_is_kept_is_bounded_and_says_so(store: Store, database: Path) -> No
 def test_what_only_fails_is_kept_by_version(store: Store) -> None:
     one = Standstill(("sums", '{"digits": 2}'), Failure("ZeroDivisionError", "sums.py", 7), 120.0)
     two = Standstill(("pig", "{}"), Failure("x" * 5000), 60.0)
-    store.failing.replace("games", "v1", [one, two], now=1e9)
-    store.failing.replace("games", "v2", [two], now=1e9)
-    kept = store.failing.all()
+    store.environments.replace_failing("games", "v1", [one, two], now=1e9)
+    store.environments.replace_failing("games", "v2", [two], now=1e9)
+    kept = store.environments.failing()
     assert kept["games", "v1"] == [one, replace(two, failure=Failure("x" * 1000))]
-    store.failing.replace("games", "v1", [one], now=1e9)
-    assert store.failing.all()["games", "v1"] == [one]
-    store.failing.replace("games", "v1", [], now=1e9 + FAILING_KEPT + 1)
-    assert store.failing.all() == {}, "the other version was served a month ago"
+    store.environments.replace_failing("games", "v1", [one], now=1e9)
+    assert store.environments.failing()["games", "v1"] == [one]
+    store.environments.replace_failing("games", "v1", [], now=1e9 + FAILING_KEPT + 1)
+    assert store.environments.failing() == {}, "the other version was served a month ago"

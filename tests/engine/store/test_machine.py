@@ -24,8 +24,8 @@ def kept(database: Path) -> list[StageSample]:
 
 def test_what_is_young_stays_as_it_was(store: Store, database: Path) -> None:
     young = [replace(SAMPLE, begun=NOW - age) for age in range(HOUR - 1, 0, -1)]
-    store.stages.add(1, young)
-    store.stages.thin(NOW)
+    store.telemetry.add_stages(1, young)
+    store.telemetry.thin_stages(NOW)
     assert kept(database) == young
 
 
@@ -33,9 +33,9 @@ def test_what_is_young_stays_as_it_was(store: Store, database: Path) -> None:
 def test_what_is_older_is_put_together_and_sums_stay(store: Store, database: Path, age: int, span: int) -> None:
     begun = NOW - age - span
     seconds = [replace(SAMPLE, begun=begun + n, wall=1.0, busy=n / 100, waiting=float(n), ended=n) for n in range(60)]
-    store.stages.add(1, seconds)
+    store.telemetry.add_stages(1, seconds)
     for _ in range(2):
-        store.stages.thin(NOW)
+        store.telemetry.thin_stages(NOW)
         (row,) = kept(database)
         assert (row.begun, row.wall, row.ended) == (begun, 60.0, sum(range(60)))
         assert row.busy == pytest.approx(sum(range(60)) / 100) and row.waiting == pytest.approx(29.5)
@@ -44,15 +44,15 @@ def test_what_is_older_is_put_together_and_sums_stay(store: Store, database: Pat
 def test_other_stages_devices_and_engines_stay_apart(store: Store, database: Path) -> None:
     old = [replace(SAMPLE, begun=NOW - 2 * HOUR, stage=s, device=d) for s in ("rollout", "training") for d in "ab"]
     for incarnation in (1, 2):
-        store.stages.add(incarnation, old)
-    store.stages.thin(NOW)
+        store.telemetry.add_stages(incarnation, old)
+    store.telemetry.thin_stages(NOW)
     assert len(kept(database)) == 8
 
 
 def test_a_month_is_kept_in_few_rows(store: Store, database: Path) -> None:
     for age in range(0, 2 * KEPT, 600):
-        store.stages.add(1, [replace(SAMPLE, begun=NOW - age, wall=600.0)])
-    store.stages.thin(NOW)
+        store.telemetry.add_stages(1, [replace(SAMPLE, begun=NOW - age, wall=600.0)])
+    store.telemetry.thin_stages(NOW)
     left = kept(database)
     assert min(row.begun for row in left) >= NOW - KEPT
     assert sum(row.wall for row in left) == KEPT + 600

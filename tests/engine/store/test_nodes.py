@@ -28,27 +28,27 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
 
 def test_nodes_are_read_as_they_were_written(store: Store, reader: Reader) -> None:
     assert nodes(reader) == []
-    store.nodes.replace([BOB, ADA])
+    store.telemetry.nodes([BOB, ADA])
     assert nodes(reader) == [ADA, BOB]
-    store.nodes.replace([BOB])
+    store.telemetry.nodes([BOB])
     assert nodes(reader) == [BOB]
 
 
 def test_what_is_the_same_is_not_written_again(store: Store, reader: Reader) -> None:
-    store.nodes.replace((ADA,))
+    store.telemetry.nodes((ADA,))
     before = reader.changed()
-    store.nodes.replace((ADA,))
+    store.telemetry.nodes((ADA,))
     assert reader.changed() == before
 
 
 def test_a_drain_outlives_the_engine(store: Store, database: Path) -> None:
-    store.nodes.drain("ada")
-    store.nodes.drain("ada")
-    store.nodes.drain("bob")
-    store.nodes.undrain("bob")
-    store.nodes.undrain("nobody")
+    store.telemetry.drain("ada")
+    store.telemetry.drain("ada")
+    store.telemetry.drain("bob")
+    store.telemetry.undrain("bob")
+    store.telemetry.undrain("nobody")
     again = Store(database, "tiny")
-    assert again.nodes.drained() == {"ada"}
+    assert again.telemetry.drained() == {"ada"}
     again.close()
 
 

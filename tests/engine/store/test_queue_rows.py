@@ -98,7 +98,7 @@ def test_a_full_disk_is_named(store: Store, database: Path) -> None:
 
 def test_what_a_task_needs_is_read_until_it_is_done(store: Store, database: Path) -> None:
     second = replace(submission(TaskSpec("lab", "next", "guess")), needs=(1,))
-    assert submit(database, [second, replace(second, name="last", after=(0,))]) == [2, 3]
+    assert submit(database, [second, replace(second, spec=replace(second.spec, name="last"), after=(0,))]) == [2, 3]
     tasks = {task.id: task for task in store.tasks.unfinished()}
     assert tasks[2].needs == (Needed(1, "sums", "submitted", 0, 60),)
     assert [needed.id for needed in tasks[3].needs] == [1, 2]

@@ -22,13 +22,13 @@ def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
 ) -> None:
     (other,) = submit(database, [submission(TaskSpec("club", "sums", "arithmetic"))])
     monkeypatch.setattr(tenants, "today", lambda: "2026-11-20")
-    store.usage.add([Usage(1, ROLLOUT, 10, 0.5), Usage(1, TRAINING, 5, 0.25), Usage(other, ENVIRONMENT, 0, 2.0)])
-    store.usage.add([Usage(1, ROLLOUT, 1, 0.5)])
-    assert store.usage.tokens_today() == {"lab": 16}
+    store.tenants.add_use([Usage(1, ROLLOUT, 10, 0.5), Usage(1, TRAINING, 5, 0.25), Usage(other, ENVIRONMENT, 0, 2.0)])
+    store.tenants.add_use([Usage(1, ROLLOUT, 1, 0.5)])
+    assert store.tenants.tokens_today() == {"lab": 16}
     monkeypatch.setattr(tenants, "today", lambda: "2026-11-21")
-    assert store.usage.tokens_today() == {}
-    store.usage.add([Usage(other, ROLLOUT, 7, 0.0)])
-    assert store.usage.tokens_today() == {"club": 7}
+    assert store.tenants.tokens_today() == {}
+    store.tenants.add_use([Usage(other, ROLLOUT, 7, 0.0)])
+    assert store.tenants.tokens_today() == {"club": 7}
     found = rows(database, "SELECT day, task, stage, tokens, seconds FROM usage ORDER BY day, task, stage")
     assert [tuple(row.values()) for row in found] == [
         ("2026-11-20", 1, ROLLOUT, 11, 1.0),
@@ -40,6 +40,6 @@ def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
 
 def test_rows_are_written_together_or_not_at_all(store: Store) -> None:
     with pytest.raises(StoreError):
-        store.usage.add([Usage(1, ROLLOUT, 10, 0.5), Usage(99, ROLLOUT, 10, 0.5)])  # there is no task 99
-    assert store.usage.tokens_today() == {}
-    store.usage.add([])
+        store.tenants.add_use([Usage(1, ROLLOUT, 10, 0.5), Usage(99, ROLLOUT, 10, 0.5)])  # there is no task 99
+    assert store.tenants.tokens_today() == {}
+    store.tenants.add_use([])

@@ -155,7 +155,7 @@ def test_status_without_a_cluster_says_how_to_begin(marlaas: Commander) -> None:
 
 def store_nodes(home: Home, *rows: NodeRow) -> None:
     store = Store(home.database, "tiny")
-    store.nodes.replace(rows)
+    store.telemetry.nodes(rows)
     store.close()
 
 

@@ -27,7 +27,8 @@ from marlaas.app.text.terms import (
 from marlaas.engine.environments.protocol import DataFacts
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.queue.scheduler.scheduler import Ending
-from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
+from marlaas.engine.spec.fields import spec_fields
+from marlaas.engine.spec.task import NamedPolicySpec, SuiteSpec
 from marlaas.engine.store.queries.machine import StageSample, StandingRow, TaskUse, TenantUse
 from marlaas.engine.store.rows import EvalRow, WorkerRow, stale_age
 
@@ -104,7 +105,14 @@ def test_a_source_in_this_repository_exists(term: Term) -> None:
 
 def test_what_is_advised_exists() -> None:
     """Commands are understood, and keys are those of a task file or of the settings."""
-    keys = {field.name for field in (*spec_fields(), *policy_fields(), *suite_fields())}
+    keys = {
+        field.name
+        for field in (
+            *spec_fields(),
+            *spec_fields(NamedPolicySpec, "policies.NAME."),
+            *spec_fields(SuiteSpec, "eval.suite."),
+        )
+    }
     tables = (getattr(Settings(), one.name) for one in fields(Settings))
     keys |= {key for table in tables for key in getattr(table, "__dataclass_fields__", ())}
     keys |= {"on_error", "length", "f32", "gspo", "dr_grpo"}  # of environments, of losses, of precisions

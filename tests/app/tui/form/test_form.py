@@ -46,7 +46,7 @@ def test_what_is_typed_is_what_the_file_says() -> None:
         "tenant": "bio", "name": "sums", "environment": "arithmetic", "steps": 30, "environment_config": {"level": 0.5},
         "train": {"learning_rate": 0.001, "deterministic": False}, "policy": {"alpha": 8},
     }  # fmt: skip
-    assert checked.ready and checked.submissions[0].steps == 30 and checked.submissions[0].source == checked.text
+    assert checked.ready and checked.submissions[0].spec.steps == 30 and checked.submissions[0].source == checked.text
 
 
 def test_several_values_are_several_tasks() -> None:
@@ -56,13 +56,13 @@ def test_several_values_are_several_tasks() -> None:
     )  # fmt: skip
     assert len(checked.submissions) == 16 and checked.submissions[0].family == "sums"
     assert tomllib.loads(checked.text)["sweep"]["environment_config.word"] == ["a, b", "c"]
-    assert checked.submissions[0].config["environment_config"]["table"] == [1, 2], "of JSON, a list is a value"
+    assert checked.submissions[0].spec.to_json()["environment_config"]["table"] == [1, 2], "of JSON, a list is a value"
     assert len(looked_at(environment_config__word="a, b").submissions) == 1, "free text may hold a comma"
 
 
 def test_dependencies_are_numbers_and_names() -> None:
     (submission,) = looked_at(queue__depends_on="12, warm-up").submissions
-    assert submission.config["queue"]["depends_on"] == (12, "warm-up")
+    assert submission.spec.to_json()["queue"]["depends_on"] == (12, "warm-up")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_mixture_needs_no_environment() -> None:
     assert "needs level" in "".join(refused.problems.values())
     parts[1]["config"] = {"level": 1.0}
     checked = check(task_fields(), texts, SERVED, more=more)
-    assert checked.ready and checked.submissions[0].environment == "arithmetic"
+    assert checked.ready and checked.submissions[0].spec.played == "arithmetic"
     assert tomllib.loads(checked.text)["mixture"] == parts
     assert check(task_fields(), texts, SERVED).missing == {"environment"}
 

@@ -205,10 +205,10 @@ async def test_a_tenant_pays_for_its_clients(own: Clientele) -> None:
     answerer = lab(own)
     answered, _ = await talk(answerer, chat("1"))
     used = {usage.stage: usage for usage in own.ledger.take()}[ROLLOUT]
-    assert used.task == own.store.usage.clients("lab") < 0
+    assert used.task == own.store.tenants.clients("lab") < 0
     assert used.tokens == answered.completion_tokens, "the fake sampler reads no prompt"
-    own.store.usage.add([used])
-    assert own.store.usage.tokens_today() == {"lab": used.tokens}
+    own.store.tenants.add_use([used])
+    assert own.store.tenants.tokens_today() == {"lab": used.tokens}
     own.store.tenants.set("lab", tokens_per_day=used.tokens)
     with pytest.raises(Refusal) as refused:
         await talk(answerer, chat("1"))

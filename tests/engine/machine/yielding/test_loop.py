@@ -104,7 +104,7 @@ async def test_a_yield_is_answered_when_done_and_has_an_end(engine: Engine) -> N
     await engine.yield_loop.look()
     assert engine.supervisor.yielding == Yielding(IDLE) and engine.shown() == ("idle", None)
     assert engine.said[-1] == "The engine has the machine again: the next task starts the workers."
-    assert engine.store.yields.get() is None
+    assert engine.store.telemetry.yield_request() is None
     engine.supervisor.yielding = None  # a task woke it
     await engine.yield_loop.look()
     assert engine.shown() == ("", None) and len(engine.supervisor.yieldings) == 2
@@ -147,13 +147,13 @@ async def test_a_full_disk_keeps_no_card(engine: Engine, monkeypatch: pytest.Mon
 
     asked = engine.ask("yield", until=None)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.store.yields, "begin", full)
+        patch.setattr(engine.store.telemetry, "begin_yield", full)
         for _ in range(2):
             with pytest.raises(StoreError):
                 await engine.yield_loop.look()
     assert engine.supervisor.yieldings == [Yielding(YIELDED)] and engine.outcome(asked) is None
     await engine.yield_loop.look()
-    assert engine.outcome(asked) == "" and engine.store.yields.get() is not None
+    assert engine.outcome(asked) == "" and engine.store.telemetry.yield_request() is not None
 
 
 async def test_outside_of_its_hours_it_yields(nightly: Engine) -> None:

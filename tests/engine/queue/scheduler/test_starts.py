@@ -189,9 +189,9 @@ async def test_an_exported_folder_is_a_start_too(world: World, tmp_path: Path) -
     await delete_versions(world.store, 1, None)
     (tmp_path / "later.toml").write_text(TASK)
     (later,) = load(tmp_path / "later.toml")
-    assert later.config["policy"]["start"] == str(folder)
+    assert later.spec.to_json()["policy"]["start"] == str(folder)
     (task,) = submit(world.home.database, find_starts([later], None))
-    spec = parse(later.config, "later")
+    spec = parse(later.spec.to_json(), "later")
     assert await run(world, task, spec) == Ending("done")
     assert (adapter(world, task, 0) == weights).all()
     with pytest.raises(ConfigError, match=r"taken, whose alpha is 1, but its own is 32\. Write `alpha = 1`"):

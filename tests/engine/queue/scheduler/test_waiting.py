@@ -213,7 +213,7 @@ async def test_tokens_of_the_day_hold_what_runs_until_midnight(tmp_path: Path, m
     async with serving(world, Time()):
         await until(world, reached("running"))
         command(world.home.database, "tenant", None, name=SPEC.tenant, tokens_per_day=10_000)
-        world.store.usage.add([Usage(1, "rollout", 10_000, 0.0)])
+        world.store.tenants.add_use([Usage(1, "rollout", 10_000, 0.0)])
         await until(world, saying("has used its 10,000 tokens of the day; goes on at 00:00 UTC"))
         before = len(world.query("SELECT id FROM steps"))
         for _ in range(200):
@@ -250,7 +250,7 @@ def test_many_blocked_tasks_share_a_few_tries_a_second(tmp_path: Path, monkeypat
     scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=4)
     for task in (world.task, *world.others):
         scheduler._record(task, blocked("it is broken"))
-    moments = [moment for _, moment in scheduler._blocked.values()]
+    moments = [wait.until or 0.0 for wait in scheduler._waits.values()]
     assert moments[0] == 100.0 + module.REVIEW and moments[-1] == 100.0 + 99 / module.TRIES
     scheduler.wake()
     assert not scheduler._situation().tried

@@ -20,7 +20,7 @@ def check(folder: Path, data: str) -> str:
     (folder / "task.toml").write_text(TASK + data)
     submissions = load(folder / "task.toml")
     check_data(submissions)
-    path: str = submissions[0].config["data"]["path"]
+    path: str = submissions[0].spec.to_json()["data"]["path"]
     return path
 
 

@@ -13,7 +13,7 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.models.find import load_base
-from marlaas.engine.queue.submission.queue import HomeBase, check_serve, check_use, foreign_tasks
+from marlaas.engine.queue.submission.queue import HomeBase, check_use, foreign_tasks
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import BoundTask
@@ -36,18 +36,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def test_the_ways_out_of_a_start(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_serve(home, HomeBase("other name", "aaaa"))
+    check_use(home, HomeBase("other name", "aaaa"), "aaaa", serves=True)
     with pytest.raises(ConfigError, match=r"marlaas\.toml names the base 'new'.*task 1 \(lab/sums\).*\(old\)") as said:
-        check_serve(home, HomeBase("new", "bbbb"))
+        check_use(home, HomeBase("new", "bbbb"), "bbbb", serves=True)
     assert "`marlaas --home DIR base use new`" in said.value.hint and "`marlaas base use old`" in said.value.hint
     monkeypatch.setenv("MARLAAS_BASE", "new")
     with pytest.raises(ConfigError, match=r"MARLAAS_BASE names the base 'new'.*unset MARLAAS_BASE"):
-        check_serve(home, HomeBase("new", "bbbb"))
+        check_use(home, HomeBase("new", "bbbb"), "bbbb", serves=True)
 
 
 def test_files_that_were_changed_in_their_place(home: Home) -> None:
     with pytest.raises(ConfigError, match=r"what its files held before.*put the old files back"):
-        check_serve(home, HomeBase("old", "bbbb"))
+        check_use(home, HomeBase("old", "bbbb"), "bbbb", serves=True)
     with pytest.raises(ConfigError, match="what its files held before"):
         check_use(home, HomeBase("old", "bbbb"), None)
 

@@ -162,7 +162,7 @@ def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
 
 
 def test_of_several_tasks_the_one_at_fault_is_named() -> None:
-    good, bad = submission(task("add")), replace(submission(task("add", digit=3)), name="second")
+    good, bad = submission(task("add")), submission(replace(task("add", digit=3), name="second"))
     rows = [served("a/add", DIGITS)]
     with pytest.raises(ConfigError, match="second: The environment 'a/add' has no parameter 'digit'") as raised:
         check_environments([good, bad], rows)

@@ -22,15 +22,15 @@ def write(folder: Path, text: str) -> Path:
 
 def test_fills_defaults_and_keeps_the_source(tmp_path: Path) -> None:
     (submission,) = load(write(tmp_path, MINIMAL))
-    assert (submission.tenant, submission.steps, submission.source) == ("lab", 60, MINIMAL)
-    assert submission.config["train"]["max_staleness"] == 2
+    assert (submission.spec.tenant, submission.spec.steps, submission.source) == ("lab", 60, MINIMAL)
+    assert submission.spec.to_json()["train"]["max_staleness"] == 2
 
 
 def test_the_stored_configuration_makes_an_equal_spec(tmp_path: Path) -> None:
     text = MINIMAL + "[queue]\ndepends_on = [1, 'warm-up']\n[eval]\ntarget = 0.9\n[environment_config]\ndigits = 3\n"
     (submission,) = load(write(tmp_path, text))
-    stored = json.loads(json.dumps(submission.config))
-    assert parse(stored, "row").to_json() == submission.config
+    stored = json.loads(json.dumps(submission.spec.to_json()))
+    assert parse(stored, "row").to_json() == submission.spec.to_json()
 
 
 def test_thinking_is_wanted_refused_or_left_to_the_template(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_thinking_is_wanted_refused_or_left_to_the_template(tmp_path: Path) -> N
         ("[sampling]\nthinking = false\n", False),
     ):
         (submission,) = load(write(tmp_path, MINIMAL + text))
-        assert parse(json.loads(json.dumps(submission.config)), "row").sampling.thinking is wanted
+        assert parse(json.loads(json.dumps(submission.spec.to_json())), "row").sampling.thinking is wanted
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,12 @@ def test_folders_of_policies_count_from_the_file(tmp_path: Path) -> None:
     agents = {b = "./begun", c = "base"}
     """
     (submission,) = load(write(tmp_path, MINIMAL + text))
-    policies, begun = submission.config["policies"], str(tmp_path / "begun")
+    policies, begun = submission.spec.to_json()["policies"], str(tmp_path / "begun")
     assert policies["solver"]["start"] == begun and policies["critic"]["frozen"] == str(tmp_path / "../other")
-    assert policies["judge"]["frozen"] == "17@best" and submission.config["eval"]["agents"] == {"b": begun, "c": "base"}
+    assert policies["judge"]["frozen"] == "17@best" and submission.spec.eval.agents == {
+        "b": begun,
+        "c": "base",
+    }
 
 
 def test_refuses_what_is_no_file_and_no_text(tmp_path: Path) -> None:
@@ -103,6 +106,6 @@ def test_refuses_what_is_no_file_and_no_text(tmp_path: Path) -> None:
 
 def test_the_demo_has_three_tenants_and_the_defaults() -> None:
     submissions = demo_tasks()
-    assert len({s.tenant for s in submissions}) == 3
-    bare = parse({"tenant": "a", "name": "b", "environment": "c"}, "x").to_json()
-    assert all(s.config["train"] == bare["train"] and s.config["policy"] == bare["policy"] for s in submissions)
+    assert len({s.spec.tenant for s in submissions}) == 3
+    bare = parse({"tenant": "a", "name": "b", "environment": "c"}, "x")
+    assert all(s.spec.train == bare.train and s.spec.policy == bare.policy for s in submissions)

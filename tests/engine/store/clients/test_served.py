@@ -89,10 +89,10 @@ def test_files_are_held_by_whoever_uses_them(store: Store) -> None:
 
 
 def test_what_clients_use_counts_for_their_tenant(store: Store, database: Path) -> None:
-    lab, club = store.usage.clients("lab"), store.usage.clients("club")
-    assert (lab, club, store.usage.clients("lab")) == (-1, -2, -1)
-    store.usage.add([Usage(lab, ROLLOUT, 10, 0.5), Usage(club, ROLLOUT, 7, 0.25), Usage(1, TRAINING, 5, 0.25)])
-    store.usage.add([Usage(club, ROLLOUT, 1, 0.25)])
-    assert store.usage.tokens_today() == {"lab": 15, "club": 8}
+    lab, club = store.tenants.clients("lab"), store.tenants.clients("club")
+    assert (lab, club, store.tenants.clients("lab")) == (-1, -2, -1)
+    store.tenants.add_use([Usage(lab, ROLLOUT, 10, 0.5), Usage(club, ROLLOUT, 7, 0.25), Usage(1, TRAINING, 5, 0.25)])
+    store.tenants.add_use([Usage(club, ROLLOUT, 1, 0.25)])
+    assert store.tenants.tokens_today() == {"lab": 15, "club": 8}
     with Reader(database) as reader:
         assert {row.name: row.tokens_today for row in reader.tenants(today())} == {"lab": 15, "club": 8}

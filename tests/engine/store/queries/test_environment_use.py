@@ -34,7 +34,7 @@ class World:
         failure = Failure(f"{status} of {version}", "shop.py", 7) if status in ("error", "timeout") else None
         for _ in range(count):
             counts.add("shop/buy", version, EpisodeOutcome(status, seconds=seconds, failure=failure))
-        self.store.outcomes.add(counts.take(), at)
+        self.store.environments.add_outcomes(counts.take(), at)
 
     def use(self, now: float = NOW) -> EnvironmentUse:
         """What a screen reads."""
@@ -94,8 +94,8 @@ def test_only_the_last_hour_is_told(world: World) -> None:
 def test_old_minutes_become_hours_and_a_day_is_all_that_is_kept(world: World) -> None:
     for minute in range(0, 26 * 60, 10):
         world.ended("ok", 1, at=NOW - 60 * minute)
-    world.store.outcomes.thin(NOW)
-    world.store.outcomes.thin(NOW)
+    world.store.environments.thin_outcomes(NOW)
+    world.store.environments.thin_outcomes(NOW)
     assert world.rows() <= 7 + 5 + 24
     assert world.use().episodes in (6, 7)
     with closing(sqlite3.connect(world.path)) as connection:

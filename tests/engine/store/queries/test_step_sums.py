@@ -60,9 +60,9 @@ class Course:
 def test_a_sum_is_that_of_all_steps(
     connection: sqlite3.Connection, reader: Reader, moves: list[tuple[int, int, bool]]
 ) -> None:
-    course = Course(connection)
     for table in ("metrics", "steps"):
         connection.execute(f"DELETE FROM {table}")
+    course = Course(connection)
     for step, tokens, looks in moves:
         course.go(step, tokens)
         if looks:
