@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
@@ -16,12 +18,11 @@ from ..clock import monotonic
 from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.line import NOBODY, Ledger, Payer
-from ..samplers.protocol import Turns
 from ..samplers.seeds import noise_seed
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
-from .programs import FIRST, Canned, Hosting, Program, ProgramAsk, Streamed
+from .programs import FIRST, Program, ProgramAsk, canned
 from .renderer import Renderer, Rendering, TooLong
 from .sampler_client import SamplerClient
 from .slots import Backpressure, Replicas, SamplerEndpoint
@@ -131,8 +132,8 @@ class Rollout:
         renderer, backpressure = self.rendering.renderer, self._backpressure
         return Rollout(renderer, self._ledger, payer, anew, backpressure, self.endpoints, self._tell)
 
-    def canned(self, answer: Answer) -> Canned:
-        return Canned(self.endpoints, answer)
+    def canned(self, answer: Answer) -> AbstractContextManager[Answering]:
+        return canned(self.endpoints, answer)
 
     def note(self, wish: str, split: str) -> None:
         if wish not in self._noted:
@@ -154,7 +155,7 @@ class Rollout:
         """
         await self._permits.acquire()
         began = monotonic()
-        run = _LiveEpisode(self, spec, roles, name, listener, began)
+        run = LiveEpisode(self, spec, roles, name, listener, began)
         asks = True
 
         def end_of_asks() -> None:
@@ -238,7 +239,9 @@ class Stopwatch:
             self.seconds += monotonic() - self._began
 
 
-class _LiveEpisode:
+class LiveEpisode:
+    """One episode while it runs: its agents' conversations, its programs and what it has cost."""
+
     def __init__(
         self,
         rollout: Rollout,
@@ -261,8 +264,7 @@ class _LiveEpisode:
         self._finished: dict[str, FinishedAgent] = {}
         self._open: dict[tuple[str, int], _OpenConversation] = {}
         self._begun = 0
-        trains, note = spec.split == "train", lambda wish: rollout.note(wish, spec.split)
-        self._hosting = Hosting(rollout.endpoints, lambda listener: Program(self, listener, trains, note))
+        self._program: Program | None = None
         self._allowances: dict[str, Allowance] = {}
         self._order = Order()
         self._prompt: PromptHash | None = None
@@ -305,17 +307,22 @@ class _LiveEpisode:
         asked = monotonic() - self._began
         with self.answering:
             async with one.lock:
-                sampler: Turns = one.client
+                on_part = None
                 if isinstance(ask, ProgramAsk):
                     self._adjust(one.conversation, ask)
-                    if ask.streaming is not None:
-                        sampler = Streamed(sampler, self._rollout.rendering.renderer, ask.stop, ask.streaming)
-                reply = await one.conversation.answer(ask, sampler, self._rollout.rendering)
+                    on_part = ask.on_part
+                reply = await one.conversation.answer(ask, one.client, self._rollout.rendering, on_part)
         self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
         return reply
 
     async def endpoint(self, listener: Listener) -> Endpoint:
-        return await self._hosting.open(listener)
+        if self.over is not None:
+            raise ConfigError("The episode is over.")
+        if self._program is None:
+            rollout, split = self._rollout, self._spec.split
+            note = partial(rollout.note, split=split)
+            self._program = Program(self, rollout.endpoints, split == "train", note)
+        return await self._program.open(listener)
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
         one = self._open.get((agent, branch))
@@ -323,13 +330,12 @@ class _LiveEpisode:
             return Sampled("", 0)
         return one.conversation.sampled(turn)
 
-    def drop(self, agent: str, branch: int) -> None:
-        if one := self._open.pop((agent, branch), None):
-            one.client.leave()
-
-    def rest(self, agent: str, branch: int) -> None:
+    def rest(self, agent: str, branch: int, drop: bool = False) -> None:
+        """A conversation has ended, so the sampler need not cache it; ``drop``: forget it with all its turns."""
         if one := self._open.get((agent, branch)):
             one.client.leave()
+        if drop:
+            self._open.pop((agent, branch), None)
 
     def text(self, token: int) -> str:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
@@ -344,7 +350,9 @@ class _LiveEpisode:
                 conversation.seed = noise_seed(sampling.seed, ask.agent, ask.branch)
 
     def leave(self) -> None:
-        self._hosting.close()
+        program, self._program = self._program, None  # a cycle would keep it until a garbage collection
+        if program is not None:
+            program.close()
         for one in self._open.values():
             one.client.leave()
 

@@ -21,7 +21,7 @@ from marlaas.plugins.messages import Ask, Message, ToolCall
 from ..errors import BaseModelError, ConfigError
 from ..models.templates import SWITCH, load_template, read_settings, token_name
 from ..samplers.vocabulary import Guard, Vocabulary, strings
-from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply, stopped_at
+from .spoken import CLOSE, OPEN, ReplyStream, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 
 # Placeholders for replies in the template's text.
@@ -417,6 +417,15 @@ _REWRITES = (
     "The base model's chat template rewrites earlier turns (as those do that leave old thinking out): where it does, an"
     " episode goes on in a further trajectory, whose prompt is computed anew."
 )
+
+
+def reply_stream(
+    renderer: Renderer, prompt: Sequence[int], stops: Sequence[str] = (), tools: bool = False, plain: bool = False
+) -> ReplyStream:
+    """The text of a reply to ``prompt`` while it is sampled; ``plain``: it continues a text, so it has no thought."""
+    decode, thinks = renderer.vocabulary.decode, renderer.thinks and not plain
+    opened = thinks and bool(opened_thought(prompt, decode))
+    return ReplyStream(decode, renderer.stop_ids, stops, thinks, opened, tools)
 
 
 def characters(messages: Sequence[Message], tools: Tools = ()) -> int:

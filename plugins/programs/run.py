@@ -113,12 +113,8 @@ def reward_of(text: str, name: str) -> Reward:
         try:
             value = float(text)  # as in "+1", ".5"
         except ValueError:
-            shown = text.strip()
-            raise ValueError(
-                f"{name} must hold a number or JSON with {REWARD!r}, not {shown[:40]!r}"
-                if shown
-                else f"{name} is empty: write a number"
-            ) from None
+            what = f"must hold a number or JSON with {REWARD!r}, not {text.strip()[:40]!r}"
+            raise ValueError(f"{name} {what if text.strip() else 'is empty: write a number'}") from None
     if not isinstance(value, Mapping):
         return finite(value, f"what {name} holds")
     if REWARD not in value:
@@ -129,13 +125,10 @@ def reward_of(text: str, name: str) -> Reward:
         score = Score(finite(whole, f"{REWARD!r} in {name}"))
         score.parts.update(parts)  # not by keyword: a part may have any name
         return score
-    by_agent: dict[str, float | Score] = {
-        agent: finite(part, f"the reward of {agent!r} in {name}") for agent, part in whole.items()
-    }
     if parts:  # they are the episode's, and parts are some agent's
-        first = next(iter(by_agent), "")
+        first = next(iter(whole), "")
         raise ValueError(f"{name} has a reward for each agent, so {next(iter(parts))!r} cannot stand beside {first!r}")
-    return by_agent
+    return {agent: finite(part, f"the reward of {agent!r} in {name}") for agent, part in whole.items()}
 
 
 MARK = "MARLAAS_PROGRAM"

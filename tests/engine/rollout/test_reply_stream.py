@@ -9,8 +9,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.sampler_client import Decoder, ReplyStream
-from marlaas.engine.rollout.spoken import before_stop, read_plain, read_reply
+from marlaas.engine.rollout.spoken import Decoder, ReplyStream, before_stop, read_plain, read_reply
 from marlaas.engine.rollout.toolcalls import split_hermes, split_llama
 
 END = 1
