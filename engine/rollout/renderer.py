@@ -477,20 +477,14 @@ class Rendering:
         self._alone = asyncio.Lock()
         self._spent = 0
         """Characters of short ones in this turn of the loop."""
-        self._last: tuple[Ask, bool | None, Opening] | None = None
-        """The last ask: it is rendered first to be recognised, and then to be answered."""
 
     async def open(self, ask: Ask, thinking: bool | None, room: int) -> Opening:
-        if self._last is not None and self._last[0] is ask and self._last[1] == thinking:
-            return self._last[2]
         if _plain(ask.messages):
             return Opening.of(await self._encoded(ask.messages, room))
-        opening = self.renderer.known(ask.messages, ask.tools, thinking)
-        if opening is None:
-            size = characters(ask.messages, ask.tools)
-            opening = await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
-        self._last = ask, thinking, opening
-        return opening
+        if known := self.renderer.known(ask.messages, ask.tools, thinking):
+            return known
+        size = characters(ask.messages, ask.tools)
+        return await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
 
     async def follow(
         self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int

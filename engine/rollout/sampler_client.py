@@ -19,7 +19,7 @@ class SamplerClient:
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``again``: every turn computes the whole context again, for the same last bits in every run, at the first
+        """``anew``: every turn computes the whole context again, for the same last bits in every run, at the first
         replica.
         """
         self.payer = payer
@@ -72,7 +72,7 @@ class SamplerClient:
                 self._held = request.conversation
                 self._count += 1
             payer = self.payer
-            weight = self._slots.weight(payer.tenant)
+            weight = self._slots.line.weight(payer.tenant)
             request = request.of(self._name, payer.tenant, weight, alike=self._leaves)
             waits = True
 
@@ -113,7 +113,7 @@ class SamplerClient:
         ended = not turn.cancelled() and turn.exception() is None
         cost = self._paid(endpoint, turn.result()) if ended else None
         if reservation is not None:
-            endpoint.slots.settle(reservation, cost)
+            endpoint.slots.line.end(reservation, cost)
 
     def _paid(self, endpoint: SamplerEndpoint, result: SampleResult) -> int:
         payer, sampled = self.payer, len(result.tokens)

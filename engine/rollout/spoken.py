@@ -153,9 +153,6 @@ class Decoder:
         self._decoded = len(self._ids)
         return now[len(before) :]
 
-    def rest(self) -> str:
-        return self._decode(self._ids)[len(self._decode(self._ids[: self._decoded])) :]
-
 
 class ReplyStream:
     """One reply: give it ids with ``add``, take text with ``delta``; ``kept`` is set once a stop text ends it."""
