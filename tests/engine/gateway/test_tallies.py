@@ -12,18 +12,6 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.tasks import KeyUse
 
 
-def test_sums_by_key() -> None:
-    written: list[KeyUse] = []
-    desk = Desk(lambda digest: None, written.extend, lambda *line: None, lambda: 7.0)
-    desk.flush()
-    desk.count(1, 10, 20)
-    desk.count(2, 0, 0)
-    desk.count(1, 1, 2)
-    desk.flush()
-    desk.flush()
-    assert written == [KeyUse(1, 2, 11, 22, 7.0), KeyUse(2, 1, 0, 0, 7.0)]
-
-
 def test_what_cannot_be_written_waits() -> None:
     written: list[KeyUse] = []
 
