@@ -86,7 +86,7 @@ class ToolRunner:
         except Exception as error:
             if self.apart is not None and _misplaced(error):
                 raise TypeError(f"the tool {call.name} runs in a thread of its own: make it an async def") from error
-            return _said(error)
+            return f"error: {type(error).__name__}: {error}"
 
     async def _run(self, tool: Tool, arguments: Mapping[str, Any]) -> object:
         if self.apart is None or inspect.iscoroutinefunction(tool):
@@ -103,19 +103,12 @@ def result_here(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> 
 
     Raises ``TypeError`` if the tool has something to await.
     """
-    wrong = _wrong(call, tools, schemas)
-    if wrong:
-        return wrong
+    running = ToolRunner().result_of(call, tools, schemas)
     try:
-        result = tools[call.name](**call.arguments)
-        if not inspect.isawaitable(result):
-            return str(result)
-    except (Invalid, Skip):
-        raise
-    except Exception as error:
-        return _said(error)
-    if inspect.iscoroutine(result):
-        result.close()
+        running.send(None)
+    except StopIteration as done:
+        return str(done.value)
+    running.close()
     raise TypeError("a tool that has something to await must be an async def")
 
 
@@ -133,10 +126,6 @@ def _misplaced(error: Exception) -> bool:
     return (kind, says) == ("RuntimeError", "no running event loop") or (
         kind == "ProgrammingError" and "same thread" in says
     )
-
-
-def _said(error: Exception) -> str:
-    return f"error: {type(error).__name__}: {error}"
 
 
 def _property(annotation: Any, what: str) -> dict[str, Any]:

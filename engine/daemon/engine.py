@@ -323,8 +323,7 @@ class Engine:
         self._nodes = planner.monitor(store, supervisor, scheduler.settle)
         self._hosts = planner.hosts(self._environments, supervisor)
         self._cards = CardMonitor(store, settings.resources, supervisor, log)
-        self._api.serve(serving.answerer)
-        self._api.show(FigureReader(home.database, ledger).rows)
+        self._api.serve(serving.answerer, FigureReader(home.database, ledger).rows)
 
     async def serve(self) -> None:
         store, supervisor = self._store, self._supervisor

@@ -1,4 +1,4 @@
-"""The API of an engine: its gateways, its callers, and its opening to clients.
+"""The API of an engine: its gateways, and its opening to clients.
 
 People's commands decide if it is open, else the settings. The commands outlive the engine.
 """
@@ -18,8 +18,8 @@ from ..store.submissions import API_SWITCHES
 from ..store.tasks import Command
 from ..wire import Answerer, Endpoints
 from .keys import Identity
-from .limits import Limits, encode
-from .link import Callers, Desk, Figures, Log, Tallies
+from .limits import Limits
+from .link import Desk, Figures, Log
 from .processes import PATIENCE, Gateways
 
 MEGABYTE = 1 << 20
@@ -30,7 +30,6 @@ POLL = 0.2
 
 def open_api(store: Store, settings: ApiSettings, home: Home, log: Log) -> Api:
     """The API of an engine; it opens while ``run`` runs."""
-    desk = Desk(Callers(store.api.key), Tallies(store.api.add_use), log)
     limits = Limits(
         body_bytes=settings.body_mb * MEGABYTE,
         seconds=settings.seconds,
@@ -38,29 +37,27 @@ def open_api(store: Store, settings: ApiSettings, home: Home, log: Log) -> Api:
         log_prompts=settings.log_prompts,
         log=str(home.logs / "api.log"),
     )
-    return Api(store, settings, Gateways(desk, encode(limits), home.logs / "gateway.log"), desk)
+    desk = Desk(store.api.key, store.api.add_use, log)
+    return Api(store, settings, Gateways(desk, limits, home.logs / "gateway.log"))
 
 
 class Api:
     """Answers programs and clients over HTTP while ``run`` runs, clients while the API is open."""
 
-    def __init__(self, store: Store, settings: ApiSettings, gateways: Gateways, desk: Desk) -> None:
+    def __init__(self, store: Store, settings: ApiSettings, gateways: Gateways) -> None:
         self._store = store
         self._settings = settings
         self._gateways = gateways
-        self._desk = desk
+        self._desk = gateways.desk
         self._seen = -1
         self._begun = False
         self.endpoints: Endpoints = gateways
 
-    def serve(self, serving: Callable[[Identity], Answerer]) -> None:
-        self._desk.callers.serving = serving
-
-    def show(self, figures: Figures) -> None:
-        self._desk.figures = figures
+    def serve(self, serving: Callable[[Identity], Answerer], figures: Figures) -> None:
+        self._desk.serving, self._desk.figures = serving, figures
 
     async def run(self) -> None:
-        await until_first(self._run(), self._desk.tallies.run())
+        await until_first(self._run(), self._desk.run())
 
     async def _run(self) -> None:
         while True:
@@ -69,47 +66,48 @@ class Api:
             await asyncio.sleep(POLL)
 
     async def stop(self) -> None:
-        self._desk.callers.open = False
+        self._desk.open = False
         with contextlib.suppress(StoreError):
             if self._store.api.state().open:
                 self._store.api.tell(False)
         await self._gateways.stop()
         with contextlib.suppress(StoreError):
-            self._desk.tallies.flush()
+            self._desk.flush()
 
     async def _look(self) -> None:
         seen = self._store.changed()
         if seen == self._seen:
             return
         self._seen = -1  # until all is carried out
+        commands = [command for command in self._store.tasks.new_commands() if command.kind in API_SWITCHES]
         if not self._begun:
-            await self._begin()
-        for command in self._asked():
-            outcome = await self._obey(command)
-            self._store.tasks.finish_command(command.id, outcome)
+            await self._begin(bool(commands))
+        for command in commands:
+            self._store.tasks.finish_command(command.id, await self._obey(command))
         self._seen = seen
 
-    async def _begin(self) -> None:
+    async def _begin(self, commanded: bool) -> None:
         state = self._store.api.state()
         wanted = self._settings.enabled if state.switched is None else state.switched
-        if wanted and not self._asked():
+        if wanted and not commanded:
             if refused := await self._open(state.port, PATIENCE):
                 self._desk.log("api", refused, "warning")
         elif state.open:  # the engine before was killed
             self._store.api.tell(False)
         self._begun = True
 
-    def _asked(self) -> list[Command]:
-        return [command for command in self._store.tasks.new_commands() if command.kind in API_SWITCHES]
-
     async def _obey(self, command: Command) -> str:
         if command.kind == "api_stop":
             self._store.api.switch(False)
-            await self._close()
+            was_open, self._desk.open = self._desk.open, False
+            self._store.api.tell(False)
+            await self._gateways.stop("clients")
+            if was_open:
+                self._desk.log("api", "The API is closed to clients.", "info")
             return ""
         port = command.arguments.get("port")
         port = port if isinstance(port, int) and 0 <= port <= 65535 else None
-        if port is None and self._desk.callers.open:
+        if port is None and self._desk.open:
             port = self._store.api.state().port  # it keeps its port
         refused = await self._open(port)
         if not refused:
@@ -117,31 +115,23 @@ class Api:
         return refused
 
     async def _open(self, port: int | None, patience: float = 0.0) -> str:
-        listen, store = self._settings.listen, self._store.api
+        listen, store, why = self._settings.listen, self._store.api, ""
         try:
-            if not self._settings.local and not store.any_key():
-                return self._note(
+            if self._settings.local or store.any_key():
+                port = self._settings.port if port is None else port
+                gateway = await self._gateways.for_clients(listen, port, patience)
+            else:
+                why = (
                     f"The API is to listen at {listen}, where other machines reach it, and there is no key yet."
                     " `marlaas api key new TENANT` makes one."
                 )
-            port = self._settings.port if port is None else port
-            gateway = await self._gateways.for_clients(listen, port, patience)
         except MarlaasError as error:
-            return self._note(str(error))
-        if not self._desk.callers.open or store.state().url != gateway.url:
+            why = str(error)
+        if why:
+            if not self._desk.open:
+                store.tell(False, note=why)
+        elif not self._desk.open or store.state().url != gateway.url:
             store.tell(True, gateway.url)
-            self._desk.callers.open = True
+            self._desk.open = True
             self._desk.log("api", f"The API is open to clients at {gateway.url}.", "info")
-        return ""
-
-    def _note(self, why: str) -> str:
-        if not self._desk.callers.open:
-            self._store.api.tell(False, note=why)
         return why
-
-    async def _close(self) -> None:
-        was_open, self._desk.callers.open = self._desk.callers.open, False
-        self._store.api.tell(False)
-        await self._gateways.close_clients()
-        if was_open:
-            self._desk.log("api", "The API is closed to clients.", "info")

@@ -16,6 +16,8 @@ from ..errors import ConfigError
 
 SCOPES = ("chat", "train", "admin")
 RANDOM_BYTES = 32
+EPISODE = "tml-episode-"
+"""Prefix of the keys of episodes."""
 SHOWN = 6
 """Random characters of a key that are stored and shown; the 37 others have more than 220 bits."""
 LONGEST_NAME = 32
@@ -49,7 +51,7 @@ def new_key(tenant: str) -> NewKey:
 
 def new_episode_key() -> str:
     """Make the key of an episode."""
-    return f"tml-episode-{secrets.token_urlsafe(RANDOM_BYTES)}"
+    return f"{EPISODE}{secrets.token_urlsafe(RANDOM_BYTES)}"
 
 
 def digest(key: str) -> bytes:

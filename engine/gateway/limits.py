@@ -34,13 +34,3 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def bodies_bytes(self) -> int:
         """Of all bodies in progress at once; more are refused with 503."""
         return 8 * self.body_bytes
-
-
-def encode(limits: Limits) -> str:
-    """As JSON, for the process's third argument."""
-    return msgspec.json.encode(limits).decode()
-
-
-def decode(text: str) -> Limits:
-    """The limits in this JSON. Raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
-    return msgspec.json.decode(text, type=Limits)

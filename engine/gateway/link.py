@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import socket
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,39 +20,7 @@ from ..errors import MarlaasError, StoreError
 from ..store.rows import ApiKeyRow
 from ..store.tasks import KeyUse
 from ..wire import Answered, Answerer, Refusal, Tell
-from .keys import Identity, digest, new_episode_key
-
-# Use of clients' keys, summed and written once a second.
-
-INTERVAL = 1.0
-
-
-class Tallies:
-    """Sums by key; a failed write is repeated next time."""
-
-    def __init__(self, write: Callable[[Iterable[KeyUse]], None], now: Callable[[], float] = time.time) -> None:
-        """``write`` is one transaction; may raise ``StoreError``."""
-        self._write = write
-        self._now = now
-        self._uses: dict[int, KeyUse] = {}
-
-    def add(self, key: int, tokens_in: int, tokens_out: int) -> None:
-        use = self._uses.get(key) or KeyUse(key, 0, 0, 0, 0.0)
-        tokens = use.tokens_in + tokens_in, use.tokens_out + tokens_out
-        self._uses[key] = KeyUse(key, use.requests + 1, *tokens, self._now())
-
-    def flush(self) -> None:
-        """Write the sums. Raises ``StoreError``, and keeps them then."""
-        if self._uses:
-            self._write(self._uses.values())
-            self._uses = {}
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            with contextlib.suppress(StoreError):
-                self.flush()
-
+from .keys import EPISODE, Identity, digest, new_episode_key
 
 # A repeated request gets the answer of the first, because its client may have lost the connection.
 #
@@ -76,7 +43,7 @@ class _Entry:
     pieces: list[wire.Piece] = field(default_factory=list)
     listeners: list[Tell] = field(default_factory=list)
     heard: bool = False
-    ended: float | None = None
+    ended: float = 0.0
     size: int = 0
 
     def tell(self, piece: wire.Piece) -> None:
@@ -107,7 +74,10 @@ class IdempotencyCache:
         self._forget()
         alike = hashlib.sha256(msgpack.encode(structs.replace(asked, id=0, retry=0))).digest()
         earlier = [entry for entry in self._entries if entry.alike == alike] if asked.once or asked.retry else []
-        entry = min(reversed(earlier), key=_Entry.rank) if earlier else self._begin(alike, ask)
+        entry = min(reversed(earlier), key=_Entry.rank, default=None) or _Entry(alike)
+        if not earlier:
+            self._entries[entry] = None
+            entry.work = asyncio.ensure_future(self._work(entry, ask))
         for piece in entry.pieces:
             tell(piece)
         entry.listeners.append(tell)
@@ -121,52 +91,64 @@ class IdempotencyCache:
                 self._entries.pop(entry, None)  # later callers start a new one
                 entry.work.cancel()
 
-    def _begin(self, alike: bytes, ask: Ask) -> _Entry:
-        entry = _Entry(alike)
-
-        def ended(work: asyncio.Future[Answered]) -> None:
-            if work.cancelled() or work.exception() is not None:
-                self._entries.pop(entry, None)
-            else:
-                entry.ended, entry.size = self._clock(), len(msgpack.encode((work.result(), entry.pieces)))
-                self._forget()
-
-        self._entries[entry] = None
-        entry.work = asyncio.ensure_future(ask(entry.tell))
-        entry.work.add_done_callback(ended)
-        return entry
+    async def _work(self, entry: _Entry, ask: Ask) -> Answered:
+        try:
+            answered = await ask(entry.tell)
+        except BaseException:
+            self._entries.pop(entry, None)
+            raise
+        entry.ended, entry.size = self._clock(), len(msgpack.encode((answered, entry.pieces)))
+        self._forget()
+        return answered
 
     def _forget(self) -> None:
         since = self._clock() - KEPT_SECONDS
         excess = sum(entry.size for entry in self._entries) - KEPT_BYTES
-        for entry in [entry for entry in self._entries if entry.ended is not None]:
-            if excess <= 0 and (entry.ended or 0.0) > since:
+        for entry in [entry for entry in self._entries if entry.size]:
+            if excess <= 0 and entry.ended > since:
                 return
             del self._entries[entry]
             excess -= entry.size
 
 
-# Finds the answerer of a key: an episode for its program, the server of versions for a tenant's client.
-#
-# An unknown key is refused before anything else.
+# The state that all links of an engine share.
 
-REMEMBERED = 4096
+INTERVAL = 1.0
+"""Seconds after which the use of keys is written."""
+
+Log = Callable[[str, str, str], None]
+Figures = Callable[[], Awaitable[Sequence[tuple[str, dict[str, str], float]]]]
 
 
-class Callers:
-    """All keys that are valid now."""
+async def _nothing() -> tuple[()]:
+    return ()
 
-    def __init__(self, stored: Callable[[bytes], ApiKeyRow | None]) -> None:
-        """``stored`` finds a client's key by its digest, revoked or not; may raise ``StoreError``."""
+
+class Desk:
+    """Finds the answerer of a key: an episode for its program, the server of versions for a tenant's client."""
+
+    def __init__(
+        self,
+        stored: Callable[[bytes], ApiKeyRow | None],
+        write: Callable[[Iterable[KeyUse]], None],
+        log: Log,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``stored`` finds a client's key by its digest, revoked or not. ``write`` adds to the use of keys in one
+        transaction. Both may raise ``StoreError``.
+        """
         self.open = False
+        """True while clients are answered."""
         self.serving: Callable[[Identity], Answerer] | None = None
+        self.figures: Figures = _nothing
+        self.repeats = IdempotencyCache()
+        self.log = log
+        self.links: set[Link] = set()
         self._stored = stored
+        self._write = write
+        self._now = now
         self._episodes: dict[str, Answerer] = {}
-        self._over: OrderedDict[str, None] = OrderedDict()
-
-    @property
-    def episodes(self) -> int:
-        return len(self._episodes)
+        self._uses: dict[int, KeyUse] = {}
 
     def admit(self, answerer: Answerer) -> str:
         key = new_episode_key()
@@ -174,39 +156,51 @@ class Callers:
         return key
 
     def dismiss(self, key: str) -> None:
-        if self._episodes.pop(key, None) is not None:
-            self._over[key] = None
-            while len(self._over) > REMEMBERED:
-                self._over.popitem(last=False)
+        self._episodes.pop(key, None)
+        for link in self.links:
+            link.end_requests(key)
 
     def is_over(self, key: str) -> bool:
-        return key in self._over
+        return key.startswith(EPISODE) and key not in self._episodes
 
     def find(self, key: str) -> tuple[Answerer, Identity | None]:
         """The answerer of this key, and its client; None for an episode's program. Raises ``Refusal``."""
         if key in self._episodes:
             return self._episodes[key], None
-        if key in self._over:
+        if self.is_over(key):
             raise over()
-        identity = self._client(key)
-        if not self.open:
-            raise Refusal(503, "api_closed", "The API is closed to clients: `marlaas api start` opens it.")
-        if "chat" not in identity.scopes:
-            raise Refusal(403, "scope_missing", "This key lacks the scope chat: `marlaas api key new` makes one.")
-        if self.serving is None:
-            raise Refusal(404, "model_not_found", "This engine serves no model to clients.", "model")
-        return self.serving(identity), identity
-
-    def _client(self, key: str) -> Identity:
         try:
             row = self._stored(digest(key))
         except StoreError as error:
             raise Refusal(503, "engine_busy", f"The key cannot be looked up: {error}", retry_after=1.0) from error
-        if row is None:
-            raise Refusal(401, "invalid_api_key", "This API key is not known here: `marlaas api key list` shows keys.")
-        if row.revoked is not None:
-            raise Refusal(401, "invalid_api_key", "This API key was revoked.")
-        return Identity(row.id, row.tenant, row.scopes)
+        if row is None or row.revoked is not None:
+            why = "is not known here: `marlaas api key list` shows keys" if row is None else "was revoked"
+            raise Refusal(401, "invalid_api_key", f"This API key {why}.")
+        if not self.open:
+            raise Refusal(503, "api_closed", "The API is closed to clients: `marlaas api start` opens it.")
+        if "chat" not in row.scopes:
+            raise Refusal(403, "scope_missing", "This key lacks the scope chat: `marlaas api key new` makes one.")
+        if self.serving is None:
+            raise Refusal(404, "model_not_found", "This engine serves no model to clients.", "model")
+        identity = Identity(row.id, row.tenant, row.scopes)
+        return self.serving(identity), identity
+
+    def count(self, key: int, tokens_in: int, tokens_out: int) -> None:
+        use = self._uses.get(key) or KeyUse(key, 0, 0, 0, 0.0)
+        tokens = use.tokens_in + tokens_in, use.tokens_out + tokens_out
+        self._uses[key] = KeyUse(key, use.requests + 1, *tokens, self._now())
+
+    def flush(self) -> None:
+        """Write the use of keys. Raises ``StoreError``, and keeps it then."""
+        if self._uses:
+            self._write(self._uses.values())
+            self._uses = {}
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            with contextlib.suppress(StoreError):
+                self.flush()
 
 
 def over() -> Refusal:
@@ -219,30 +213,6 @@ def over() -> Refusal:
 BUFFER = 1 << 20
 BEHIND = 256 << 20
 """Bytes that a gateway may leave unread. One that hangs is given up, as if it had died."""
-
-Log = Callable[[str, str, str], None]
-Figures = Callable[[], Awaitable[Sequence[tuple[str, dict[str, str], float]]]]
-
-
-async def _nothing() -> tuple[()]:
-    return ()
-
-
-class Desk:
-    """Shared state of all links of an engine."""
-
-    def __init__(self, callers: Callers, tallies: Tallies, log: Log) -> None:
-        self.callers = callers
-        self.tallies = tallies
-        self.repeats = IdempotencyCache()
-        self.log = log
-        self.figures: Figures = _nothing
-        self.links: set[Link] = set()
-
-    def dismiss(self, key: str) -> None:
-        self.callers.dismiss(key)
-        for link in self.links:
-            link.end_requests(key)
 
 
 class Link:
@@ -275,24 +245,23 @@ class Link:
             self._writer = None
 
     def end_requests(self, key: str) -> None:
-        for own, task in self._running.values():
-            if own == key:
+        for of, task in self._running.values():
+            if of == key:
                 task.cancel()
 
     def _hear(self, asked: wire.Request) -> None:
-        if isinstance(asked, wire.Cancel):
-            if asked.id in self._running:
-                self._running[asked.id][1].cancel()
-            return
-        task = asyncio.create_task(self._run(asked))
-        self._running[asked.id] = "" if isinstance(asked, wire.Figures) else asked.key, task
-        task.add_done_callback(lambda _: self._running.pop(asked.id, None))
+        if not isinstance(asked, wire.Cancel):
+            task = asyncio.create_task(self._run(asked))
+            self._running[asked.id] = "" if isinstance(asked, wire.Figures) else asked.key, task
+            task.add_done_callback(lambda _: self._running.pop(asked.id, None))
+        elif asked.id in self._running:
+            self._running[asked.id][1].cancel()
 
     async def _run(self, asked: wire.Chat | wire.Complete | wire.Models | wire.Figures) -> None:
         try:
-            await self._answer(asked)
+            self._send(await self._answer(asked))
         except asyncio.CancelledError:
-            if isinstance(asked, wire.Figures) or not self._desk.callers.is_over(asked.key):
+            if isinstance(asked, wire.Figures) or not self._desk.is_over(asked.key):
                 raise
             self._send(over().frame(asked.id))
         except Refusal as refusal:
@@ -304,27 +273,24 @@ class Link:
             self._desk.log("api", f"A request could not be answered ({what}).", "error")
             self._send(wire.Refused(asked.id, 500, "internal_error", "The engine could not answer; its log says why."))
 
-    async def _answer(self, asked: wire.Chat | wire.Complete | wire.Models | wire.Figures) -> None:
+    async def _answer(self, asked: wire.Chat | wire.Complete | wire.Models | wire.Figures) -> wire.Response:
         if isinstance(asked, wire.Figures):
-            self._send(wire.FigureTable(asked.id, tuple(await self._desk.figures())))
-            return
-        answerer, client = self._desk.callers.find(asked.key)
+            return wire.FigureTable(asked.id, tuple(await self._desk.figures()))
+        answerer, client = self._desk.find(asked.key)
         if isinstance(asked, wire.Models):
-            self._send(wire.ModelList(asked.id, await answerer.models(asked.key)))
-            return
+            return wire.ModelList(asked.id, await answerer.models(asked.key))
 
         def tell(piece: wire.Piece) -> None:
             if asked.stream:
                 self._send(structs.replace(piece, id=asked.id))
 
-        async def ask(tell: Callable[[wire.Piece], None]) -> Answered:
+        async def ask(tell: Tell) -> Answered:
             answered = await answerer.answer(asked, tell)
             if client is not None:
-                self._desk.tallies.add(client.key, answered.prompt_tokens, answered.completion_tokens)
+                self._desk.count(client.key, answered.prompt_tokens, answered.completion_tokens)
             return answered
 
-        answered = await self._desk.repeats.answer(asked, ask, tell)
-        self._send(structs.replace(answered, id=asked.id))
+        return structs.replace(await self._desk.repeats.answer(asked, ask, tell), id=asked.id)
 
     def _send(self, message: wire.Response) -> None:
         try:
@@ -339,9 +305,7 @@ class Link:
 
     def _flush(self) -> None:
         frames, self._frames = self._frames, []
-        if self._writer is None:
-            return
-        self._writer.write(b"".join(frames))
-        if self._writer.transport.get_write_buffer_size() > BEHIND:
-            with contextlib.suppress(OSError):
+        if self._writer is not None:
+            self._writer.write(b"".join(frames))
+            if self._writer.transport.get_write_buffer_size() > BEHIND:
                 self._writer.transport.abort()

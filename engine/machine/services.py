@@ -83,7 +83,7 @@ class Services:
         return slots | {name: Load(trainer.waiting, trainer.active) for name, trainer in trainers}
 
     def standings(self) -> dict[str, list[Standing]]:
-        lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
+        lines = [endpoint.slots.line.standings() for endpoint in self.endpoints.values()]
         return {ROLLOUT: together(lines), TRAINING: self.trainers.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,11 +14,11 @@ from marlaas.plugins.messages import Ask, Message, Reply
 
 from ..errors import BaseModelError, MarlaasError
 from ..samplers.options import Likeliest, Wishes
-from ..samplers.protocol import SampleRequest, SampleResult, Turns
+from ..samplers.protocol import NewTokens, SampleRequest, SampleResult, Turns
 from ..samplers.sampling import WHOLE, Truncation
 from ..samplers.seeds import noise_seed
 from ..trajectories import Span, Trajectory, Transcript
-from .renderer import PLAIN, Renderer, Rendering, Said, TooLong
+from .renderer import PLAIN, Renderer, Rendering, Said, TooLong, reply_stream
 from .spoken import Spoken, before_stop
 
 # The token budget of one agent in an episode, over all its conversations, which may run concurrently.
@@ -66,6 +66,8 @@ class Allowance:
 # If the template rewrites earlier turns, the conversation continues in a further trajectory, as a fork does. No sampled
 # token is tokenised again, and each is trained on once.
 
+OnPart = Callable[[str, str, NewTokens], None]
+"""Gets each final part of a reply once, in order: thought, text, tokens. Must not raise."""
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
 
@@ -163,8 +165,8 @@ class Conversation:
         number = len(self._parts) - 1
         return f"{self.place}.{number}" if number else self.place
 
-    async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering) -> Reply:
-        """Sample the reply to an ask; without room the reply is empty.
+    async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering, on_part: OnPart | None = None) -> Reply:
+        """Sample the reply to an ask, streamed to ``on_part``; without room the reply is empty.
 
         Raises ``Unplayable`` for a first prompt without room for an answer, for messages that the template refuses,
         and after ``DEAF_ASKS`` asks without room.
@@ -183,7 +185,7 @@ class Conversation:
             if not turn.granted:
                 self._full = self.cut = True
                 return Reply("", "length", len(self._ends))
-            result = await self._sample(turn.granted, ask.stop, sampler, rendering.renderer)
+            result = await self._sample(turn.granted, ask.stop, sampler, rendering.renderer, on_part)
             turn.used = len(result.tokens)
         limited = turn.granted < wanted or wanted == room
         self.cut = limited and result.finish == "length" and turn.used >= turn.granted
@@ -242,6 +244,11 @@ class Conversation:
     def _now(self) -> Part:
         return self._parts[-1]
 
+    @property
+    def _plain(self) -> bool:
+        first = self._history[0]
+        return isinstance(first, Message) and first.role == PLAIN
+
     def _spoken_parts(self) -> list[Part]:
         return [part for part in self._parts if part.spans] or self._parts[:1]
 
@@ -274,7 +281,9 @@ class Conversation:
         self._history.extend(ask.messages)
         self._now.add_context(new, ask.messages, self.order)
 
-    async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
+    async def _sample(
+        self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer, on_part: OnPart | None
+    ) -> SampleResult:
         request = SampleRequest(
             conversation=self.name,
             version=self.sampling.version,
@@ -287,7 +296,17 @@ class Conversation:
         )
         if self.wishes is not None:
             request = request.wishing(self.wishes)
-        result = await sampler.generate(request)
+        if on_part is None or (stops and renderer.thinks and not self._plain):
+            result = await sampler.generate(request)  # a stop text may end a thought, too: nothing is final before
+        else:
+            stream = reply_stream(renderer, self._now.tokens, stops, bool(self._tools), self._plain)
+
+            def send(new: NewTokens) -> None:
+                if stream.kept is None:
+                    new = stream.take(new)
+                    on_part(*stream.delta(), new)
+
+            result = await sampler.generate(request, stream_to=send)
         wanted = renderer.stopped_at(result.tokens.tolist(), stops)
         self._likeliest = None
         if self.wishes is not None and self.wishes.likeliest and result.extras is not None:
@@ -300,11 +319,7 @@ class Conversation:
 
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
         said = result.tokens.tolist()
-        first = self._history[0]
-        if isinstance(first, Message) and first.role == PLAIN:
-            spoken = renderer.plain(said)
-        else:
-            spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
+        spoken = renderer.plain(said) if self._plain else renderer.parse(said, self._now.tokens, bool(self._tools))
         span = Span(len(self._now.tokens), len(self._now.tokens) + len(said), self.sampling.number, self.branch)
         self._now.speak(said, result.logprobs.tolist(), span, spoken, self.order)
         self._history.append(spoken)

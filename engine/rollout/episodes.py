@@ -6,9 +6,10 @@ Failures of the environment are part of the result; the death of a worker is rai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
@@ -16,12 +17,11 @@ from ..clock import monotonic
 from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.line import NOBODY, Ledger, Payer
-from ..samplers.protocol import Turns
 from ..samplers.seeds import noise_seed
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
-from .programs import FIRST, Canned, Hosting, Program, ProgramAsk, Streamed
+from .programs import FIRST, Program, ProgramAsk, canned
 from .renderer import Renderer, Rendering, TooLong
 from .sampler_client import SamplerClient
 from .slots import Backpressure, Replicas, SamplerEndpoint
@@ -59,10 +59,8 @@ def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
     return lambda _: role
 
 
-class RunEnvironment(Protocol):
-    """Runs an environment function: ``EnvironmentService.play`` bound to one lease."""
-
-    async def __call__(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome: ...
+RunEnvironment = Callable[[EpisodeSpec, Answer], Awaitable[EpisodeOutcome]]
+"""Runs an environment function: ``EnvironmentService.play`` bound to one lease."""
 
 
 class EpisodeListener:
@@ -113,7 +111,7 @@ class Rollout:
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``again``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
+        """``anew``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
         writes into the task's log.
         """
         self._backpressure = backpressure or Backpressure()
@@ -123,7 +121,6 @@ class Rollout:
         self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
-        self._payers: dict[str, Payer] = {}
         self._anew = anew
         self._permits = asyncio.Semaphore(EPISODES)
 
@@ -131,8 +128,8 @@ class Rollout:
         renderer, backpressure = self.rendering.renderer, self._backpressure
         return Rollout(renderer, self._ledger, payer, anew, backpressure, self.endpoints, self._tell)
 
-    def canned(self, answer: Answer) -> Canned:
-        return Canned(self.endpoints, answer)
+    def canned(self, answer: Answer) -> AbstractContextManager[Answering]:
+        return canned(self.endpoints, answer)
 
     def note(self, wish: str, split: str) -> None:
         if wish not in self._noted:
@@ -153,15 +150,10 @@ class Rollout:
         Raises ``HeldOutPrompt`` if the listener refuses the first prompt, and ``WorkerDied`` when a sampler is lost.
         """
         await self._permits.acquire()
-        began = monotonic()
-        run = _LiveEpisode(self, spec, roles, name, listener, began)
-        asks = True
+        run = LiveEpisode(self, spec, roles, name, listener)
 
         def end_of_asks() -> None:
-            nonlocal asks
-            if asks:
-                asks = False
-                run.over = monotonic() - began
+            if run.over is None:
                 run.leave()
                 self._permits.release()
                 listener.on_last_turn()
@@ -171,13 +163,12 @@ class Rollout:
         except Unplayable as error:
             outcome = EpisodeOutcome("error", failure=Failure(error.message))
         except asyncio.CancelledError:
-            seconds = monotonic() - began
-            listener.on_cancelled(run.result(EpisodeOutcome("cancelled", seconds=seconds), seconds))
+            listener.on_cancelled(run.result(EpisodeOutcome("cancelled", seconds=run.seconds)))
             raise
         finally:
             end_of_asks()
-            self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
-        return run.result(outcome, monotonic() - began)
+            self._ledger.environment(self._payer.task, max(0.0, run.seconds - run.answering.seconds))
+        return run.result(outcome)
 
     async def room(self, endpoints: Sequence[SamplerEndpoint], members: int) -> None:
         await self._backpressure.room(self._payer, [endpoint.slots for endpoint in endpoints], 2 * members)
@@ -189,10 +180,7 @@ class Rollout:
         self._backpressure.asked(self._payer)
 
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
-        payer = self._payers.get(policy)
-        if payer is None:
-            payer = self._payers[policy] = replace(self._payer, policy=policy)
-        return SamplerClient(replicas, self._ledger, payer, self._anew)
+        return SamplerClient(replicas, self._ledger, replace(self._payer, policy=policy), self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
         self.rendering.renderer.check_thinking(wanted)
@@ -208,15 +196,6 @@ class Rollout:
             raise overfull(f"at least {error.tokens}", room) from error
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
-
-
-@dataclass(frozen=True)
-class _OpenConversation:
-    """A conversation with its sampler client; turns are taken one after the other."""
-
-    conversation: Conversation
-    client: SamplerClient
-    lock: asyncio.Lock
 
 
 class Stopwatch:
@@ -238,18 +217,21 @@ class Stopwatch:
             self.seconds += monotonic() - self._began
 
 
-class _LiveEpisode:
-    def __init__(
-        self,
-        rollout: Rollout,
-        spec: EpisodeSpec,
-        roles: Roles,
-        name: str,
-        listener: EpisodeListener,
-        began: float,
-    ) -> None:
+@dataclass(frozen=True)
+class _OpenConversation:
+    """A conversation with its sampler client; turns are taken one after the other."""
+
+    conversation: Conversation
+    client: SamplerClient
+    lock: asyncio.Lock
+
+
+class LiveEpisode:
+    """One episode while it runs: its agents' conversations, its programs and what it has cost."""
+
+    def __init__(self, rollout: Rollout, spec: EpisodeSpec, roles: Roles, name: str, listener: EpisodeListener) -> None:
         self._rollout = rollout
-        self._began = began
+        self._began = monotonic()
         self._times: list[Turn] = []
         self.over: float | None = None
         """Seconds after which there were no further asks."""
@@ -261,8 +243,7 @@ class _LiveEpisode:
         self._finished: dict[str, FinishedAgent] = {}
         self._open: dict[tuple[str, int], _OpenConversation] = {}
         self._begun = 0
-        trains, note = spec.split == "train", lambda wish: rollout.note(wish, spec.split)
-        self._hosting = Hosting(rollout.endpoints, lambda listener: Program(self, listener, trains, note))
+        self._program: Program | None = None
         self._allowances: dict[str, Allowance] = {}
         self._order = Order()
         self._prompt: PromptHash | None = None
@@ -272,13 +253,17 @@ class _LiveEpisode:
         self.answering = Stopwatch()
         """Runs while any agent takes its turn or waits for it."""
 
+    @property
+    def seconds(self) -> float:
+        return monotonic() - self._began
+
     def settle(self, final: FinalReward) -> None:
         if not self._listener.keeps_final_rewards:
             return
         for (agent, _), one in self._open.items():
             if agent == final.agent:
                 one.client.leave()
-        trajectories, transcripts = self._said(final.agent, final.reward)
+        trajectories, transcripts = self._texts(final.agent, final.reward)
         finished = FinishedAgent(self._spec.member, final.agent, trajectories, transcripts, final.paid)
         self._finished[final.agent] = finished
         self._listener.on_agent_done(finished)
@@ -292,8 +277,7 @@ class _LiveEpisode:
                 continue
             self._opening = opened = asyncio.Event()
             try:
-                room = self._role(ask.agent).replicas.context
-                self._prompt = await self._rollout.prompt_hash(ask, room)
+                self._prompt = await self._rollout.prompt_hash(ask, self._role(ask.agent).replicas.context)
                 self._rollout.asked()
                 self._held_out = self._listener.refuses(self._prompt)
             finally:
@@ -302,58 +286,89 @@ class _LiveEpisode:
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
         one = self._open.get((ask.agent, ask.branch)) or self._begin(ask)
-        asked = monotonic() - self._began
+        asked, on_part = self.seconds, None
         with self.answering:
             async with one.lock:
-                sampler: Turns = one.client
                 if isinstance(ask, ProgramAsk):
                     self._adjust(one.conversation, ask)
-                    if ask.streaming is not None:
-                        sampler = Streamed(sampler, self._rollout.rendering.renderer, ask.stop, ask.streaming)
-                reply = await one.conversation.answer(ask, sampler, self._rollout.rendering)
-        self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
+                    on_part = ask.on_part
+                reply = await one.conversation.answer(ask, one.client, self._rollout.rendering, on_part)
+        self._times.append(Turn(ask.agent, asked, self.seconds))
         return reply
 
     async def endpoint(self, listener: Listener) -> Endpoint:
-        return await self._hosting.open(listener)
+        if self.over is not None:
+            raise ConfigError("The episode is over.")
+        if self._program is None:
+            rollout, split = self._rollout, self._spec.split
+            self._program = Program(self, rollout.endpoints, split == "train", partial(rollout.note, split=split))
+        return await self._program.open(listener)
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
+        """The reply of that number; None if there was no room for one."""
         one = self._open.get((agent, branch))
         if one is None:  # the environment's program answered in the agent's place
             return Sampled("", 0)
         return one.conversation.sampled(turn)
 
-    def drop(self, agent: str, branch: int) -> None:
-        if one := self._open.pop((agent, branch), None):
-            one.client.leave()
-
-    def rest(self, agent: str, branch: int) -> None:
+    def rest(self, agent: str, branch: int, drop: bool = False) -> None:
+        """A conversation has ended, so the sampler need not cache it; ``drop``: forget it with all its turns."""
         if one := self._open.get((agent, branch)):
             one.client.leave()
+        if drop:
+            self._open.pop((agent, branch), None)
 
     def text(self, token: int) -> str:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
-    def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        if ask.options is not None:
-            sampling = self._role(ask.agent).sampling
-            conversation.sampling, conversation.wishes = ask.options.sampling(sampling), ask.options.wishes
-            if ask.options.seed is not None:
-                conversation.seed = noise_seed("client", ask.options.seed, ask.branch)
-            else:
-                conversation.seed = noise_seed(sampling.seed, ask.agent, ask.branch)
-
     def leave(self) -> None:
-        self._hosting.close()
+        self.over = self.seconds
+        program, self._program = self._program, None  # a cycle would keep it until a garbage collection
+        if program is not None:
+            program.close()
         for one in self._open.values():
             one.client.leave()
 
+    def result(self, outcome: EpisodeOutcome) -> FinishedEpisode:
+        """Agents are sorted by name, since the order of their first turns may depend on timing."""
+        rewards = outcome.rewards if outcome.status == "ok" else {}
+        trajectories: list[Trajectory] = []
+        transcripts: Transcripts = {}
+        for agent in sorted(self._allowances):
+            done = self._finished.get(agent)
+            texts = (done.trajectories, done.transcripts) if done else self._texts(agent, rewards.get(agent))
+            trajectories += texts[0]
+            transcripts |= texts[1]
+        seconds = self.seconds
+        episode = Episode(
+            member=self._spec.member,
+            status=outcome.status,
+            trajectories=tuple(trajectories),
+            parts=outcome.parts,
+            metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
+            failure=outcome.failure,
+            seconds=outcome.seconds,
+            paid=outcome.paid,
+            timing=Timing(
+                tuple(sorted(self._times, key=lambda turn: turn.asked)),
+                seconds if self.over is None else self.over,
+                seconds,
+            ),
+        )
+        return FinishedEpisode(episode, transcripts, self._prompt, outcome, seconds)
+
+    def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
+        if ask.options is not None:
+            sampling, seed = self._role(ask.agent).sampling, ask.options.seed
+            conversation.sampling, conversation.wishes = ask.options.sampling(sampling), ask.options.wishes
+            key = (sampling.seed, ask.agent) if seed is None else ("client", seed)
+            conversation.seed = noise_seed(*key, ask.branch)
+
     def _begin(self, ask: Ask) -> _OpenConversation:
-        place = self._begun
         if len(self._open) >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
         role = self._role(ask.agent)
-        name, seed = f"{self._name}/{place}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
+        name, seed = f"{self._name}/{self._begun}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
         allowance = self._allowances.setdefault(ask.agent, Allowance(role.sampling.max_episode_tokens))
         if ask.fork is None:
             context = role.replicas.context
@@ -370,44 +385,16 @@ class _LiveEpisode:
         return one
 
     def _role(self, agent: str) -> Role:
-        if agent in self._known:
-            return self._known[agent]
-        try:
-            role = self._known[agent] = self._roles(agent)
-            return role
-        except ConfigError as error:
-            raise Unplayable(error.message) from error
+        if agent not in self._known:
+            try:
+                self._known[agent] = self._roles(agent)
+            except ConfigError as error:
+                raise Unplayable(error.message) from error
+        return self._known[agent]
 
-    def result(self, outcome: EpisodeOutcome, seconds: float) -> FinishedEpisode:
-        """Agents are sorted by name, since the order of their first turns may depend on timing."""
-        rewards = outcome.rewards if outcome.status == "ok" else {}
-        trajectories: list[Trajectory] = []
-        transcripts: Transcripts = {}
-        for agent in sorted(self._allowances):
-            done = self._finished.get(agent)
-            own, said = (done.trajectories, done.transcripts) if done else self._said(agent, rewards.get(agent))
-            trajectories += own
-            transcripts |= said
-        episode = Episode(
-            member=self._spec.member,
-            status=outcome.status,
-            trajectories=tuple(trajectories),
-            parts=outcome.parts,
-            metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
-            failure=outcome.failure,
-            seconds=outcome.seconds,
-            paid=outcome.paid,
-            timing=self._timing(seconds),
-        )
-        return FinishedEpisode(episode, transcripts, self._prompt, outcome, seconds)
-
-    def _timing(self, seconds: float) -> Timing:
-        over = seconds if self.over is None else self.over
-        return Timing(tuple(sorted(self._times, key=lambda turn: turn.asked)), over, seconds)
-
-    def _said(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
-        own = [self._open[key].conversation for key in sorted(self._open) if key[0] == agent]
-        cut = any(conversation.cut for conversation in own)
-        said = (transcript for one in own for transcript in one.transcripts())
-        trajectories = tuple(t for one in own for t in one.trajectories(reward, cut))
-        return trajectories, {(self._spec.member, agent, place): text for place, text in enumerate(said)}
+    def _texts(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
+        conversations = [self._open[key].conversation for key in sorted(self._open) if key[0] == agent]
+        cut = any(conversation.cut for conversation in conversations)
+        texts = (transcript for one in conversations for transcript in one.transcripts())
+        trajectories = tuple(t for one in conversations for t in one.trajectories(reward, cut))
+        return trajectories, {(self._spec.member, agent, place): text for place, text in enumerate(texts)}

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Protocol
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Fork, Message, Reply, ToolCall, within_limits
 from marlaas.plugins.rewards import DEFAULT_AGENT
@@ -20,14 +21,16 @@ from .. import wire
 from ..environments.protocol import Answering, Listener
 from ..errors import ConfigError, MarlaasError
 from ..samplers.options import NONE, Likeliest, Wishes
-from ..samplers.protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
+from ..samplers.protocol import NewTokens
 from ..samplers.sampling import Truncation
 from ..wire import Address, Answered, Endpoints, Refusal, Tell
-from .conversation import Overfull, Sampled, SamplingParameters, Unplayable
-from .renderer import PLAIN, ROLES, Renderer
-from .sampler_client import ReplyStream
-from .spoken import first_stop, opened_thought
+from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Unplayable
+from .renderer import PLAIN, ROLES
+from .spoken import first_stop
 from .toolcalls import forced_call, forces, schema_of_call
+
+if TYPE_CHECKING:
+    from .episodes import LiveEpisode
 
 # Finds the longest conversation that a request's messages continue.
 #
@@ -77,6 +80,7 @@ class History:
     """All texts of programs as one agent."""
 
     def __init__(self) -> None:
+        self.branches: list[Branch] = []
         self._roots: dict[str, _Node] = {}
         self._texts: list[tuple[str, Place]] = []
 
@@ -174,7 +178,7 @@ class ProgramAsk(Ask):
     """An ask that came through an endpoint."""
 
     options: SamplingOptions | None = None
-    streaming: Streaming | None = field(default=None, compare=False)
+    on_part: OnPart | None = field(default=None, compare=False)
     """None if the program gets the whole reply at once."""
 
 
@@ -300,13 +304,12 @@ def tokens_of(
     """Sampled tokens in the client's form; ``text`` decodes one."""
     near: list[tuple[tuple[int, str, float], ...]] = [()] * len(ids)
     if likeliest is not None:
-        rows = zip(likeliest.tokens.tolist(), likeliest.logprobs.tolist(), strict=True)
         near = [
             tuple((token, text(token), value) for token, value in zip(*row, strict=True) if math.isfinite(value))
-            for row in rows
+            for row in zip(likeliest.tokens.tolist(), likeliest.logprobs.tolist(), strict=True)
         ]
-    rows_of_tokens = zip(ids, logprobs, near, strict=True)
-    return tuple(wire.Token(token, text(token), logprob, others) for token, logprob, others in rows_of_tokens)
+    rows = zip(ids, logprobs, near, strict=True)
+    return tuple(wire.Token(token, text(token), logprob, others) for token, logprob, others in rows)
 
 
 def _call(call: wire.ToolCall) -> ToolCall:
@@ -332,56 +335,7 @@ def refused(message: str, where: str = "", code: str = "invalid_request") -> Ref
     return Refusal(400, code, message, where)
 
 
-# Streams a reply to a program while it is sampled: text as soon as it is final, and its tokens.
-
-TAIL = 8
-"""Tokens at a prompt's end in which a thought may have been opened."""
-OnPart = Callable[[str, str, NewTokens], None]
-"""Gets each final part of a reply once, in order: thought, text, tokens. Must not raise."""
-
-
-@dataclass(frozen=True)
-class Streaming:
-    """How a reply is streamed to a program."""
-
-    tell: OnPart
-    tools: bool = False
-    """True if calls of tools are not part of the text."""
-    plain: bool = False
-    """True if it continues a text: such a reply has no thoughts."""
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """The sampler with streamed turns: implements ``Turns``."""
-
-    sampler: Turns
-    renderer: Renderer
-    stops: Sequence[str]
-    streaming: Streaming
-
-    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        decode = self.renderer.vocabulary.decode
-        thinks = self.renderer.thinks and not self.streaming.plain
-        if self.stops and thinks:  # they end a thought as well, so nothing is final before the end
-            return await self.sampler.generate(request, stream_to=stream_to)
-        opened = thinks and bool(opened_thought(request.tokens[-TAIL:].tolist(), decode))
-        reply = ReplyStream(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.streaming.tools)
-
-        def send(new: NewTokens) -> None:
-            if stream_to is not None:
-                stream_to(new)
-            if reply.kept is None:
-                new = reply.take(new)
-                self.streaming.tell(*reply.delta(), new)
-
-        return await self.sampler.generate(request, stream_to=send)
-
-    async def release(self, conversation: str) -> None:
-        await self.sampler.release(conversation)
-
-
-# Answers the programs of one episode: implements ``gateway.Answerer``.
+# Answers the programs of one episode at its address: implements ``wire.Answerer``.
 #
 # A request that continues a conversation extends it with the new messages only. If it continues from an earlier reply,
 # or the conversation is in use, it forks. A failed or abandoned call leaves no reply behind.
@@ -394,23 +348,6 @@ MOST_AGENTS = 64
 LONGEST_NAME = 64
 FIRST = 1 << 53
 """Number of the first conversation of a program's agent; plugins cannot name such a number."""
-
-
-class Floor(Protocol):
-    """The interface of an episode for its programs."""
-
-    def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
-        """The reply of that number; None if there was no room for one."""
-
-    def drop(self, agent: str, branch: int) -> None:
-        """Forget a conversation with all its turns; one that did not begin is ignored."""
-
-    def rest(self, agent: str, branch: int) -> None:
-        """A conversation has ended: the sampler need not cache it."""
-
-    def text(self, token: int) -> str:
-        """A token as text."""
-
 
 Request = wire.Chat | wire.Complete
 
@@ -428,29 +365,54 @@ class _Turn:
 class Program:
     """The programs of one episode."""
 
-    def __init__(self, floor: Floor, listener: Listener, trains: bool, note: Callable[[str], None]) -> None:
-        """``trains``: the task's sampling holds, whatever clients wish; ``note`` is called once with the name of
-        each ignored wish.
+    def __init__(
+        self,
+        episode: LiveEpisode | None,
+        endpoints: Endpoints | None,
+        trains: bool = False,
+        note: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        """``episode``: None if the replies are not sampled. ``trains``: the task's sampling holds, whatever clients
+        wish; ``note`` is called with the name of each ignored wish.
         """
-        self._floor = floor
-        self._listener = listener
+        self._episode = episode
+        self._endpoints = endpoints
         self._trains = trains
         self._note = note
+        self._listener: Listener
+        self._address: Address | None = None
+        self._opening = asyncio.Lock()
         self._closed = False
         self._count = 0
         self._running = 0
-        self._ids = 0
+        self._ids = count(1)
         self._histories: dict[str, History] = {}
-        self._branches: dict[str, list[Branch]] = {}
         self._asking: set[asyncio.Future[Reply]] = set()
 
-    async def models(self, key: str) -> tuple[wire.Model, ...]:
-        return (wire.Model("policy", owner="marlaas"),)
+    async def open(self, listener: Listener) -> Endpoint:
+        """The episode's address, the same each time. Raises ``ConfigError`` if the engine serves none."""
+        if self._endpoints is None:
+            raise ConfigError("The engine serves no endpoint.", "Play the episode in an engine that serves endpoints.")
+        async with self._opening:
+            if self._address is None and not self._closed:
+                self._listener = listener
+                self._address = await self._endpoints.open(self)
+            if self._closed:
+                self.close()
+                raise ConfigError("The episode is over.")
+            assert self._address is not None
+            return Endpoint(f"{self._address.url}/v1", self._address.key)
 
     def close(self) -> None:
         self._closed = True
-        for one in self._asking:
-            one.cancel()
+        for asking in self._asking:
+            asking.cancel()
+        if self._address is not None and self._endpoints is not None:
+            self._endpoints.close(self._address)
+            self._address = None
+
+    async def models(self, key: str) -> tuple[wire.Model, ...]:
+        return (wire.Model("policy", owner="marlaas"),)
 
     async def answer(self, request: Request, tell: Tell) -> Answered:
         """See ``Answerer``. A prompt that begins with an earlier prompt and its reply continues these, unless the
@@ -459,7 +421,7 @@ class Program:
         if self._closed:
             raise _over()
         if self._count >= CALLS:
-            raise Refusal(400, "episode_limit", f"This episode has made {CALLS:,} calls, the most that it may.")
+            raise _limit(f"This episode has made {CALLS:,} calls, the most that it may.")
         if self._running >= AT_ONCE:
             raise Refusal(429, "rate_limit", f"{AT_ONCE} calls of this episode wait already.", retry_after=1.0)
         agent = self._agent(request.agent)
@@ -499,14 +461,11 @@ class Program:
         if place is not None and alone and choices == 1 and place.extendable:
             place.branch.open = False
             return [_Turn(place.branch, replace(ask, branch=place.branch.number), False, prompt)]
-        return [self._begun(ask, place, prompt) for _ in range(choices)]
-
-    def _begun(self, ask: ProgramAsk, place: Place | None, prompt: str) -> _Turn:
-        branches = self._branches[ask.agent]
-        branch = Branch(FIRST + len(branches), open=False)
-        branches.append(branch)
         fork = None if place is None else Fork(ask.agent, place.branch.number, place.turns)
-        return _Turn(branch, replace(ask, branch=branch.number, fork=fork), True, prompt)
+        branches = self._histories[ask.agent].branches
+        begun = [Branch(FIRST + len(branches) + number, open=False) for number in range(choices)]
+        branches += begun
+        return [_Turn(branch, replace(ask, branch=branch.number, fork=fork), True, prompt) for branch in begun]
 
     def _agent(self, name: str) -> str:
         name, allowed = name or DEFAULT_AGENT, self._listener.agents
@@ -514,28 +473,28 @@ class Program:
             raise Refusal(404, "agent_not_found", f"There is no agent {name!r}: there are {', '.join(allowed)}.")
         if name not in self._histories:
             if len(name) > LONGEST_NAME or len(self._histories) >= MOST_AGENTS:
-                raise Refusal(
-                    400,
-                    "episode_limit",
-                    f"An episode has at most {MOST_AGENTS} agents, with names of {LONGEST_NAME} characters.",
-                )
-            self._histories[name], self._branches[name] = History(), []
+                most = f"An episode has at most {MOST_AGENTS} agents, with names of {LONGEST_NAME} characters."
+                raise _limit(most)
+            self._histories[name] = History()
         return name
 
     async def _answer(self, request: Request, agent: str, turns: Sequence[_Turn], tell: Tell) -> Answered:
         self._running += 1
         self._tell(agent)
-        asks = [self._streamed(turn.ask, request, place, tell) for place, turn in enumerate(turns)]
+        asks = [
+            replace(turn.ask, on_part=self._part(turn.ask, request, place, tell)) for place, turn in enumerate(turns)
+        ]
         asking = [asyncio.ensure_future(self._listener.answer(ask)) for ask in asks]
         self._asking.update(asking)
         try:
             replies = await asyncio.gather(*asking)
-            sampled = [self._read(turn, reply) for turn, reply in zip(turns, replies, strict=True)]
+            sampled = [self._sampled(turn.ask, reply) for turn, reply in zip(turns, replies, strict=True)]
         except BaseException as error:
-            for one in asking:
-                one.cancel()
+            for future in asking:
+                future.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-            self._undo(agent, turns)
+            for turn in turns:
+                self._rest(turn, drop=turn.begins)
             if isinstance(error, Exception):
                 raise self._refusal(error, request) from error
             if self._closed:
@@ -545,67 +504,62 @@ class Program:
             self._asking.difference_update(asking)
             self._running -= 1
             self._tell(agent)
-        told = zip(turns, replies, sampled, strict=True)
-        choices = [self._told(request, place, *each) for place, each in enumerate(told)]
+        rows = enumerate(zip(turns, replies, sampled, strict=True))
+        choices = [self._choice(request, place, *row) for place, row in rows]
         self._tell(agent)
         prompts = sum(one.prompt for one in sampled[:: request.wishes.n])
         completion = sum(len(one.tokens) for one in sampled)
         return Answered(tuple(choices), sampled[0].version, prompts, completion)
 
-    def _read(self, turn: _Turn, reply: Reply) -> Sampled:
-        found = self._floor.sampled(turn.ask.agent, turn.ask.branch, reply.turn)
-        if found is None:
+    def _sampled(self, ask: Ask, reply: Reply) -> Sampled:
+        if self._episode is None:
+            return Sampled("canned", 0)
+        sampled = self._episode.sampled(ask.agent, ask.branch, reply.turn)
+        if sampled is None:
             raise _no_room("the conversation has no room left, or the agent's tokens for the episode are used up")
-        return found
+        return sampled
 
-    def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
+    def _rest(self, turn: _Turn, drop: bool = False) -> None:
+        if self._episode is not None:
+            self._episode.rest(turn.ask.agent, turn.branch.number, drop)
+
+    def _text(self, token: int) -> str:
+        return "" if self._episode is None else self._episode.text(token)
+
+    def _choice(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
         """A forced call is not part of the history: the model wrote bare JSON, and later turns must read a call."""
-        wished = turn.ask.options
-        forced = forced_call(sampled.shown or reply.thinking) if wished is not None and wished.forced else ()
+        options = turn.ask.options
+        forced = forced_call(sampled.shown or reply.thinking) if options is not None and options.forced else ()
         if forced:
             reply = replace(reply, text="", finish="tool", tool_calls=forced, thinking="")
-        calls = calls_of(reply.tool_calls, self._id)
-        said = wire.Message("assistant", reply.text, reply.thinking, calls)
+        calls = calls_of(reply.tool_calls, lambda: f"call_{next(self._ids)}")
         turn.branch.turns, turn.branch.open = reply.turn + 1, not forced
         history = self._histories[turn.ask.agent]
         if forced:
-            self._floor.rest(turn.ask.agent, turn.branch.number)
+            self._rest(turn)
         elif isinstance(request, wire.Chat):
-            history.add(request.messages, tools_of(request), said, turn.branch)
+            message = wire.Message("assistant", reply.text, reply.thinking, calls)
+            history.add(request.messages, tools_of(request), message, turn.branch)
         elif not sampled.ended:
             history.add_text(turn.prompt + sampled.shown, turn.branch)
-        tokens: tuple[wire.Token, ...] = ()
-        if request.wishes.logprobs:
-            tokens = tokens_of(sampled.tokens, sampled.logprobs, sampled.likeliest, self._floor.text)
+        rows = sampled.tokens if request.wishes.logprobs else ()
+        tokens = tokens_of(rows, sampled.logprobs, sampled.likeliest, self._text) if rows else ()
         stopped = first_stop(sampled.shown, request.wishes.stop)
         return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
-    def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
+    def _part(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> OnPart | None:
         if not request.stream or (ask.options is not None and ask.options.forced):
-            return ask
+            return None
 
-        def say(thinking: str, text: str, new: NewTokens) -> None:
+        def send(thinking: str, text: str, new: NewTokens) -> None:
             tokens: tuple[wire.Token, ...] = ()
             if request.wishes.logprobs:
                 likeliest = new.extras.likeliest if new.extras is not None else None
-                tokens = tokens_of(new.tokens.tolist(), new.logprobs.tolist(), likeliest, self._floor.text)
+                tokens = tokens_of(new.tokens.tolist(), new.logprobs.tolist(), likeliest, self._text)
             if text or thinking or tokens:
                 tell(wire.Piece(request.id, place, text, thinking, tokens))
 
-        tools = isinstance(request, wire.Chat) and bool(tools_of(request))
-        streaming = Streaming(say, tools, plain=isinstance(request, wire.Complete))
-        return replace(ask, streaming=streaming)
-
-    def _id(self) -> str:
-        self._ids += 1
-        return f"call_{self._ids}"
-
-    def _undo(self, agent: str, turns: Sequence[_Turn]) -> None:
-        for turn in turns:
-            if turn.begins:
-                self._floor.drop(agent, turn.branch.number)
-            else:
-                self._floor.rest(agent, turn.branch.number)
+        return send
 
     def _refusal(self, error: Exception, request: Request) -> Refusal:
         schema, forced = bool(request.wishes.schema), forces(request.wishes.tool_choice)
@@ -623,80 +577,27 @@ class Program:
         return Refusal(410, "episode_over", f"The episode cannot go on: {why}")
 
     def _tell(self, agent: str) -> None:
-        branches = self._branches[agent]
+        branches = self._histories[agent].branches
         self._listener.calls(agent, self._running, branches[0].turns if branches else 0)
+
+
+@contextmanager
+def canned(endpoints: Endpoints | None, answer: Answer) -> Iterator[Answering]:
+    """Answers an episode and its programs without a sampler, until the block ends."""
+    program = Program(None, endpoints)
+    try:
+        yield Answering(answer, endpoint=program.open)
+    finally:
+        program.close()
 
 
 def _over() -> Refusal:
     return Refusal(410, "episode_over", "The episode of this key is over.")
 
 
+def _limit(message: str) -> Refusal:
+    return Refusal(400, "episode_limit", message)
+
+
 def _no_room(why: str) -> Refusal:
     return refused(f"This model's maximum context length is exceeded: {why}.", "messages", "context_length_exceeded")
-
-
-# The address of one episode: opened on demand, and closed when the episode is over.
-
-
-class Hosting:
-    """One episode's programs and their address."""
-
-    def __init__(self, endpoints: Endpoints | None, make: Callable[[Listener], Program]) -> None:
-        self._endpoints = endpoints
-        self._make: Callable[[Listener], Program] | None = make
-        """None once the episode is over. This breaks a reference cycle, which would keep each episode until a
-        garbage collection."""
-        self._program: Program | None = None
-        self._address: Address | None = None
-        self._opening = asyncio.Lock()
-
-    async def open(self, listener: Listener) -> Endpoint:
-        """The episode's address, the same each time. Raises ``ConfigError`` if the engine serves none."""
-        if self._endpoints is None:
-            raise ConfigError("The engine serves no endpoint.", "Play the episode in an engine that serves endpoints.")
-        async with self._opening:
-            if self._make is None:
-                raise ConfigError("The episode is over.")
-            if self._address is None:
-                program = self._make(listener)
-                address = await self._endpoints.open(program)
-                if self._make is None:
-                    self._endpoints.close(address)
-                    raise ConfigError("The episode is over.")
-                self._program, self._address = program, address
-        return Endpoint(f"{self._address.url}/v1", self._address.key)
-
-    def close(self) -> None:
-        self._make = None
-        if self._program is not None:
-            self._program.close()
-            self._program = None
-        if self._address is not None and self._endpoints is not None:
-            self._endpoints.close(self._address)
-            self._address = None
-
-
-class Canned:
-    """Answers an episode and its programs without a sampler, until its block ends: implements ``Floor``."""
-
-    def __init__(self, endpoints: Endpoints | None, answer: Answer) -> None:
-        self._hosting = Hosting(endpoints, lambda listener: Program(self, listener, False, lambda name: None))
-        self._answering = Answering(answer, endpoint=self._hosting.open)
-
-    def __enter__(self) -> Answering:
-        return self._answering
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._hosting.close()
-
-    def sampled(self, agent: str, branch: int, turn: int) -> Sampled:
-        return Sampled("canned", 0)
-
-    def drop(self, agent: str, branch: int) -> None:
-        """See ``Floor``."""
-
-    def rest(self, agent: str, branch: int) -> None:
-        """See ``Floor``."""
-
-    def text(self, token: int) -> str:
-        return ""

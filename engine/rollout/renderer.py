@@ -21,7 +21,7 @@ from marlaas.plugins.messages import Ask, Message, ToolCall
 from ..errors import BaseModelError, ConfigError
 from ..models.templates import SWITCH, load_template, read_settings, token_name
 from ..samplers.vocabulary import Guard, Vocabulary, strings
-from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply, stopped_at
+from .spoken import CLOSE, OPEN, ReplyStream, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 
 # Placeholders for replies in the template's text.
@@ -419,6 +419,15 @@ _REWRITES = (
 )
 
 
+def reply_stream(
+    renderer: Renderer, prompt: Sequence[int], stops: Sequence[str] = (), tools: bool = False, plain: bool = False
+) -> ReplyStream:
+    """The text of a reply to ``prompt`` while it is sampled; ``plain``: it continues a text, so it has no thought."""
+    decode, thinks = renderer.vocabulary.decode, renderer.thinks and not plain
+    opened = thinks and bool(opened_thought(prompt, decode))
+    return ReplyStream(decode, renderer.stop_ids, stops, thinks, opened, tools)
+
+
 def characters(messages: Sequence[Message], tools: Tools = ()) -> int:
     """Number of characters of all texts in messages and tools."""
     size = sum(len(message.content) + len(message.name) for message in messages)
@@ -468,20 +477,14 @@ class Rendering:
         self._alone = asyncio.Lock()
         self._spent = 0
         """Characters of short ones in this turn of the loop."""
-        self._last: tuple[Ask, bool | None, Opening] | None = None
-        """The last ask: it is rendered first to be recognised, and then to be answered."""
 
     async def open(self, ask: Ask, thinking: bool | None, room: int) -> Opening:
-        if self._last is not None and self._last[0] is ask and self._last[1] == thinking:
-            return self._last[2]
         if _plain(ask.messages):
             return Opening.of(await self._encoded(ask.messages, room))
-        opening = self.renderer.known(ask.messages, ask.tools, thinking)
-        if opening is None:
-            size = characters(ask.messages, ask.tools)
-            opening = await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
-        self._last = ask, thinking, opening
-        return opening
+        if known := self.renderer.known(ask.messages, ask.tools, thinking):
+            return known
+        size = characters(ask.messages, ask.tools)
+        return await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
 
     async def follow(
         self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int

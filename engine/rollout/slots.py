@@ -13,7 +13,7 @@ from typing import Protocol
 from ..clock import monotonic
 from ..devices.machine import SamplerKind
 from ..errors import MarlaasError
-from ..fairness.line import Line, Payer, Reservation, Standing
+from ..fairness.line import Line, Payer, Reservation
 from ..samplers.protocol import Sampler
 from ..trajectories import Tokens
 
@@ -38,12 +38,8 @@ class SlotHolder(Protocol):
         """The slot is taken away: let the sampler forget the episode's memory, without waiting."""
 
 
-@dataclass(eq=False)
-class Waiter:
-    """A holder that waits for a slot, and the future for it."""
-
-    holder: SlotHolder
-    granted: asyncio.Future[None]
+Waiter = tuple[SlotHolder, "asyncio.Future[None]"]
+"""A holder that waits for a slot, and the future for it."""
 
 
 class SamplerSlots:
@@ -53,7 +49,7 @@ class SamplerSlots:
         self.count = count
         self._free = count
         self._enough = -(-count // ENOUGH)
-        self._line = line
+        self.line = line
         self._patience = patience
         self._busy: dict[SlotHolder, Reservation] = {}
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
@@ -64,17 +60,11 @@ class SamplerSlots:
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self.line)
 
     @property
     def active(self) -> int:
         return len(self._busy)
-
-    def standings(self) -> list[Standing]:
-        return self._line.standings()
-
-    def weight(self, tenant: str) -> float:
-        return self._line.weight(tenant)
 
     async def take(self, holder: SlotHolder) -> None:
         if holder in self._idle:
@@ -83,31 +73,27 @@ class SamplerSlots:
             self._free -= 1
         else:
             return await self._wait(holder)
-        self._busy[holder] = self._line.begin(holder.payer)
+        self._busy[holder] = self.line.begin(holder.payer)
 
     def rest(self, holder: SlotHolder, cost: int | None) -> None:
         reservation = self._busy.pop(holder, None)
         if reservation is None:
             return
-        self._line.end(reservation, cost)
+        self.line.end(reservation, cost)
         self._idle[holder] = monotonic()
         self._hand_out()
 
     def abandon(self, holder: SlotHolder) -> Reservation | None:
-        """The slot is free at once. Returns the reservation for ``settle``; None if no turn is in progress."""
+        """The slot is free at once. Returns the reservation, for ``line.end``; None if no turn is in progress."""
         reservation = self._busy.pop(holder, None)
         if reservation is not None:
             holder.lose_slot()
             self._give_back()
         return reservation
 
-    def settle(self, reservation: Reservation, cost: int | None) -> None:
-        """Charge an abandoned turn; None if its cost will never be known."""
-        self._line.end(reservation, cost)
-
     def leave(self, holder: SlotHolder) -> None:
         if holder in self._busy:
-            self._line.end(self._busy.pop(holder), None)
+            self.line.end(self._busy.pop(holder), None)
         elif holder in self._idle:
             del self._idle[holder]
         else:
@@ -115,20 +101,17 @@ class SamplerSlots:
         holder.lose_slot()
         self._give_back()
 
-    def waiting_of(self, payer: Payer) -> int:
-        return self._line.waiting(payer)
-
     async def _wait(self, holder: SlotHolder) -> None:
-        waiter = Waiter(holder, asyncio.get_running_loop().create_future())
-        self._line.add(holder.payer, waiter)
+        waiter: Waiter = holder, asyncio.get_running_loop().create_future()
+        self.line.add(holder.payer, waiter)
         self._hand_out()
         try:
-            await waiter.granted
+            await waiter[1]
         except asyncio.CancelledError:
-            self._line.discard(holder.payer, waiter)
+            self.line.discard(holder.payer, waiter)
             self.left(holder.payer)
             if holder in self._busy:  # the slot came at the same moment
-                self._line.withdraw(self._busy.pop(holder))
+                self.line.withdraw(self._busy.pop(holder))
                 self._give_back()
             raise
 
@@ -137,14 +120,14 @@ class SamplerSlots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._line and self._obtain():
-            payer, waiter = self._line.take()
+        while self.line and self._obtain():
+            payer, (holder, granted) = self.line.take()
             self.left(payer)
-            if waiter.granted.cancelled():  # it has not been notified yet
+            if granted.cancelled():  # it has not been notified yet
                 self._free += 1
             else:
-                self._busy[waiter.holder] = self._line.begin(payer)
-                waiter.granted.set_result(None)
+                self._busy[holder] = self.line.begin(payer)
+                granted.set_result(None)
 
     def _obtain(self) -> bool:
         if self._free:
@@ -348,7 +331,7 @@ class Backpressure:
             coming = sum(self._coming(task) for task in self._begun)
             if coming + sum(each.waiting for each in slots) < sum(each.count for each in slots):
                 return True
-            return self._coming(payer.task) + sum(each.waiting_of(payer) for each in slots) < least
+            return self._coming(payer.task) + sum(each.line.waiting(payer) for each in slots) < least
 
         while not free():
             loop = asyncio.get_running_loop()

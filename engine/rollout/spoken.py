@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from marlaas.plugins.messages import ToolCall
 
-from .toolcalls import Form
+from ..samplers.options import Extras, Likeliest
+from ..samplers.protocol import NewTokens
+from .toolcalls import HERMES, Form
 
 OPEN, CLOSE = "<think>", "</think>"
 SPACE = " \t\r\n"
@@ -127,3 +129,114 @@ def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) 
         else:
             low = middle + 1
     return low
+
+
+# A reply as a stream of text, with thought and answer apart, up to a stop text. Text is released only once it is final.
+
+_UNKNOWN = "\ufffd"
+
+
+class Decoder:
+    """Decodes a stream of ids; each id is decoded only a few times."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._ids: list[int] = []
+        self._decoded = 0
+
+    def add(self, ids: Sequence[int]) -> str:
+        self._ids += ids
+        before, now = self._decode(self._ids[: self._decoded]), self._decode(self._ids)
+        if now.endswith(_UNKNOWN) or len(now) <= len(before):
+            return ""
+        self._ids = self._ids[self._decoded :]
+        self._decoded = len(self._ids)
+        return now[len(before) :]
+
+
+class ReplyStream:
+    """One reply: give it ids with ``add``, take text with ``delta``; ``kept`` is set once a stop text ends it."""
+
+    def __init__(
+        self, decode: Decode, ends: Sequence[int], stops: Sequence[str], thinks: bool, opened: bool, tools: bool
+    ) -> None:
+        """``ends``: ids that end a turn and have no text. ``thinks``: a reply may begin with a thought; ``opened``:
+        the prompt has begun it. ``tools``: calls are not part of the text.
+        """
+        self._decoder = Decoder(decode)
+        self._ends = frozenset(ends)
+        self._stops = stops
+        self._thinks, self._opened, self._tools = thinks, opened, tools
+        self._text = ""
+        self._count = 0
+        self._released = [0, 0]
+        """Characters of thought and answer that were given out."""
+        self.kept: int | None = None
+        """The number of ids up to the end of the stop text; None before."""
+
+    def add(self, ids: Sequence[int]) -> None:
+        for part in [[one] for one in ids] if self._stops else [ids]:
+            if self.kept is not None:
+                return
+            self._count += len(part)
+            self._text += self._decoder.add([id_ for id_ in part if id_ not in self._ends])
+            answer = self._parts()[1] if self._stops else ""
+            ends = [at for stop in self._stops if (at := answer.find(stop)) >= 0]
+            if ends:
+                self._text = self._text[: len(self._text) - len(answer) + min(ends)]
+                self.kept = self._count
+
+    def take(self, new: NewTokens) -> NewTokens:
+        """Add new tokens; returns those up to the end of the stop text."""
+        before = self._count
+        self.add(new.tokens.tolist())
+        count, extras = self._count - before, new.extras
+        if count == len(new.tokens):
+            return new
+        if extras is not None:
+            near = Likeliest(extras.likeliest.tokens[:count], extras.likeliest.logprobs[:count])
+            extras = Extras(extras.logprobs[:count], near)
+        return NewTokens(new.tokens[:count], new.logprobs[:count], extras)
+
+    def delta(self) -> tuple[str, str]:
+        """Thought and text that are new since the last time."""
+        thought, answer, thinking = self._parts()
+        thought = thought.lstrip()
+        if thinking:
+            thought = thought[: len(thought) - _overlap(thought, (CLOSE,))]
+        end = len(answer) if self.kept is not None else len(answer) - _overlap(answer, self._stops)
+        if self._tools:
+            end = min(end, _before_calls(answer))
+        return self._release(0, thought.rstrip()), self._release(1, answer[:end])
+
+    def _parts(self) -> tuple[str, str, bool]:
+        """Thought and answer so far, and True while the thought continues."""
+        text = self._text
+        if not self._thinks:
+            return "", text, False
+        if not self._opened:
+            begun = text.lstrip()
+            if not begun.startswith(OPEN):
+                return "", "" if OPEN.startswith(begun) else text, False
+            text = begun[len(OPEN) :]
+        thought, closed, answer = text.partition(CLOSE)
+        return thought, answer.lstrip(SPACE), not closed
+
+    def _release(self, part: int, text: str) -> str:
+        new = text[self._released[part] :]
+        self._released[part] += len(new)
+        return new
+
+
+def _before_calls(answer: str) -> int:
+    """The end of the text before the first call; a reply that begins as some form of a call may be only that."""
+    if not answer or answer[0].isspace() or answer[0] in "{<":
+        return 0
+    at = answer.find(HERMES)
+    return len(answer[: at if at >= 0 else len(answer) - _overlap(answer, (HERMES,))].rstrip())
+
+
+def _overlap(text: str, words: Sequence[str]) -> int:
+    """The most characters at the end of the text with which one of the words begins."""
+    sizes = (size for word in words for size in range(1, len(word)) if text.endswith(word[:size]))
+    return max(sizes, default=0)

@@ -6,14 +6,12 @@ calls them instead. Reward and end are in the observation, as in OpenEnv.
 
 from __future__ import annotations
 
-import dis
 import functools
 import importlib
 import inspect
 import json
 import typing
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 from ..environment import Environment
@@ -21,43 +19,11 @@ from ..episode import Episode
 from ..tools import Tool
 from .declaring import NO_ACTION, declared, described_tool, levelling, library, own_random, settled, unreadable_reply
 
-# Finds out if a method uses its seed: many take one and ignore it.
-#
-# The code of the class is read, and never run.
-
 
 def takes(function: Callable[..., Any], name: str) -> bool:
     """True if a function can be called with that keyword."""
     parameters = inspect.signature(function).parameters
     return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-
-def seed_is_read(environment: type) -> bool:
-    """True if ``reset`` (or ``reset_async``) reads its ``seed``, or the keywords that could contain one."""
-    return any(_reads(getattr(environment, name, None)) for name in ("reset", "reset_async") if _own(environment, name))
-
-
-def _own(environment: type, name: str) -> bool:
-    """True if the author wrote this method: the library's own ``reset_async`` only passes arguments on."""
-    owner = next((base for base in environment.__mro__ if name in vars(base)), None)
-    return owner is not None and not owner.__module__.startswith("openenv.core")
-
-
-def _reads(function: Any) -> bool:
-    code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return True  # not Python: unknown
-    parameters = inspect.signature(function).parameters
-    names = {"seed"} if "seed" in parameters else set()
-    names |= {each.name for each in parameters.values() if each.kind is each.VAR_KEYWORD and not names}
-    return any(step.argval in names and step.opname.startswith("LOAD") for step in _instructions(code))
-
-
-def _instructions(code: CodeType) -> list[dis.Instruction]:
-    nested = [
-        inner for constant in code.co_consts if isinstance(constant, CodeType) for inner in _instructions(constant)
-    ]
-    return [*dis.get_instructions(code), *nested]
 
 
 # Turns actions and observations of OpenEnv, which are pydantic models, into text and back.
@@ -141,19 +107,12 @@ def openenv(
     reward is ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least
     reward of its group, so that it never pays to be unreadable.
 
-    If ``reset`` ignores the seed that it is given, the episode logs ``seed_ignored``: what the environment draws
-    from generators of its own differs between the members of a group.
-
     Raises ``TypeError`` if ``act`` is needed.
     """
     made = _found(environment) if isinstance(environment, str) else environment
     title = name or str(getattr(made, "__name__", type(made).__name__))
-    seed_ignored = isinstance(made, type) and not seed_is_read(made)
     has_tools = isinstance(made, type) and any(base.__name__ == "MCPEnvironment" for base in made.__mro__)
     read = act if act is not None or has_tools else functools.partial(action_of, action_class(made))
-    about = f"The OpenEnv environment {title}."
-    if seed_ignored:
-        about += " Its reset ignores the seed: members of a group may not meet the same instance."
 
     @own_random
     async def play(ep: Episode) -> float:
@@ -167,13 +126,11 @@ def openenv(
                 tools = await session.tools()
                 await ep.agent(system=system, tools=tools).act(opening, max_turns=max_turns)
                 session.check_begun()
-            if seed_ignored:
-                ep.log(seed_ignored=1.0)
             return session.earned
         finally:
             world.close()
 
-    return levelling(declared(play, title, about, timeout=timeout))
+    return levelling(declared(play, title, f"The OpenEnv environment {title}.", timeout=timeout))
 
 
 class _Session:

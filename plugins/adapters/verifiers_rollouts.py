@@ -74,16 +74,9 @@ class FullHistory:
 # charted.
 
 
-@dataclass(frozen=True)
-class Raised:
-    """An exception of a rubric's function."""
-
-    text: str
-    pays: bool
-    """True if the function's result is part of the reward; a metric has the weight 0."""
-
-
-_raised: ContextVar[list[Raised] | None] = ContextVar("raised", default=None)
+_raised: ContextVar[list[tuple[str, bool]] | None] = ContextVar("raised", default=None)
+"""The exceptions of an episode's functions, and if the function's result is part of the reward: a metric has the
+weight 0."""
 
 
 def watch(rubric: Any) -> None:
@@ -94,13 +87,6 @@ def watch(rubric: Any) -> None:
         watch(inner)
 
 
-def collect() -> list[Raised]:
-    """A list that collects exceptions of functions from now on in this episode."""
-    found: list[Raised] = []
-    _raised.set(found)
-    return found
-
-
 def _watched(function: Callable[..., Any], pays: bool) -> Callable[..., Any]:
     """A function of the same name and signature: the library finds its arguments by them."""
 
@@ -109,10 +95,9 @@ def _watched(function: Callable[..., Any], pays: bool) -> Callable[..., Any]:
         try:
             return await settled(function(*arguments, **named))
         except Exception as error:
-            found = _raised.get()
-            if found is not None:
-                name = getattr(function, "__name__", "a reward")
-                found.append(Raised(f"{name} raised {type(error).__name__}: {error}", pays))
+            name, raised = getattr(function, "__name__", "a reward"), _raised.get()
+            if raised is not None:
+                raised.append((f"{name} raised {type(error).__name__}: {error}", pays))
             raise
 
     return watched
@@ -147,17 +132,18 @@ def verifiers(
 
     @own_random
     async def play(ep: Episode, task: Mapping[str, Any]) -> float:
-        client, raised = client_class(ep), collect()
+        client, raised = client_class(ep), list[tuple[str, bool]]()
+        _raised.set(raised)
         output = await made.run_rollout(dict(task), client, "policy", {})
         if client.failure is not None:
             raise client.failure
         if output["error"]:
             raise RuntimeError(f"the rollout ended with an error: {output['error']}")
         ep.log(**(output["metrics"] or {}), scorer_raised=len(raised))
-        for one in raised:
-            print(one.text)
+        for text, _ in raised:
+            print(text)
         reward = float(output["reward"])
-        return own_reward(reward, unreadable) if any(one.pays for one in raised) else reward
+        return own_reward(reward, unreadable) if any(pays for _, pays in raised) else reward
 
     return declared(
         play,
@@ -173,15 +159,15 @@ def rows_of(environment: Any, split: str, name: str) -> list[Any]:
 
     A tenth of them is ``test``, as in ``data.held_out``.
     """
-    if environment.eval_dataset is None and getattr(environment, "eval_dataset_source", None) is None:
-        rows = list(environment.get_dataset())
-        return held_out(rows, [_content(row) for row in rows], split, name)
-    held = list(environment.get_eval_dataset())
-    if split == "eval":
+    own = environment.eval_dataset is not None or getattr(environment, "eval_dataset_source", None) is not None
+    held = list(environment.get_eval_dataset()) if own else []
+    if own and split == "eval":
         return held
     known = {_content(row) for row in held}
     rows = [row for row in environment.get_dataset() if _content(row) not in known]
-    return rows if split == "train" else held_out(rows, [_content(row) for row in rows], "eval", name)
+    if own and split == "train":
+        return rows
+    return held_out(rows, [_content(row) for row in rows], "eval" if own else split, name)
 
 
 def _content(row: Mapping[str, Any]) -> str:
@@ -272,11 +258,12 @@ def text_of(content: Any) -> str:
     """The text of a message's content, a text or a list of parts; ``ValueError`` for a picture or sound."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = [part.get("text") if isinstance(part, Mapping) else getattr(part, "text", None) for part in content]
-    found = [text for text in texts if isinstance(text, str)]
-    if len(found) < len(texts):
+    texts: list[Any] = [
+        part.get("text") if isinstance(part, Mapping) else getattr(part, "text", None) for part in content
+    ]
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError("a message holds more than text, which is not supported")
-    return "".join(found)
+    return "".join(texts)
 
 
 def _tool(tool: Any) -> Callable[..., Any]:
@@ -396,10 +383,11 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _prompt_of(data: Any) -> list[Message]:
-    if data.prompt is None:
-        raise ValueError("a task has no prompt: it is opened by a user, which is not supported")
-    if isinstance(data.prompt, str):
-        return [Message("user", data.prompt)]
+    match data.prompt:
+        case None:
+            raise ValueError("a task has no prompt: it is opened by a user, which is not supported")
+        case str(text):
+            return [Message("user", text)]
     return [as_message(message, {}) for message in data.prompt]
 
 

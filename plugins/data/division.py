@@ -13,11 +13,11 @@ import mmap
 import os
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,16 +70,17 @@ def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
     Raises ``ValueError`` with the data's name if there are fewer different rows than splits.
     """
     if len(keys) > EXACT:
-        bounds = _bounds([(split, share * _RANGE) for split, share in shares.items()])
+        bounds = [*zip(shares, accumulate(share * _RANGE for share in shares.values()), strict=True)]
         return (next((split for split, end in bounds if key < end), "train") for key in keys)
     distinct = sorted(set(keys))
     if len(distinct) <= len(shares):
         many = "two" if len(shares) == 1 else str(len(shares) + 1)
         raise ValueError(f"{name} needs at least {many} different rows: one to train on and one to evaluate with")
-    counts = [(split, max(1, int(len(distinct) * share + 1e-9))) for split, share in shares.items()]
     owners: dict[int, str] = {}
-    for split, end in _bounds(counts):
-        owners |= dict.fromkeys(distinct[len(owners) : int(end)], split)
+    for split, end in zip(
+        shares, accumulate(max(1, int(len(distinct) * s + 1e-9)) for s in shares.values()), strict=True
+    ):
+        owners |= dict.fromkeys(distinct[len(owners) : end], split)
     return (owners.get(key, "train") for key in keys)
 
 
@@ -92,14 +93,6 @@ def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
     if len(set(keys)) <= len(shares) + 1:
         raise ValueError(f"{name} needs at least {len(shares) + 2} different rows for the split 'test'")
     return (split == "test" for split in divide(keys, {**shares, "test": HELD_OUT}, name))
-
-
-def _bounds(sizes: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    ends, end = [], 0.0
-    for split, size in sizes:
-        end += size
-        ends.append((split, end))
-    return ends
 
 
 @dataclass(frozen=True)
@@ -159,17 +152,15 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
         raise ValueError(f"{name}: {unmarked(source)}")
     others = "" if SPLITS.index("eval") in marks else "eval"  # the meaning of rows marked as VALIDATION
     meaning = (*SPLITS, others, "")
+    tests: Iterator[str] = iter(())
     splits = (meaning[mark] for mark in marks) if marked else divide(keys, source.shares, name)
-    for place, key, split in zip(every, keys, splits, strict=True):
+    if not marked and "test" not in source.shares:
+        with suppress(ValueError):  # there are too few for a test
+            tests = ("test" if chosen else "" for chosen in tested(keys, source.shares, name))
+    for place, key, split in chain(zip(every, keys, splits, strict=True), zip(every, keys, tests, strict=False)):
         if split:
             found[split].append(place)
             digests[split].update(key.to_bytes(8))
-    if not marked and "test" not in source.shares:
-        with suppress(ValueError):  # there are too few for a test
-            for place, key, chosen in zip(every, keys, tested(keys, source.shares, name), strict=True):
-                if chosen:
-                    found["test"].append(place)
-                    digests["test"].update(key.to_bytes(8))
     return {split: Part(places, digests[split].hexdigest()) for split, places in found.items() if places}
 
 

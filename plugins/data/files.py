@@ -19,7 +19,6 @@ from glob import glob, has_magic, iglob
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 from typing import Any
 
 from ..durable import to_disk
@@ -239,15 +238,10 @@ def _batches(files: Sequence[Path], cache: Path | None) -> list[Any]:
             else:
                 found += _arrow(pyarrow, ipc, _written_out(pyarrow, ipc, parquet, file, cache))
         except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(f"{file.name} cannot be read: {error}{_too_large(file)}") from None
+            raise ValueError(
+                f"{file.name} cannot be read: {error}; if it is large, raise memory_mb below [tool.marlaas]"
+            ) from None
     return found
-
-
-def _too_large(file: Path) -> str:
-    most = getrlimit(RLIMIT_AS)[0]
-    if most == RLIM_INFINITY or file.stat().st_size < most // 2:
-        return ""
-    return f"; the plugin may use {most >> 20:,} MB: raise memory_mb below [tool.marlaas]"
 
 
 def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
@@ -474,11 +468,11 @@ def _complete(files: Sequence[Path], where: str) -> tuple[Path, ...]:
         if numbered := _NUMBERED.match(file.stem):
             parts.setdefault(_part_of(file), []).append(int(numbered["number"]))
     for (name, count), numbers in parts.items():
-        there, missing = {*numbers}, int(count) - len(numbers)
-        if len(there) < len(numbers) or missing < 0:
+        missing = int(count) - len(numbers)
+        if len({*numbers}) < len(numbers) or missing < 0:
             raise ValueError(f"{where} has two files that are the same part of {name}-…-of-{count}")
         if missing:
-            first = next(number for number in range(int(count)) if number not in there)
+            first = next(number for number in range(int(count)) if number not in numbers)
             raise FileNotFoundError(
                 f"{missing} of the {int(count)} parts in {files[0].parent} are missing, the first is"
                 f" {name}-{first:0{len(count)}}-of-{count}{files[0].suffix}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from ..environment import Data
 from .division import Part, Stored, divide, key_of_text, part, permuted, tested, unmarked
@@ -37,11 +37,7 @@ class Rows(Sequence[Any]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(self._count))]
         if not -self._count <= number < self._count:

@@ -9,7 +9,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from ..adapters.declaring import missing
 from ..environment import Data, Environment, environment_of
 from ..episode import Episode
 from ..parameters import signature_of
-from .playing import EXIT, Files, Function, Program, Scored, inside, placed, played
-from .run import ProgramRun
+from .playing import EXIT, Files, Function, Judge, Program, called, inside, placed, played
 from .words import name_of, names, words_of
 
 Scorer = Callable[..., Any]
@@ -55,49 +54,62 @@ def program(
     agents: Sequence[str] = (),
     on_error: float | None = None,
 ) -> ProgramEnvironment:
-    """See ``env.program``. ``next to``: the folder of the plugin's files; ``variables``: its ``env``.
+    """See ``env.program``. ``beside``: the folder of the plugin's files; ``variables``: its ``env``.
 
     Raises ``TypeError`` or ``ValueError``, in words for the author.
     """
     words = words_of(command)
-    scorer = reward if callable(reward) else None
+    _check(reward, variables or {}, stdin, exit_codes)
     declared = Program(
         name=name or name_of(words),
         words=words,
         files=placed(files, words, beside),
-        environment=_variables(variables or {}),
-        stdin=_stdin(stdin),
-        reward=_reward(reward) if scorer is None else "",
-        exit_codes=_exit_codes(exit_codes),
+        environment=dict(variables or {}),
+        stdin=stdin,
+        reward=reward if isinstance(reward, str) else "",
+        exit_codes=tuple(exit_codes),
         agents=tuple(agents),
     )
+    scorer = _judge(reward) if callable(reward) else None
 
-    def made(named: str, author: Function | None, play: _Play, given: Sequence[inspect.Parameter]) -> Environment:
-        plays = _playing(play, author, given, f"Plays {' '.join(words)}")
-        return environment_of(plays, named, data, timeout, score_timeout, agents, on_error)
+    def made(
+        of: Program,
+        author: Function | None,
+        prepare: Function | None,
+        judge: Judge | None,
+        given: Sequence[inspect.Parameter],
+    ) -> Environment:
+        async def play(ep: Episode, **settings: Any) -> object:
+            return await played(of, lambda: environment.scorer is not None, prepare, judge, ep, settings)
+
+        play.__doc__ = f"Plays {' '.join(words)}"
+        if author is not None:
+            functools.update_wrapper(play, author)
+        play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
+        environment = environment_of(play, of.name, data, timeout, score_timeout, agents, on_error)
+        if author is None:
+            fields = {field: getattr(environment, field) for field in environment.__dataclass_fields__}
+            environment = ProgramEnvironment(**fields, over=over)
+        return environment
 
     def over(function: Function) -> Environment:
         if not inspect.isfunction(function):
             raise TypeError(f"env.program stands over a function, not {function!r:.40}")
-        called = name or function.__name__
+        of = replace(declared, name=name or function.__name__)
         judges = "run" in inspect.signature(function).parameters
         if judges and reward is not None:
-            raise TypeError(f"{called}(ep, run) says the reward, and so does reward=: declare one")
-        of, scored = replace(declared, name=called), Scored()
-        prepare, judge = (None, function) if judges else (function, _judge(scorer))
-        play = functools.partial(played, of, scored, prepare, judge)
-        return scored.by(made(called, function, play, _given(function, judges)))
+            raise TypeError(f"{of.name}(ep, run) says the reward, and so does reward=: declare one")
+        given = _given(function, judges)
+        if not judges:
+            return made(of, function, function, scorer, given)
+        return made(of, function, None, lambda ep, run, told: called(function, ep, run, settings=told), given)
 
-    scored = Scored()
     given = (_TASK,) if data is not None or names(declared.templates) & {"task", "prompt"} else ()
-    bare = made(declared.name, None, functools.partial(played, declared, scored, None, _judge(scorer)), given)
-    fields = {field: getattr(bare, field) for field in bare.__dataclass_fields__}
-    whole = ProgramEnvironment(**fields, over=over)
-    scored.by(whole)
-    return whole
+    bare = made(declared, None, None, scorer, given)
+    assert isinstance(bare, ProgramEnvironment)
+    return bare
 
 
-_Play = Callable[[Episode, dict[str, Any]], Awaitable[object]]
 _TASK = inspect.Parameter("task", inspect.Parameter.KEYWORD_ONLY)
 _EPISODE = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -111,82 +123,38 @@ def _given(function: Function, judges: bool) -> tuple[inspect.Parameter, ...]:
     return tuple(parameters[1 + judges :])
 
 
-def _playing(
-    played: _Play, author: Function | None, given: Sequence[inspect.Parameter], about: str
-) -> Callable[..., Any]:
-    async def play(ep: Episode, **settings: Any) -> object:
-        return await played(ep, settings)
-
-    play.__doc__ = about
-    if author is not None:
-        functools.update_wrapper(play, author)
-    play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
-    return play
-
-
-def _judge(scorer: Scorer | None) -> Function | None:
-    if scorer is None:
-        return None
+def _judge(scorer: Scorer) -> Judge:
     count = len(inspect.signature(scorer).parameters)
     if count not in (1, 2):
         raise TypeError("the function that is given as reward= takes the program's end: def scorer(run), or (ep, run)")
-
-    def arguments(ep: Any, run: ProgramRun) -> tuple[Any, ...]:
-        return (run,) if count == 1 else (ep, run)
-
-    if inspect.iscoroutinefunction(scorer):
-
-        async def judge_async(ep: Any, run: ProgramRun, **_settings: Any) -> Any:
-            return await scorer(*arguments(ep, run))
-
-        return judge_async
-
-    def judge(ep: Any, run: ProgramRun, **_settings: Any) -> Any:
-        return scorer(*arguments(ep, run))
-
-    return judge
+    return lambda ep, run, _: called(scorer, ep, run, settings={}, alone=count == 1)
 
 
-def _reward(reward: object) -> str:
-    if reward is None:
-        return ""
-    if not isinstance(reward, str) or not reward:
+def _check(reward: object, variables: Mapping[str, str], stdin: object, codes: object) -> None:
+    if not (reward is None or callable(reward) or (isinstance(reward, str) and reward)):
         raise TypeError(
             f'reward is "{EXIT}", the name of a file, or a function of the program\'s end, not {reward!r:.40}'
         )
-    if not inside(reward):
+    if isinstance(reward, str) and not inside(reward):
         raise ValueError(f"reward: the file {reward!r} does not lie in the program's folder")
-    return reward
+    for name, value in variables.items():
+        if not isinstance(name, str) or not name or "=" in name or not isinstance(value, str):
+            raise TypeError(f"env: a variable is a text by its name, not {name!r:.40}: {value!r:.40}")
+    if not isinstance(stdin, str):
+        raise TypeError(f"stdin is a text that the program reads, not {stdin!r:.40}")
+    if not isinstance(codes, Sequence) or not codes or any(type(code) is not int for code in codes):
+        raise TypeError(f"exit_codes are the whole numbers that are an end in good order, as (0, 1), not {codes!r:.40}")
 
 
 def _named(reward: str) -> Scorer:
     module, _, function = reward.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function, None)
+        scorer = getattr(importlib.import_module(module), function, None)
     except ModuleNotFoundError as error:
         raise missing(error) from None
-    if not callable(found):
+    if not callable(scorer):
         raise ValueError(f"reward: the module {module} has no function {function}")
-    return found  # type: ignore[no-any-return]
-
-
-def _variables(variables: Mapping[str, str]) -> dict[str, str]:
-    for name, value in variables.items():
-        if not isinstance(name, str) or not name or "=" in name or not isinstance(value, str):
-            raise TypeError(f"env: a variable is a text by its name, not {name!r:.40}: {value!r:.40}")
-    return dict(variables)
-
-
-def _stdin(stdin: object) -> str:
-    if not isinstance(stdin, str):
-        raise TypeError(f"stdin is a text that the program reads, not {stdin!r:.40}")
-    return stdin
-
-
-def _exit_codes(codes: object) -> tuple[int, ...]:
-    if not isinstance(codes, Sequence) or not codes or any(type(code) is not int for code in codes):
-        raise TypeError(f"exit_codes are the whole numbers that are an end in good order, as (0, 1), not {codes!r:.40}")
-    return tuple(codes)
+    return scorer  # type: ignore[no-any-return]
 
 
 def program_of_toml(

@@ -10,14 +10,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from tempfile import mkdtemp
 from typing import Any
 
 from ..blocking import BlockingEpisode, wait_on
-from ..environment import Environment
 from ..episode import Episode
 from ..json_values import not_json
 from ..rewards import DEFAULT_AGENT
@@ -40,17 +39,19 @@ class Placed:
     """Relative to the program's folder."""
     content: bytes | Path
 
-
-@dataclass(frozen=True)
-class Workplace:
-    """Folders of one program."""
-
-    top: str
-    work: str
-    """Its working folder."""
-    temporary: str
-    task: str
-    """A file with its task."""
+    def put(self, folder: str) -> None:
+        target = os.path.join(folder, self.name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if isinstance(self.content, bytes):
+            Path(target).write_bytes(self.content)
+        elif self.content.is_dir():
+            shutil.copytree(self.content, target, symlinks=True, dirs_exist_ok=True)
+            return
+        else:
+            shutil.copyfile(self.content, target)
+        with open(target, "rb") as file:
+            if file.read(2) == b"#!":  # a plugin's copy keeps no permissions
+                os.chmod(target, 0o755)
 
 
 def placed(files: Files, words: Sequence[str], beside: Path) -> tuple[Placed, ...]:
@@ -60,19 +61,15 @@ def placed(files: Files, words: Sequence[str], beside: Path) -> tuple[Placed, ..
     """
     if isinstance(files, str | bytes) or not isinstance(files, Mapping | Sequence):
         raise TypeError(f"files must be names beside the plugin, or texts by name, not {files!r:.40}")
-    found = {word: Placed(word, beside / word) for word in words if inside(word) and os.path.isfile(beside / word)}
-    entries = files.items() if isinstance(files, Mapping) else [(_text(name), Path(_text(name))) for name in files]
-    for name, content in entries:
-        if not inside(_text(name)):
+    placed = {word: Placed(word, beside / word) for word in words if inside(word) and os.path.isfile(beside / word)}
+    for name in files:
+        if not isinstance(name, str):
+            raise TypeError(f"files: the name of a file is a text, not {name!r:.40}")
+        if not inside(name):
             raise ValueError(f"files: {name!r} does not lie in the program's folder: give it a name without .. or /")
-        found[name] = Placed(name, _content(name, content, beside))
-    return tuple(found.values())
-
-
-def _text(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"files: the name of a file is a text, not {name!r:.40}")
-    return name
+        content = files[name] if isinstance(files, Mapping) else Path(name)
+        placed[name] = Placed(name, _content(name, content, beside))
+    return tuple(placed.values())
 
 
 def inside(name: str) -> bool:
@@ -84,8 +81,8 @@ def inside(name: str) -> bool:
 def _content(name: str, content: object, beside: Path) -> bytes | Path:
     if not isinstance(content, str | Path):
         raise TypeError(f"files: {name!r} must be a text or a path beside the plugin, not {type(content).__name__}")
-    if isinstance(content, str) and not _names_a_file(content):
-        return content.encode("utf-8", "replace")
+    if isinstance(content, str) and not (content.split() == [content] and PurePath(content).suffix):
+        return content.encode("utf-8", "replace")  # only one word that ends as a file's name does is a path
     path = beside / content
     if os.path.exists(path):  # Path.exists raises for a name that is too long
         return path
@@ -95,52 +92,15 @@ def _content(name: str, content: object, beside: Path) -> bytes | Path:
     )
 
 
-def _names_a_file(content: str) -> bool:
-    """True if a text is a path: one word that ends as a file's name does."""
-    return len(content.split()) == 1 and content.split()[0] == content and bool(PurePath(content).suffix)
-
-
-def workplace() -> Workplace:
-    """New folders for a program, empty."""
-    top = mkdtemp(prefix="program-")
-    place = Workplace(top, os.path.join(top, "work"), os.path.join(top, "tmp"), os.path.join(top, "task.json"))
-    os.mkdir(place.work)
-    os.mkdir(place.temporary)
-    return place
-
-
-def fill(place: Workplace, files: Sequence[Placed], task: str) -> None:
-    """Write its files and its task there. Blocks."""
-    for one in files:
-        _put(one, os.path.join(place.work, one.name))
-    with open(place.task, "w", encoding="utf-8") as file:
-        file.write(task)
-
-
-def _put(one: Placed, target: str) -> None:
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    if isinstance(one.content, bytes):
-        with open(target, "wb") as file:
-            file.write(one.content)
-    elif one.content.is_dir():
-        shutil.copytree(one.content, target, symlinks=True, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(one.content, target)
-    if os.path.isfile(target):
-        with open(target, "rb") as file:
-            if file.read(2) == b"#!":  # a plugin's copy keeps no permissions
-                os.chmod(target, 0o755)
-
-
 def listed(folder: str) -> tuple[str, ...]:
     """The names of the files in a folder and below it, sorted; at most 1,000. Links are not followed."""
-    found: list[str] = []
+    names: list[str] = []
     for place, folders, files in os.walk(folder):
         folders.sort()
-        found += [os.path.relpath(os.path.join(place, name), folder) for name in files]
-        if len(found) >= _MOST_LISTED:
+        names += [os.path.relpath(os.path.join(place, name), folder) for name in files]
+        if len(names) >= _MOST_LISTED:
             break
-    return tuple(sorted(found)[:_MOST_LISTED])
+    return tuple(sorted(names)[:_MOST_LISTED])
 
 
 EXIT = "exit"
@@ -149,6 +109,10 @@ KILLED = 128 + 9
 """Ended by SIGKILL: the system does so when memory ends, and it is no signal for learning."""
 _LONGEST_VARIABLE = 100_000
 """Bytes of a task that go into a variable; Linux takes 128 KiB."""
+
+Function = Callable[..., Any]
+Judge = Callable[[Episode, ProgramRun, Mapping[str, Any]], Awaitable[Any]]
+"""The author's function of a program's end, with the settings."""
 
 
 @dataclass(frozen=True)
@@ -170,123 +134,105 @@ class Program:
         return (*self.words, *self.environment.values(), self.stdin)
 
 
-Function = Callable[..., Any]
-
-
-class Scored:
-    """True if the environment has a score function; that is declared after it."""
-
-    def __init__(self) -> None:
-        self._environment: Environment | None = None
-
-    def by(self, environment: Environment) -> Environment:
-        self._environment = environment
-        return environment
-
-    def __bool__(self) -> bool:
-        return self._environment is not None and self._environment.scorer is not None
-
-
 async def played(
     program: Program,
-    scored: Scored,
+    scored: Callable[[], bool],
     prepare: Function | None,
-    judge: Function | None,
+    judge: Judge | None,
     ep: Episode,
     settings: Mapping[str, Any],
 ) -> object:
-    """The reward of an episode; None if a score function in another process gives it.
+    """The reward of an episode; None if a score function in another process gives it, as ``scored`` tells.
 
     ``prepare``: is called before the program, and returns ``{prompt}``. ``judge``: gets its end.
     """
-    if not (program.reward or judge or scored):
+    if not (program.reward or judge or scored()):
         name = program.name
         raise TypeError(
             f'{name} says no reward: give reward="{EXIT}", the name of a file, a function of the program\'s end, or '
             f"declare a function under @{name}.score"
         )
-    prompt = await called(ep, prepare, (), settings) if prepare is not None else None
-    place, known = _place(), places()
+    prompt = await called(prepare, ep, settings=settings) if prepare is not None else _prompt(ep.task)
+    try:
+        top = mkdtemp(prefix="program-")
+    except OSError as error:
+        raise ProgramFailed(f"no folder can be made for the program: {error}") from None
     try:
         with ep._queueing():
-            await known.acquire()
+            await places().acquire()
         try:
-            ended = await _run(program, ep, place, prompt)
+            ended = await _run(program, ep, top, prompt)
         finally:
-            known.release()
-        ended = replace(ended, files=await asyncio.to_thread(listed, place.work))
+            places().release()
+        ended = replace(ended, files=await asyncio.to_thread(listed, ended.folder))
         ep.log(exit_code=ended.exit_code, program_seconds=ended.seconds)
         if not ended.ok:
             ep.log(stderr=ended.stderr[-1000:])
         return await _worth(program, ep, ended, judge, settings)
     finally:
-        await asyncio.to_thread(remove_folder, place.top)
+        await asyncio.to_thread(remove_folder, top)
 
 
-async def called(ep: Episode, function: Function, given: tuple[object, ...], settings: Mapping[str, Any]) -> Any:
-    """The result of an author's function; a plain one runs in a thread, with an episode that blocks in asks."""
+async def called(
+    function: Function, ep: Episode, *given: object, settings: Mapping[str, Any], alone: bool = False
+) -> Any:
+    """The result of an author's function; a plain one runs in a thread, with an episode that blocks in asks.
+
+    ``alone``: it takes no episode.
+    """
     if inspect.iscoroutinefunction(function):
-        return await function(ep, *given, **settings)
+        return await function(*(() if alone else (ep,)), *given, **settings)
     apart = ep._tool_runner.apart or asyncio.to_thread
-    blocking = BlockingEpisode(ep, wait_on(asyncio.get_running_loop()))
-    return await apart(functools.partial(function, blocking, *given, **settings))
+    blocking = () if alone else (BlockingEpisode(ep, wait_on(asyncio.get_running_loop())),)
+    return await apart(functools.partial(function, *blocking, *given, **settings))
 
 
-def _place() -> Workplace:
-    try:
-        return workplace()
-    except OSError as error:
-        raise ProgramFailed(f"no folder can be made for the program: {error}") from None
+async def _run(program: Program, ep: Episode, top: str, prompt: object) -> ProgramRun:
+    if fault := not_json(ep.task):
+        raise TypeError(f"the program {program.name} reads its task as JSON, which cannot hold it: {fault}")
+    task = json.dumps(ep.task)  # ASCII: its length is its bytes
+    work, temporary, file = (os.path.join(top, name) for name in ("work", "tmp", "task.json"))
 
+    def fill() -> None:
+        os.mkdir(work)
+        os.mkdir(temporary)
+        for one in program.files:
+            one.put(work)
+        Path(file).write_text(task, "utf-8")
 
-async def _run(program: Program, ep: Episode, place: Workplace, prompt: object) -> ProgramRun:
-    task = _task(program, ep)
-    await asyncio.to_thread(fill, place, program.files, task)
-    ours, addresses = await _addresses(program, ep)
+    await asyncio.to_thread(fill)
+    names = program.agents or (DEFAULT_AGENT,)
+    endpoints = {name: await ep.endpoint(name) for name in names}
+    first = endpoints[names[0]]
+    several = {name: {"url": endpoint.url, "key": endpoint.key} for name, endpoint in endpoints.items()}
     values = {
-        "prompt": _prompt(ep.task) if prompt is None else prompt,
+        "prompt": prompt,
         "task": ep.task,
         "config": ep.config,
         "index": ep.index,
         "seed": seed_of(ep),
         "split": ep.split,
-        "url": addresses,
-        "key": ours["OPENAI_API_KEY"],
+        "url": Addresses(first.url, {name: endpoint.url for name, endpoint in endpoints.items()}),
+        "key": first.key,
     }
     variables = {
         **os.environ,
         "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
-        "TMPDIR": place.temporary,
-        **ours,
+        "TMPDIR": temporary,
+        **first.environment(),
+        "MARLAAS_ENDPOINTS": json.dumps(several),
         "MARLAAS_TASK": task if len(task) <= _LONGEST_VARIABLE else "",
-        "MARLAAS_TASK_FILE": place.task,
+        "MARLAAS_TASK_FILE": file,
         "MARLAAS_CONFIG": json.dumps(ep.config),
         **{name: filled(value, values) for name, value in program.environment.items()},
     }
-    words = [filled(word, values) for word in program.words]
-    return await run(words, place.work, variables, filled(program.stdin, values))
-
-
-async def _addresses(program: Program, ep: Episode) -> tuple[dict[str, str], Addresses]:
-    names = program.agents or (DEFAULT_AGENT,)
-    found = {name: await ep.endpoint(name) for name in names}
-    first = found[names[0]]
-    several = {name: {"url": endpoint.url, "key": endpoint.key} for name, endpoint in found.items()}
-    variables = {**first.environment(), "MARLAAS_ENDPOINTS": json.dumps(several)}
-    return variables, Addresses(first.url, {name: endpoint.url for name, endpoint in found.items()})
-
-
-def _task(program: Program, ep: Episode) -> str:
-    if fault := not_json(ep.task):
-        raise TypeError(f"the program {program.name} reads its task as JSON, which cannot hold it: {fault}")
-    return json.dumps(ep.task)  # ASCII: its length is its bytes
+    return await run([filled(word, values) for word in program.words], work, variables, filled(program.stdin, values))
 
 
 def _prompt(task: object) -> str:
     """The default prompt of a row: the row itself, or its field ``prompt``."""
-    if isinstance(task, Mapping):
-        task = task.get("prompt", "")
-    return task if isinstance(task, str) else ""
+    prompt = task.get("prompt", "") if isinstance(task, Mapping) else task
+    return prompt if isinstance(prompt, str) else ""
 
 
 def seed_of(ep: Episode) -> int:
@@ -295,7 +241,7 @@ def seed_of(ep: Episode) -> int:
 
 
 async def _worth(
-    program: Program, ep: Episode, ended: ProgramRun, judge: Function | None, settings: Mapping[str, Any]
+    program: Program, ep: Episode, ended: ProgramRun, judge: Judge | None, settings: Mapping[str, Any]
 ) -> object:
     if ended.exit_code in NOT_RUN or (ended.exit_code == KILLED and not ended.flooded):
         raise ended.failure()
@@ -303,9 +249,9 @@ async def _worth(
         return float(ended.ok)
     if program.reward:
         text = await asyncio.to_thread(read_text, ended.folder, program.reward, LARGEST)
-        if text is not None:
-            return reward_of(text, program.reward)
-        raise ended.failure(f"and left no {program.reward}")
+        if text is None:
+            raise ended.failure(f"and left no {program.reward}")
+        return reward_of(text, program.reward)
     if ended.exit_code not in program.exit_codes:
         raise ended.failure()
-    return await called(ep, judge, (ended,), settings) if judge is not None else None
+    return await judge(ep, ended, settings) if judge is not None else None

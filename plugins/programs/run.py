@@ -11,9 +11,9 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 from typing import IO
 from weakref import WeakKeyDictionary
@@ -30,42 +30,29 @@ FLOOD = 64 << 20
 _LEFT_OUT = b"\n[...]\n"
 
 
-class Output(asyncio.Protocol):
-    """Reads one stream until its end."""
+@dataclass
+class Output:
+    """What one stream has printed so far."""
 
-    def __init__(self, flooded: Callable[[], None]) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._flooded = flooded
-        self._first = bytearray()
-        self._last = bytearray()
-        self._printed = 0
+    kept: bytearray = field(default_factory=bytearray)
+    """Its beginning and its end."""
+    printed: int = 0
 
-    def data_received(self, data: bytes) -> None:
-        before, self._printed = self._printed, self._printed + len(data)
-        room = KEPT - len(self._first)
-        self._first += data[:room]
-        self._last += data[room:] if room > 0 else data
-        if len(self._last) > 2 * KEPT:
-            del self._last[:-KEPT]
-        if before <= FLOOD < self._printed:
-            self._flooded()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
+    async def read(self, reader: asyncio.StreamReader, flooded: asyncio.Event) -> None:
+        while data := await reader.read(KEPT):
+            self.printed += len(data)
+            self.kept += data
+            del self.kept[KEPT:-KEPT]
+            if self.printed > FLOOD:
+                flooded.set()
 
     @property
     def cut(self) -> bool:
-        return self._printed > 2 * KEPT
-
-    @property
-    def flood(self) -> bool:
-        """True after ``FLOOD`` bytes."""
-        return self._printed > FLOOD
+        return self.printed > 2 * KEPT
 
     def text(self) -> str:
         between = _LEFT_OUT if self.cut else b""
-        return bytes(self._first + between + self._last[-KEPT:]).decode("utf-8", "replace")
+        return (self.kept[:KEPT] + between + self.kept[KEPT:]).decode("utf-8", "replace")
 
 
 # A program's file with its episode's reward: a number, or JSON with parts; not trusted.
@@ -113,12 +100,8 @@ def reward_of(text: str, name: str) -> Reward:
         try:
             value = float(text)  # as in "+1", ".5"
         except ValueError:
-            shown = text.strip()
-            raise ValueError(
-                f"{name} must hold a number or JSON with {REWARD!r}, not {shown[:40]!r}"
-                if shown
-                else f"{name} is empty: write a number"
-            ) from None
+            what = f"must hold a number or JSON with {REWARD!r}, not {text.strip()[:40]!r}"
+            raise ValueError(f"{name} {what if text.strip() else 'is empty: write a number'}") from None
     if not isinstance(value, Mapping):
         return finite(value, f"what {name} holds")
     if REWARD not in value:
@@ -129,13 +112,10 @@ def reward_of(text: str, name: str) -> Reward:
         score = Score(finite(whole, f"{REWARD!r} in {name}"))
         score.parts.update(parts)  # not by keyword: a part may have any name
         return score
-    by_agent: dict[str, float | Score] = {
-        agent: finite(part, f"the reward of {agent!r} in {name}") for agent, part in whole.items()
-    }
     if parts:  # they are the episode's, and parts are some agent's
-        first = next(iter(by_agent), "")
+        first = next(iter(whole), "")
         raise ValueError(f"{name} has a reward for each agent, so {next(iter(parts))!r} cannot stand beside {first!r}")
-    return by_agent
+    return {agent: finite(part, f"the reward of {agent!r} in {name}") for agent, part in whole.items()}
 
 
 MARK = "MARLAAS_PROGRAM"
@@ -242,8 +222,14 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
         given.write(stdin.encode("utf-8", "replace"))
         given.seek(0)
         flooded = asyncio.Event()
-        out, out_end = await _stream(loop, flooded, stack)
-        err, err_end = await _stream(loop, flooded, stack)
+        out, err = Output(), Output()
+        out_reader, out_end = await _stream(loop, stack)
+        err_reader, err_end = await _stream(loop, stack)
+        reading = [
+            asyncio.ensure_future(out.read(out_reader, flooded)),
+            asyncio.ensure_future(err.read(err_reader, flooded)),
+        ]
+        stack.callback(lambda: [each.cancel() for each in reading])
         stack.enter_context(adopting())
         group = new_group(_PROCESSES)
         try:
@@ -264,7 +250,7 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
             out_end.close()
             err_end.close()
             await asyncio.to_thread(end_strays, group, functools.partial(_marked, mark.encode()))
-        await asyncio.wait((out.ended, err.ended), timeout=_DRAINING)
+        await asyncio.wait(reading, timeout=_DRAINING)
     return ProgramRun(
         exit_code=code if code >= 0 else 128 - code,
         stdout=out.text(),
@@ -292,14 +278,13 @@ async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) ->
         await asyncio.wait((ending, flood))
 
 
-async def _stream(
-    loop: asyncio.AbstractEventLoop, flooded: asyncio.Event, stack: ExitStack
-) -> tuple[Output, IO[bytes]]:
+async def _stream(loop: asyncio.AbstractEventLoop, stack: ExitStack) -> tuple[asyncio.StreamReader, IO[bytes]]:
     ours, theirs = os.pipe()
-    end = stack.enter_context(os.fdopen(theirs, "wb", 0))
-    transport, output = await loop.connect_read_pipe(lambda: Output(flooded.set), os.fdopen(ours, "rb", 0))
+    end, reader = stack.enter_context(os.fdopen(theirs, "wb", 0)), asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(ours, "rb", 0))
     stack.callback(transport.close)
-    return output, end
+    return reader, end
 
 
 def _marked(mark: bytes, pid: int) -> bool:

@@ -26,7 +26,7 @@ from marlaas.engine.gateway.http.exchange import form_of
 from marlaas.engine.gateway.http.main import serve
 from marlaas.engine.gateway.keys import new_key
 from marlaas.engine.gateway.limits import Limits
-from marlaas.engine.gateway.link import Callers, Desk, Link, Tallies
+from marlaas.engine.gateway.link import Desk, Link
 from marlaas.engine.store.submissions import add_key
 
 from ..engine.gateway.serving.clientele import Clientele
@@ -71,9 +71,8 @@ class Door:
             add_key(clientele.home.database, tenant, "", made.digest, made.prefix, ("chat",))
             self.keys[tenant] = made.key
         serving, _ = clientele.serving(*self._samplers)
-        callers = Callers(clientele.store.api.key)
-        callers.open, callers.serving = True, serving.answerer
-        desk = Desk(callers, Tallies(lambda uses: None), self._log)
+        desk = Desk(clientele.store.api.key, lambda uses: None, self._log)
+        desk.open, desk.serving = True, serving.answerer
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]

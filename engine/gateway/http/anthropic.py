@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall, Wishes
+from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
 from .exchange import (
     Exchange,
     Form,
@@ -16,16 +16,16 @@ from .exchange import (
     Share,
     Tokens,
     TopK,
-    Who,
     body as error_body,
-    chosen,
+    check,
     decode,
     event,
     function,
     schema_of,
-    stops,
     text_of,
+    tool_choice,
     unsupported,
+    wishes_of,
     wrong,
 )
 
@@ -52,12 +52,6 @@ class SentMessage(Struct):
     content: str | list[Block]
 
 
-class Thinking(Struct):
-    """True or false: think."""
-
-    type: str
-
-
 class SentTool(Struct):
     """A tool that the model may call."""
 
@@ -74,12 +68,6 @@ class ToolChoice(Struct):
     name: str | None = None
 
 
-class OutputConfig(Struct):
-    """The form of the answer."""
-
-    format: dict[str, Any] | None = None
-
-
 class MessagesBody(Struct):
     """Body of ``/v1/messages``; unknown keys are ignored."""
 
@@ -93,8 +81,8 @@ class MessagesBody(Struct):
     stop_sequences: list[str] | None = None
     tools: list[SentTool] | None = None
     tool_choice: ToolChoice | None = None
-    thinking: Thinking | None = None
-    output_config: OutputConfig | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
     stream: bool | None = None
 
@@ -103,73 +91,54 @@ class Messages(Exchange):
     """Requests to ``/v1/messages``."""
 
     form: Form = "anthropic"
+    prefix = "msg_"
 
-    def __init__(self, body: bytes, who: Who) -> None:
+    def ask(self, body: bytes) -> Chat:
+        self._block, self._open = 0, ""
+        self._end_of: dict[str, str | None] = {}
         sent = decode(body, MessagesBody)
         if not sent.messages:
             raise wrong("messages is empty.", "messages")
-        super().__init__("msg_")
-        self._block = 0
-        self._open = ""
-        self._end_of: dict[str, str | None] = {}
         messages = [Message("system", text_of(sent.system, "system"))] if sent.system else []
-        for index, one in enumerate(sent.messages):
-            messages += turns(one, f"messages[{index}]")
+        for index, message in enumerate(sent.messages):
+            messages += turns(message, f"messages[{index}]")
         tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
-        self.asked = Chat(
-            id=0,
-            key=who.key,
-            model=sent.model,
-            messages=tuple(messages),
-            tools=tools,
-            wishes=_wishes(sent, tools),
-            stream=bool(sent.stream),
-            agent=who.agent,
-            once=who.once,
-            retry=who.retry,
+        choice = sent.tool_choice or ToolChoice("auto")
+        form = sent.output_format or (sent.output_config or {}).get("format")
+        wishes = wishes_of(
+            sent,
+            sent.stop_sequences,
+            "stop_sequences",
+            max_tokens=sent.max_tokens,
+            tool_choice=sent.tool_choice
+            and tool_choice("required" if choice.type == "any" else choice.type, tools, choice.name),
+            schema=schema_of(form, "output_config.format"),
+            thinking=None if sent.thinking is None else sent.thinking.get("type") != "disabled",
         )
+        return Chat(0, "", sent.model, tuple(messages), tools, wishes, bool(sent.stream))
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         choice = answer.choices[0]
-        blocks: list[dict[str, Any]] = []
-        if choice.thinking:
-            blocks.append({"type": "thinking", "thinking": choice.thinking, "signature": ""})
+        blocks = [_thought(choice.thinking)] if choice.thinking else []
         if choice.text or not choice.tool_calls:
             blocks.append({"type": "text", "text": choice.text})
-        blocks += [
-            {"type": "tool_use", "id": one.id, "name": one.name, "input": _input(one)} for one in choice.tool_calls
-        ]
-        return {
-            **self._head(answer.model),
-            "content": blocks,
-            **_why(choice),
-            "usage": _usage(answer),
-        }
+        blocks += [_use(call, _input(call)) for call in choice.tool_calls]
+        return {**self._head(answer.model), "content": blocks, **_why(choice), "usage": _usage(answer)}
 
     def opening(self) -> Iterable[bytes]:
-        message = {
-            **self._head(self.asked.model),
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
-        }
-        yield _event("message_start", message=message)
+        unknown = {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
+        yield _event("message_start", message={**self._head(self.asked.model), "content": [], **unknown})
 
-    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
+    def piece(self, piece: Piece) -> Iterable[bytes]:
         if piece.thinking:
-            yield from self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            yield self._delta({"type": "thinking_delta", "thinking": piece.thinking})
+            yield from self._add("thinking", _thought(""), {"type": "thinking_delta", "thinking": piece.thinking})
         if piece.text:
-            yield from self._begin("text", {"type": "text", "text": ""})
-            yield self._delta({"type": "text_delta", "text": piece.text})
+            yield from self._add("text", {"type": "text", "text": ""}, {"type": "text_delta", "text": piece.text})
 
     def choice(self, choice: Choice) -> Iterable[bytes]:
         for call in choice.tool_calls:
-            yield from self._end()
-            yield from self._begin("tool_use", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
             arguments = msgspec.json.encode(_input(call)).decode()
-            yield self._delta({"type": "input_json_delta", "partial_json": arguments})
+            yield from self._add(call.id, _use(call, {}), {"type": "input_json_delta", "partial_json": arguments})
         yield from self._end()
         self._end_of = _why(choice)
 
@@ -183,14 +152,12 @@ class Messages(Exchange):
     def _head(self, model: str) -> dict[str, Any]:
         return {"id": self.id, "type": "message", "role": "assistant", "model": model}
 
-    def _begin(self, kind: str, block: dict[str, Any]) -> Iterable[bytes]:
-        if self._open != kind:
+    def _add(self, name: str, block: dict[str, Any], delta: dict[str, Any]) -> Iterable[bytes]:
+        if self._open != name:
             yield from self._end()
-            self._open = kind
+            self._open = name
             yield _event("content_block_start", index=self._block, content_block=block)
-
-    def _delta(self, delta: dict[str, Any]) -> bytes:
-        return _event("content_block_delta", index=self._block, delta=delta)
+        yield _event("content_block_delta", index=self._block, delta=delta)
 
     def _end(self) -> Iterable[bytes]:
         if self._open:
@@ -208,20 +175,21 @@ def turns(sent: SentMessage, where: str) -> list[Message]:
     results, texts, thoughts, calls = [], [], [], []
     for index, block in enumerate(sent.content):
         place = f"{where}.content[{index}]"
-        if block.type == "text" and block.text is not None:
-            texts.append(block.text)
-        elif block.type == "thinking" and block.thinking is not None:
-            thoughts.append(block.thinking)
-        elif block.type == "tool_use" and block.id and block.name:
-            arguments = msgspec.json.encode(block.input or {}).decode()
-            calls.append(ToolCall(block.id, block.name, arguments))
-        elif block.type == "tool_result" and block.tool_use_id:
-            content = text_of(block.content, f"{place}.content")
-            results.append(Message("tool", content, tool_call_id=block.tool_use_id))
-        elif block.type in ("text", "thinking", "tool_use", "tool_result"):
-            raise wrong(f"{place} is a block of type {block.type!r} that lacks what it needs.", place)
-        elif block.type != "redacted_thinking":
-            raise unsupported(f"This model reads text alone: a block of type {block.type!r} cannot be sent.", place)
+        match block:
+            case Block("text", text=str(text)):
+                texts.append(text)
+            case Block("thinking", thinking=str(thinking)):
+                thoughts.append(thinking)
+            case Block("tool_use", id=str(id), name=str(name)) if id and name:
+                calls.append(ToolCall(id, name, msgspec.json.encode(block.input or {}).decode()))
+            case Block("tool_result", tool_use_id=str(id)) if id:
+                results.append(Message("tool", text_of(block.content, f"{place}.content"), tool_call_id=id))
+            case Block("redacted_thinking"):
+                continue
+            case _:
+                known = block.type in ("text", "thinking", "tool_use", "tool_result")
+                check((known, wrong(f"{place} is a block of type {block.type!r} that lacks what it needs.", place)))
+                raise unsupported(f"This model reads text alone: a block of type {block.type!r} cannot be sent.", place)
     if texts or thoughts or calls or not results:
         results.append(Message(sent.role, "\n".join(texts), "\n".join(thoughts), tuple(calls)))
     return results
@@ -233,30 +201,12 @@ def _tool(tool: SentTool, where: str) -> dict[str, Any]:
     return function(tool.name, tool.description, tool.input_schema, where)
 
 
-def _wishes(sent: MessagesBody, tools: Sequence[dict[str, Any]]) -> Wishes:
-    form = sent.output_format or (sent.output_config.format if sent.output_config else None)
-    return Wishes(
-        max_tokens=sent.max_tokens,
-        temperature=sent.temperature,
-        top_p=sent.top_p,
-        top_k=sent.top_k,
-        stop=stops(sent.stop_sequences, "stop_sequences"),
-        tool_choice=_tool_choice(sent.tool_choice, tools),
-        schema=schema_of(form, "output_config.format"),
-        thinking=None if sent.thinking is None else sent.thinking.type != "disabled",
-    )
+def _thought(text: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": ""}
 
 
-def _tool_choice(choice: ToolChoice | None, tools: Sequence[dict[str, Any]]) -> str:
-    if choice is None:
-        return ""
-    if choice.type == "tool":
-        return chosen(choice.name or "", tools)
-    if choice.type not in ("auto", "any", "none"):
-        raise wrong(f"tool_choice is of type {choice.type!r}; auto, any, tool and none are known.", "tool_choice")
-    if choice.type == "any" and not tools:
-        raise wrong("tool_choice is 'any', and there are no tools.", "tool_choice")
-    return "required" if choice.type == "any" else choice.type
+def _use(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
 
 def _why(choice: Choice) -> dict[str, str | None]:

@@ -27,18 +27,18 @@ from ...wire import Answered, Piece, Refusal
 from ..limits import Limits
 from . import exchange as errors, logs as metrics, openapi
 from .anthropic import Messages
-from .exchange import ALIVE, HEADERS, Exchange, Who
-from .link import Call, Link, gone
+from .exchange import ALIVE, HEADERS, Exchange
+from .link import Link, gone, next_of
 from .logs import Line, Log, shown_body
 from .openai import ChatCompletions, Completions
 from .responses import Responses
 
-INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
-    ("/v1/chat/completions", ChatCompletions),
-    ("/v1/completions", Completions),
-    ("/v1/responses", Responses),
-    ("/v1/messages", Messages),
-)
+INTERFACES: dict[str, type[Exchange]] = {
+    "/v1/chat/completions": ChatCompletions,
+    "/v1/completions": Completions,
+    "/v1/responses": Responses,
+    "/v1/messages": Messages,
+}
 AGENTS = "/e/{agent}"
 """Prefix of a route, for the calls of one agent of a program that has several."""
 GRACE = 5.0
@@ -61,33 +61,55 @@ class Gateway:
         self.requests = metrics.Requests()
 
     def application(self) -> Starlette:
-        routes = [
-            Endpoint(self, "/healthz", self._health),
-            Endpoint(self, "/metrics", self._metrics),
-            Endpoint(self, "/openapi.json", self._openapi),
-        ]
+        handlers: dict[str, Handle] = {
+            "/healthz": self._health,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+        }
+        routes = [self._route(path, handle) for path, handle in handlers.items()]
         for prefix in ("", AGENTS):
-            for path, make in INTERFACES:
-                routes.append(Endpoint(self, path, partial(self._ask, make), prefix, "POST"))
-            routes.append(Endpoint(self, "/v1/models", self._models, prefix))
-            routes.append(Endpoint(self, "/v1/models/{id}", self._model, prefix))
+            routes += [self._route(path, partial(self._ask, make), prefix, "POST") for path, make in INTERFACES.items()]
+            routes += [self._route(path, self._models, prefix) for path in ("/v1/models", "/v1/models/{id}")]
         application = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
         application.router.redirect_slashes = False
         return application
+
+    def _route(self, name: str, handle: Handle, prefix: str = "", method: str = "GET") -> Route:
+        route = Route(prefix + name.replace("{id}", "{id:path}"), handle, methods=[method])
+        route.app = partial(self._serve, name, handle)  # it sends by itself, also streams
+        return route
+
+    async def _serve(self, name: str, handle: Handle, scope: Any, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        line, began = self.log.begin(name)
+        self.under_way += 1
+        try:
+            response = await handle(request, line, send)
+            if response is not None:
+                line.status = response.status_code
+                await response(scope, receive, send)
+        except Exception as error:
+            refusal = explained(error)
+            begun = line.status or refusal.status == 499  # uvicorn closes a begun answer; nothing more can be sent
+            line.status, line.error = refusal.status, refusal.code
+            if not begun:
+                await refuse(send, request, refusal)
+        finally:
+            self.under_way -= 1
+            self.log.end(line, began)
+            self.requests.add(line)
 
     async def crowded(self, scope: Any, receive: Receive, send: Send) -> None:
         sentence = f"There are {self.limits.connections} connections already; try again when one has been closed."
         refusal = Refusal(503, "too_many_connections", sentence, retry_after=1.0)
         await refuse(send, Request(scope), refusal, {"Connection": "close"})
 
-    async def _ask(
-        self, make: Callable[[bytes, Who], Exchange], request: Request, line: Line, send: Send
-    ) -> Response | None:
+    async def _ask(self, make: type[Exchange], request: Request, line: Line, send: Send) -> None:
         line.key, line.agent = key_of(request), agent_of(request)
         async with self._body(request) as body:
             tries = request.headers.get("x-stainless-retry-count", "")
             retry = int(tries[:9]) if tries.isdecimal() else -1
-            exchange = make(body, Who(line.key, line.agent, request.headers.get("idempotency-key", ""), retry))
+            exchange = make(body, line.key, line.agent, request.headers.get("idempotency-key", ""), retry)
             line.model, line.stream = exchange.asked.model, exchange.asked.stream
             if self.log.prompts:
                 line.sent = shown_body(body)
@@ -95,7 +117,6 @@ class Gateway:
             answered = await while_there(work, request.receive, self.limits.seconds + GRACE)
             if self.log.prompts and answered is not None:
                 line.said = answered.choices
-        return None
 
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
@@ -103,59 +124,55 @@ class Gateway:
 
         Raises ``Refusal`` if it is too large, too slow, or compressed: a few bytes could expand without limit.
         """
-        limits, size, parts = self.limits, 0, []
+        limits, body = self.limits, bytearray()
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
             sentence = f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
             raise Refusal(415, "compressed", sentence)
-        announced = request.headers.get("content-length", "")[:18]
-        large = f"The body has more than {limits.body_bytes:,} bytes, the most that is read."
-        if announced.isdecimal() and int(announced) > limits.body_bytes:
-            raise Refusal(413, "too_large", large)
         try:
-            try:
-                async with asyncio.timeout(limits.head_seconds):
-                    async for part in request.stream():
-                        if size + len(part) > limits.body_bytes:
-                            raise Refusal(413, "too_large", large)
-                        if self._bytes + len(part) > limits.bodies_bytes:
-                            sentence = "The bodies of all requests are too large together."
-                            raise Refusal(503, "too_busy", sentence, retry_after=1.0)
-                        self._bytes += len(part)
-                        size += len(part)
-                        parts.append(part)
-            except TimeoutError:
-                sentence = f"The body did not come within {limits.head_seconds:g} seconds."
-                raise Refusal(408, "too_slow", sentence) from None
-            except ClientDisconnect:
-                raise Refusal(499, "gone", "The client went away while it sent its body.") from None
-            yield b"".join(parts)
+            async with asyncio.timeout(limits.head_seconds):
+                async for part in request.stream():
+                    self._bytes += len(part)
+                    body += part
+                    if len(body) > limits.body_bytes:
+                        sentence = f"The body has more than {limits.body_bytes:,} bytes, the most that is read."
+                        raise Refusal(413, "too_large", sentence)
+                    if self._bytes > limits.bodies_bytes:
+                        sentence = "The bodies of all requests are too large together."
+                        raise Refusal(503, "too_busy", sentence, retry_after=1.0)
+        except TimeoutError:
+            sentence = f"The body did not come within {limits.head_seconds:g} seconds."
+            raise Refusal(408, "too_slow", sentence) from None
+        except ClientDisconnect:
+            raise Refusal(499, "gone", "The client went away while it sent its body.") from None
+        else:
+            yield bytes(body)
         finally:
-            self._bytes -= size
+            self._bytes -= len(body)
 
     async def _models(self, request: Request, line: Line, send: Send) -> Response:
-        models = await self._named(request, line)
-        if "anthropic-version" in request.headers:
-            rows = [_anthropic(model) for model in models]
-            first, last = (rows[0]["id"], rows[-1]["id"]) if rows else (None, None)
-            return JSONResponse({"data": rows, "has_more": False, "first_id": first, "last_id": last})
-        return JSONResponse({"object": "list", "data": [_openai(model) for model in models]})
-
-    async def _model(self, request: Request, line: Line, send: Send) -> Response:
-        name = request.path_params["id"]
-        models = {model.id: model for model in await self._named(request, line)}
-        if name not in models:
-            near = difflib.get_close_matches(name, models, 1, 0.0)
+        line.key, line.agent = key_of(request), agent_of(request)
+        answered = await self._told(wire.Models(0, line.key))
+        anthropic = "anthropic-version" in request.headers
+        rows = {model.id: _anthropic(model) if anthropic else _openai(model) for model in answered.models}
+        name = request.path_params.get("id")
+        if name in rows:
+            return JSONResponse(rows[name])
+        if name is not None:
+            near = difflib.get_close_matches(name, rows, 1, 0.0)
             more = f" The nearest is {near[0]!r}." if near else ""
             raise Refusal(404, "model_not_found", f"There is no model {name!r}.{more}", "model")
-        row = _anthropic if "anthropic-version" in request.headers else _openai
-        return JSONResponse(row(models[name]))
+        if not anthropic:
+            return JSONResponse({"object": "list", "data": [*rows.values()]})
+        ends = {"first_id": next(iter(rows), None), "last_id": next(reversed(rows), None)}
+        return JSONResponse({"data": [*rows.values()], "has_more": False, **ends})
 
-    async def _named(self, request: Request, line: Line) -> tuple[wire.Model, ...]:
-        line.key, line.agent = key_of(request), agent_of(request)
-        async with self.link.ask(wire.Models(0, line.key), self.limits.seconds) as call:
-            answered = await call.next()
-        return answered.models if isinstance(answered, wire.ModelList) else ()
+    async def _told(self, asked: wire.Models | wire.Figures) -> Any:
+        async with self.link.ask(asked) as messages:
+            answered = await next_of(messages, self.limits.seconds)
+        if answered is None:
+            raise _too_long(self.limits.seconds)
+        return answered
 
     async def _health(self, request: Request, line: Line, send: Send) -> Response:
         if not self.link.up:
@@ -165,12 +182,10 @@ class Gateway:
     async def _metrics(self, request: Request, line: Line, send: Send) -> Response:
         if not is_local(request):
             raise Refusal(403, "not_here", "Figures of all tenants are told on this machine alone: read them there.")
-        rows: list[metrics.Row] = [*self.requests.rows(self.under_way)]
-        async with self.link.ask(wire.Figures(0), self.limits.seconds) as call:
-            answered = await call.next()
-        if isinstance(answered, wire.FigureTable):
-            rows += answered.rows
-        return PlainTextResponse(metrics.text(rows), media_type=metrics.TYPE)
+        figures = await self._told(wire.Figures(0))
+        return PlainTextResponse(
+            metrics.text([*self.requests.rows(self.under_way), *figures.rows]), media_type=metrics.TYPE
+        )
 
     async def _openapi(self, request: Request, line: Line, send: Send) -> Response:
         return JSONResponse(openapi.document())
@@ -183,40 +198,10 @@ class Gateway:
         return JSONResponse(errors.body(refusal, form), status, errors.headers(refusal))
 
 
-class Endpoint(Route):
-    """A route of the gateway."""
-
-    def __init__(self, gateway: Gateway, name: str, handle: Handle, prefix: str = "", method: str = "GET") -> None:
-        super().__init__(prefix + name.replace("{id}", "{id:path}"), self._serve, methods=[method])
-        self.app = self._serve
-        self._gateway, self._name, self._handle = gateway, name, handle
-
-    async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
-        request, gateway = Request(scope, receive), self._gateway
-        line, began = gateway.log.begin(self._name)
-        gateway.under_way += 1
-        try:
-            response = await self._handle(request, line, send)
-            if response is not None:
-                line.status = response.status_code
-                await response(scope, receive, send)
-        except Exception as error:
-            refusal = explained(error)
-            begun = line.status or refusal.status == 499  # uvicorn closes a begun answer; nothing more can be sent
-            line.status, line.error = refusal.status, refusal.code
-            if not begun:
-                await refuse(send, request, refusal)
-        finally:
-            gateway.under_way -= 1
-            gateway.log.end(line, began)
-            gateway.requests.add(line.route, line.status, line.ms, line.prompt_tokens, line.completion_tokens)
-
-
 async def refuse(send: Send, request: Request, refusal: Refusal, headers: dict[str, str] | None = None) -> None:
     """Send a refusal in the client's format."""
-    form = errors.form_of(request.url.path, request.headers)
+    body = errors.body(refusal, errors.form_of(request.url.path, request.headers))
     more = {"Connection": "close"} if refusal.status == 408 else {}
-    body = errors.body(refusal, form)
     await send_json(send, refusal.status, body, {**errors.headers(refusal), **more, **(headers or {})})
 
 
@@ -229,12 +214,10 @@ def explained(error: Exception) -> Refusal:
 
 
 def _openai(model: wire.Model) -> dict[str, Any]:
-    row: dict[str, Any] = {"id": model.id, "object": "model", "created": model.created}
-    row["owned_by"] = model.owner or "marlaas"
-    row["parent"] = model.parent or None
-    if model.context:
-        row["max_model_len"] = model.context
-    return row
+    length = {"max_model_len": model.context} if model.context else {}
+    owner, parent = model.owner or "marlaas", model.parent or None
+    row = {"id": model.id, "object": "model", "created": model.created, "owned_by": owner, "parent": parent}
+    return row | length
 
 
 def _anthropic(model: wire.Model) -> dict[str, Any]:
@@ -257,41 +240,50 @@ AT_ONCE = 256
 
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
     """Ask, and send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before anything is sent."""
-    async with link.ask(exchange.asked, seconds) as call:
-        if exchange.asked.stream:
-            return await _stream(call, exchange, send, line)
-        answered = _noted(await call.next(), line)
+    until = asyncio.get_running_loop().time() + seconds
+    async with link.ask(exchange.asked) as messages:
+        stream = exchange.asked.stream
+        message = await _before(until, seconds, next_of(messages, OPENING if stream else None))
+        if not stream:
+            whole = _noted(message, line)
+            line.status = 200
+            await send_json(send, 200, exchange.reply(whole))
+            return whole
+        await send({"type": "http.response.start", "status": 200, "headers": _raw(HEADERS)})
         line.status = 200
-        await send_json(send, 200, exchange.reply(answered))
+        answered = None
+        try:
+            waiting = b"".join(exchange.opening())
+            while message is None or isinstance(message, Piece):
+                waiting += ALIVE if message is None else exchange.more(message)
+                for _ in range(min(messages.qsize(), AT_ONCE)):
+                    message = await next_of(messages)
+                    if not isinstance(message, Piece):
+                        break
+                    waiting += exchange.more(message)
+                else:
+                    await send({"type": "http.response.body", "body": waiting, "more_body": True})
+                    waiting = b""
+                    message = await _before(until, seconds, next_of(messages, SILENCE))
+            answered = _noted(message, line)
+            waiting += exchange.end(answered)
+        except Refusal as refusal:
+            line.error, line.status = refusal.code, refusal.status
+            waiting = exchange.broken(refusal)
+        await send({"type": "http.response.body", "body": waiting, "more_body": False})
         return answered
 
 
-async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Answered | None:
-    message = await call.next(OPENING)
-    await send({"type": "http.response.start", "status": 200, "headers": _raw(HEADERS)})
-    line.status = 200
-    answered = None
+async def _before(until: float, seconds: float, work: Coroutine[Any, Any, Any]) -> Any:
     try:
-        waiting = b"".join(exchange.opening())
-        while True:
-            messages = 0
-            while isinstance(message, Piece):
-                waiting += exchange.more(message)
-                messages += 1
-                message = await call.next() if not call.messages.empty() and messages < AT_ONCE else None
-            if call.finished:
-                break
-            if waiting:
-                await send({"type": "http.response.body", "body": waiting, "more_body": True})
-            message = await call.next(SILENCE)
-            waiting = b"" if message is not None else ALIVE
-        answered = _noted(message, line)
-        waiting += exchange.end(answered)
-    except Refusal as refusal:
-        line.error, line.status = refusal.code, refusal.status
-        waiting = exchange.broken(refusal)
-    await send({"type": "http.response.body", "body": waiting, "more_body": False})
-    return answered
+        async with asyncio.timeout_at(until):
+            return await work
+    except TimeoutError:
+        raise _too_long(seconds) from None
+
+
+def _too_long(seconds: float) -> Refusal:
+    return Refusal(504, "too_long", f"There was no whole answer within {seconds:g} seconds.")
 
 
 def _noted(message: object, line: Line) -> Answered:
@@ -315,16 +307,14 @@ async def while_there(work: Coroutine[Any, Any, Any], receive: Receive, seconds:
     finally:
         working.cancel()
         leaving.cancel()
-        await asyncio.wait((working, leaving))
-        if not working.cancelled():
-            working.exception()  # raised above, or nobody is there to get it
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
     """Send a whole answer."""
     encoded = msgspec.json.encode(body)
-    told = {"Content-Type": "application/json", "Content-Length": str(len(encoded)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": _raw(told)})
+    head = {"Content-Type": "application/json", "Content-Length": str(len(encoded)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(head)})
     await send({"type": "http.response.body", "body": encoded, "more_body": False})
 
 
@@ -339,7 +329,7 @@ def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 # Key, agent and address of a request.
 
-AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}|")
 LONGEST_KEY = 512
 PROXIES = {"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"}
 """Headers that show a reverse proxy. One without them keeps the host name or uses the address here, and must block
@@ -352,7 +342,7 @@ def key_of(request: Request) -> str:
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     key = bearer.strip() if scheme.lower() == "bearer" else ""
     key = key or request.headers.get("x-api-key", "").strip()
-    if not key or len(key) > LONGEST_KEY:
+    if not 0 < len(key) <= LONGEST_KEY:
         sentence = "A key is needed: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise Refusal(401, "no_key", sentence)
     return key
@@ -360,11 +350,11 @@ def key_of(request: Request) -> str:
 
 def agent_of(request: Request) -> str:
     """The agent's name in the path; may be empty. Raises ``Refusal`` for an invalid name."""
-    agent = request.path_params.get("agent", "")
-    if agent and not AGENT.fullmatch(agent):
+    agent = str(request.path_params.get("agent", ""))
+    if not AGENT.fullmatch(agent):
         sentence = "An agent's name has letters, digits, dots, dashes and underscores, at most 64."
         raise Refusal(404, "unknown_path", sentence)
-    return str(agent)
+    return agent
 
 
 def is_local(request: Request) -> bool:

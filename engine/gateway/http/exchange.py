@@ -11,16 +11,15 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
-from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal
+from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal, Wishes
 
-# Checks a client's body: JSON types, texts from lists of parts, tools, stops and schemas.
-#
-# Unknown keys are ignored, because clients send many without effect here. An unsupported key with an effect is refused.
+# Checks a client's body. Unknown keys are ignored, because clients send many without effect here. An unsupported key
+# with an effect is refused.
 
 T = TypeVar("T")
 
@@ -34,6 +33,9 @@ Likeliest = Annotated[int, Meta(ge=0, le=20)]
 Choices = Annotated[int, Meta(ge=1, le=64)]
 MOST_STOPS, LONGEST_STOP = 16, 500
 LONGEST_NAME = 128
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "n")
+"""Options with the same name in bodies and in ``Wishes``."""
+TEXTS = ("text", "input_text", "output_text", "refusal")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -55,12 +57,11 @@ def decode(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         where = path.removesuffix("`").replace("[...]", "").lstrip(".")
-        what = what.rstrip(".")
-        raise wrong(f"{where} is wrong: {what}." if where else f"The body is wrong: {what}.", where) from None
+        raise wrong(f"{where or 'The body'} is wrong: {what.rstrip('.')}.", where) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, "invalid_json", f"The body is no JSON: {str(error).rstrip('.')}.") from None
+        raise wrong(f"The body is no JSON: {str(error).rstrip('.')}.", code="invalid_json") from None
     except RecursionError:
-        raise Refusal(400, "invalid_json", "The body is nested too deeply.") from None
+        raise wrong("The body is nested too deeply.", code="invalid_json") from None
 
 
 def _whole_characters(body: bytes) -> bytes:
@@ -80,7 +81,7 @@ def wrong(sentence: str, where: str = "", code: str = "invalid_value") -> Refusa
 
 def unsupported(sentence: str, where: str) -> Refusal:
     """A refusal of something that is valid but not supported here."""
-    return Refusal(400, "unsupported", sentence, where)
+    return wrong(sentence, where, "unsupported")
 
 
 def check(*rules: tuple[object, Refusal]) -> None:
@@ -94,71 +95,82 @@ def text_of(content: str | Sequence[Part] | None, where: str) -> str:
     """A message's text; its parts are joined by line ends. Raises ``Refusal`` for content without text."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = []
-    for index, part in enumerate(content):
-        text = part.refusal if part.type == "refusal" else part.text
-        if part.type not in ("text", "input_text", "output_text", "refusal"):
-            raise unsupported(f"This model reads text alone: a part of type {part.type!r} cannot be sent.", where)
-        if text is None:
-            raise wrong(f"Part {index} of {where} has no text.", where)
-        texts.append(text)
-    return "\n".join(texts)
+    texts = [part.refusal if part.type == "refusal" else part.text for part in content]
+    strange = next((part.type for part in content if part.type not in TEXTS), None)
+    check(
+        (strange, unsupported(f"This model reads text alone: a part of type {strange!r} cannot be sent.", where)),
+        (None in texts, wrong(f"A part of {where} has no text.", where)),
+    )
+    return "\n".join(text or "" for text in texts)
 
 
-def stops(stop: str | list[str] | None, where: str = "stop") -> tuple[str, ...]:
-    """The texts that stop a reply, without empty ones."""
-    found = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(found) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in found):
+def wishes_of(sent: Any, stop: str | list[str] | None = None, where: str = "stop", **others: Any) -> Wishes:
+    """The options of a body, with ``others`` under their names in ``Wishes``. Raises ``Refusal`` for too many stops."""
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
         raise wrong(f"{where} may name {MOST_STOPS} texts of up to {LONGEST_STOP} characters.", where)
-    return tuple(one for one in found if one)
+    options = {name: getattr(sent, name, None) for name in SAMPLING} | others
+    given = {name: value for name, value in options.items() if value is not None}
+    return Wishes(stop=tuple(filter(None, stops)), **given)
 
 
 def function(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
     """A tool in the form of chat completions. Raises ``Refusal`` if it has no name or no schema."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise wrong(f"{where} has no name of 1 to {LONGEST_NAME} characters.", where)
-    if parameters is not None and not isinstance(parameters, dict):
-        raise wrong(f"The parameters of {where} must be a JSON schema, an object.", where)
-    told: dict[str, Any] = {"name": name}
-    if isinstance(description, str) and description:
-        told["description"] = description
-    told["parameters"] = parameters if parameters is not None else {"type": "object", "properties": {}}
-    return {"type": "function", "function": told}
+    check(
+        (
+            not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME,
+            wrong(f"{where} has no name of 1 to {LONGEST_NAME} characters.", where),
+        ),
+        (
+            not isinstance(parameters, dict | None),
+            wrong(f"The parameters of {where} must be a JSON schema, an object.", where),
+        ),
+    )
+    about = {"description": description} if isinstance(description, str) and description else {}
+    schema = {"type": "object", "properties": {}} if parameters is None else parameters
+    return {"type": "function", "function": {"name": name, **about, "parameters": schema}}
 
 
-def chosen(name: str, tools: Sequence[dict[str, Any]]) -> str:
-    """``tool_choice`` of the wire for a tool by name. Raises ``Refusal`` for an unknown tool."""
-    if name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice")
-    return f"tool:{name}"
+def tool_choice(kind: str | None, tools: Sequence[dict[str, Any]], name: str | None = None) -> str:
+    """``tool_choice`` of the wire; ``name`` is that of the chosen tool if ``kind`` is *tool*. Raises ``Refusal``."""
+    names = {tool["function"]["name"] for tool in tools}
+    known = (None, "auto", "none", "required", "tool")
+    check(
+        (kind not in known, wrong("tool_choice must be auto, none, required, or name a function.", "tool_choice")),
+        (
+            kind == "required" and not tools,
+            wrong("tool_choice is 'required', and there are no tools.", "tool_choice"),
+        ),
+        (
+            kind == "tool" and name not in names,
+            wrong(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice"),
+        ),
+    )
+    return f"tool:{name}" if kind == "tool" else kind or ""
 
 
-def tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict[str, Any]], key: str = "") -> str:
-    """OpenAI's ``tool_choice`` as the wire's; a function's name may stand under ``key``. Raises ``Refusal``."""
-    if choice is None or choice in ("auto", "none", "required"):
-        if choice == "required" and not tools:
-            raise wrong("tool_choice is 'required', and there are no tools.", "tool_choice")
-        return str(choice or "")
-    inner = choice.get(key) if key and isinstance(choice, dict) else choice
-    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
-        raise wrong("tool_choice must be auto, none, required, or name a function.", "tool_choice")
-    return chosen(inner["name"], tools)
+def openai_tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict[str, Any]]) -> str:
+    """OpenAI's ``tool_choice`` as the wire's. Raises ``Refusal``."""
+    if not isinstance(choice, dict):
+        return tool_choice(choice if choice != "tool" else "", tools)
+    inner = choice.get("function", choice)
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return tool_choice("tool" if isinstance(name, str) else "", tools, name)
 
 
-def schema_of(form: dict[str, Any] | None, where: str) -> str:
+def schema_of(form: Any, where: str) -> str:
     """A response format as the wire's ``schema``; chat completions put the schema inside ``json_schema``."""
-    kind = (form or {"type": "text"}).get("type")
-    if kind == "text":
-        return ""
-    if kind == "json_object":
-        return "{}"
-    if kind != "json_schema" or form is None:
-        raise unsupported(f"{where} is of type {kind!r}; text, json_object and json_schema are known.", where)
-    inner = form.get("json_schema", form)
+    form = form or {"type": "text"}
+    kind, inner = (form.get("type"), form.get("json_schema", form)) if isinstance(form, dict) else (None, None)
     schema = inner.get("schema") if isinstance(inner, dict) else None
-    if not isinstance(schema, dict):
-        raise wrong(f"{where} has no schema.", where)
-    return msgspec.json.encode(schema).decode()
+    known = ("text", "json_object", "json_schema")
+    check(
+        (kind not in known, unsupported(f"{where} is of type {kind!r}; {', '.join(known)} are known.", where)),
+        (kind == "json_schema" and not isinstance(schema, dict), wrong(f"{where} has no schema.", where)),
+    )
+    if kind == "json_schema":
+        return msgspec.json.encode(schema).decode()
+    return "" if kind == "text" else "{}"
 
 
 # Refusals as each interface writes them: OpenAI's error object, or Anthropic's.
@@ -181,11 +193,11 @@ SOON = 1.0
 
 def body(refusal: Refusal, form: Form) -> dict[str, Any]:
     """The error as JSON."""
-    general = "invalid_request_error" if refusal.status < 500 else "api_error"
+    kinds = _ANTHROPIC if form == "anthropic" else _OPENAI
+    kind = kinds.get(refusal.status, "invalid_request_error" if refusal.status < 500 else "api_error")
     if form == "anthropic":
-        kind = _ANTHROPIC.get(refusal.status, general)
         return {"type": "error", "error": {"type": kind, "message": refusal.message}}
-    kind, where = _OPENAI.get(refusal.status, general), parameter(refusal, form)
+    where = parameter(refusal, form)
     return {"error": {"message": refusal.message, "type": kind, "param": where, "code": refusal.code or None}}
 
 
@@ -222,7 +234,9 @@ def event(data: dict[str, Any], name: str = "") -> bytes:
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-# One request in one interface: the question to the engine, and the format of its answer, whole or as a stream.
+def new_id(prefix: str) -> str:
+    """A name for something that is sent."""
+    return f"{prefix}{secrets.token_hex(12)}"
 
 
 @dataclass
@@ -232,49 +246,38 @@ class StreamedChoice:
     text: str = ""
     thinking: str = ""
     tokens: int = 0
-    offset: int = 0
-    """Characters of the tokens, for the offsets of completions."""
 
     def add(self, piece: Piece) -> None:
         self.text += piece.text
         self.thinking += piece.thinking
         self.tokens += len(piece.tokens)
-        self.offset += sum(len(token.text) for token in piece.tokens)
 
     def rest(self, choice: Choice) -> Piece:
-        """The unstreamed rest of the choice.
-
-        Adds nothing if the pieces differ from the choice, for example calls of tools streamed as text.
-        """
-        text, thinking = (
-            whole[len(sent) :] if whole.startswith(sent) else ""
-            for sent, whole in ((self.text, choice.text), (self.thinking, choice.thinking))
-        )
+        """Adds nothing if the pieces differ from the choice, for example calls of tools streamed as text."""
+        text = choice.text[len(self.text) :] if choice.text.startswith(self.text) else ""
+        thinking = choice.thinking[len(self.thinking) :] if choice.thinking.startswith(self.thinking) else ""
         return Piece(0, choice.choice, text, thinking, choice.tokens[self.tokens :])
 
 
-@dataclass(frozen=True)
-class Who:
-    """The sender of a request: key, agent in the path, idempotency key, and count of earlier tries."""
-
-    key: str
-    agent: str = ""
-    once: str = ""
-    retry: int = -1
-
-
 class Exchange(ABC):
-    """A request in one of the interfaces; made from its body and ``Who``. Raises ``Refusal`` for a wrong body."""
+    """A request in one of the interfaces, made from its body. Raises ``Refusal`` for a wrong body."""
 
     form: Form = "openai"
     """The client's format of errors."""
+    prefix: ClassVar[str]
     asked: Chat | Complete
     """The question to the engine, with id 0: the link numbers it."""
 
-    def __init__(self, prefix: str) -> None:
-        self.id = new_id(prefix)
+    def __init__(self, body: bytes, key: str, agent: str = "", once: str = "", retry: int = -1) -> None:
+        """``key``, ``agent`` in the path, ``once`` (the idempotency key) and ``retry`` are the sender's."""
+        self.id = new_id(self.prefix)
         self.created = int(time.time())
         self._streamed: defaultdict[int, StreamedChoice] = defaultdict(StreamedChoice)
+        self.asked = structs.replace(self.ask(body), key=key, agent=agent, once=once, retry=retry)
+
+    @abstractmethod
+    def ask(self, body: bytes) -> Chat | Complete:
+        """The question to the engine, without its sender. Raises ``Refusal``."""
 
     @abstractmethod
     def reply(self, answer: Answered) -> dict[str, Any]:
@@ -286,9 +289,8 @@ class Exchange(ABC):
 
     def more(self, piece: Piece) -> bytes:
         """More of a choice."""
-        sent = b"".join(self.piece(piece, self._streamed[piece.choice].offset))
         self._streamed[piece.choice].add(piece)
-        return sent
+        return b"".join(self.piece(piece))
 
     def end(self, answer: Answered) -> bytes:
         """The end of a stream: all that was not streamed of its choices, and its usage."""
@@ -298,8 +300,8 @@ class Exchange(ABC):
         return b"".join([*sent, *self.closing(answer)])
 
     @abstractmethod
-    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
-        """More of a choice, behind ``offset`` characters of its tokens."""
+    def piece(self, piece: Piece) -> Iterable[bytes]:
+        """More of a choice; may be empty."""
 
     @abstractmethod
     def choice(self, choice: Choice) -> Iterable[bytes]:
@@ -312,8 +314,3 @@ class Exchange(ABC):
     def broken(self, refusal: Refusal) -> bytes:
         """The end of a stream that cannot continue."""
         return event(body(refusal, self.form)) + END
-
-
-def new_id(prefix: str) -> str:
-    """A name for something that is sent."""
-    return f"{prefix}{secrets.token_hex(12)}"

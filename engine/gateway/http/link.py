@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-import math
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,8 +16,9 @@ from ...wire import Refusal
 
 MOST_UNREAD = 4096
 """Unread messages of one stream after which its slow client is cut off."""
-LAST = wire.Answered | wire.Refused | wire.ModelList | wire.FigureTable
 Asked = wire.Chat | wire.Complete | wire.Models | wire.Figures
+Messages = asyncio.Queue[wire.Response | Refusal]
+"""The engine's messages about one request, which nobody has read yet."""
 
 
 class Link:
@@ -26,7 +26,7 @@ class Link:
 
     def __init__(self) -> None:
         self._writer: asyncio.StreamWriter | None = None
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, Messages] = {}
         self._ids = itertools.count(1)
 
     @property
@@ -34,7 +34,8 @@ class Link:
         return self._writer is not None
 
     async def serve(self, connection: socket.socket) -> None:
-        reader, self._writer = await asyncio.open_connection(sock=connection)
+        reader, writer = await asyncio.open_connection(sock=connection)
+        self._writer = writer
         try:
             while True:
                 body = await reader.readexactly(wire.length(await reader.readexactly(4)))
@@ -42,81 +43,61 @@ class Link:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            writer, self._writer = self._writer, None
-            for call in list(self._calls.values()):
-                call.messages.put_nowait(gone())
-            self._calls.clear()
+            self._writer = None
+            while self._calls:
+                self._calls.popitem()[1].put_nowait(gone())
             writer.close()
 
     @asynccontextmanager
-    async def ask(self, asked: Asked, seconds: float) -> AsyncIterator[Call]:
-        """Send a request under a new number, to be answered within ``seconds``; leaving early cancels it.
+    async def ask(self, asked: Asked) -> AsyncIterator[Messages]:
+        """Send a request under a new number; leaving early cancels it.
 
         Raises ``Refusal`` if it is too long, or the engine is gone.
         """
         if self._writer is None:
             raise gone()
-        call = Call(next(self._ids), seconds)
+        number, messages = next(self._ids), Messages()
         try:
-            frame = wire.frame(msgspec.structs.replace(asked, id=call.id))
+            frame = wire.frame(msgspec.structs.replace(asked, id=number))
         except (ValueError, OverflowError, RecursionError) as error:
             raise Refusal(400, "invalid_value", f"The request cannot be passed on: {error}.") from None
-        self._calls[call.id] = call
+        self._calls[number] = messages
         try:
             self._writer.write(frame)
-            try:
+            with contextlib.suppress(ConnectionError):  # then ``serve`` ends, and says that the engine is gone
                 await self._writer.drain()
-            except ConnectionError:
-                self._calls.pop(call.id, None)
-                raise gone() from None
-            yield call
+            yield messages
         finally:
-            self._forget(call)
+            self._cancel(number)
 
-    def _forget(self, call: Call) -> None:
-        if self._calls.pop(call.id, None) and not call.finished and self._writer is not None:
-            self._writer.write(wire.frame(wire.Cancel(call.id)))
+    def _cancel(self, number: int) -> None:
+        if self._calls.pop(number, None) is not None and self._writer is not None:
+            self._writer.write(wire.frame(wire.Cancel(number)))
 
     def _take(self, message: wire.Response) -> None:
-        call = self._calls.get(message.id)
-        if call is None:  # cancelled, but the engine does not know yet
+        messages = self._calls.get(message.id)
+        if messages is None:  # cancelled, but the engine does not know yet
             return
-        call.messages.put_nowait(message)
-        if call.messages.qsize() > MOST_UNREAD:
-            self._forget(call)
-            call.messages.put_nowait(Refusal(503, "too_slow", "The stream was not read as fast as it was written."))
+        messages.put_nowait(message)
+        if not isinstance(message, wire.Piece):
+            del self._calls[message.id]
+        elif messages.qsize() > MOST_UNREAD:
+            self._cancel(message.id)
+            messages.put_nowait(Refusal(503, "too_slow", "The stream was not read as fast as it was written."))
 
 
-class Call:
-    """One request in progress, until the engine's last message."""
-
-    def __init__(self, id: int, seconds: float) -> None:
-        self.id = id
-        self.finished = False
-        self.messages: asyncio.Queue[wire.Response | Refusal] = asyncio.Queue()
-        """Unread ones."""
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
-
-    async def next(self, patience: float = math.inf) -> wire.Response | None:
-        """The engine's next message; None after ``patience`` seconds without one.
-
-        Raises ``Refusal`` if it refuses, is gone, or takes too long.
-        """
-        left = self._deadline - time.monotonic()
-        try:
-            async with asyncio.timeout(min(patience, max(0.0, left)) if self.messages.empty() else None):
-                message = await self.messages.get()
-        except TimeoutError:
-            if patience < left:
-                return None
-            raise Refusal(504, "too_long", f"There was no whole answer within {self._seconds:g} seconds.") from None
-        self.finished = isinstance(message, LAST | Refusal)
-        if isinstance(message, Refusal):
-            raise message
-        if isinstance(message, wire.Refused):
-            raise Refusal(message.status, message.code, message.message, message.where, message.retry_after)
-        return message
+async def next_of(messages: Messages, patience: float | None = None) -> wire.Response | None:
+    """The engine's next message; None after ``patience`` seconds without one. Raises the ``Refusal`` that it is."""
+    try:
+        async with asyncio.timeout(patience if messages.empty() else None):
+            message = await messages.get()
+    except TimeoutError:
+        return None
+    if isinstance(message, wire.Refused):
+        raise Refusal(message.status, message.code, message.message, message.where, message.retry_after)
+    if isinstance(message, Refusal):
+        raise message
+    return message
 
 
 def gone() -> Refusal:

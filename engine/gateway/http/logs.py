@@ -1,6 +1,4 @@
-"""The log of requests, and Prometheus metrics: the engine's figures, and counts of this process's requests.
-
-The log has one line of JSON for each request, without prompts by default, and with only the beginning of keys.
+"""The log of requests, a line of JSON for each, and Prometheus metrics.
 
 Clients cannot forge a line or move a terminal's cursor: all text is ASCII and cut to a length.
 """
@@ -121,44 +119,31 @@ class Requests:
     """Counts answers."""
 
     def __init__(self) -> None:
-        self._answered: Counter[tuple[str, int]] = Counter()
-        self._seconds: Counter[str] = Counter()
-        self._tokens: Counter[str] = Counter()
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
 
-    def add(self, route: str, status: int, milliseconds: float, prompt_tokens: int, completion_tokens: int) -> None:
-        self._answered[route, status] += 1
-        self._seconds[route] += milliseconds / 1000  # type: ignore[assignment]
-        self._tokens["prompt"] += prompt_tokens
-        self._tokens["completion"] += completion_tokens
+    def add(self, line: Line) -> None:
+        route = ("route", line.route)
+        self._counts["gateway_requests_total", (route, ("status", str(line.status)))] += 1
+        self._counts["gateway_request_seconds_total", (route,)] += line.ms / 1000  # type: ignore[assignment]
+        self._counts["gateway_tokens_total", (("kind", "prompt"),)] += line.prompt_tokens
+        self._counts["gateway_tokens_total", (("kind", "completion"),)] += line.completion_tokens
 
     def rows(self, under_way: int) -> Iterable[Row]:
-        for (route, status), count in sorted(self._answered.items()):
-            yield "gateway_requests_total", {"route": route, "status": str(status)}, count
-        for route, seconds in sorted(self._seconds.items()):
-            yield "gateway_request_seconds_total", {"route": route}, seconds
-        for kind, tokens in sorted(self._tokens.items()):
-            yield "gateway_tokens_total", {"kind": kind}, tokens
+        yield from ((name, dict(labels), count) for (name, labels), count in sorted(self._counts.items()))
         yield "gateway_requests_under_way", {}, under_way
+
+
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def text(rows: Iterable[Row]) -> str:
     """Rows in Prometheus's text format, grouped by name."""
     by_name: defaultdict[str, list[str]] = defaultdict(list)
     for name, labels, value in rows:
-        inner = ",".join(f'{label}="{_escaped(str(said))}"' for label, said in labels.items())
-        shown = f"{{{inner}}}" if inner else ""
-        by_name[name].append(f"{PREFIX}{name}{shown} {_number(value)}\n")
+        inner = ",".join(f'{label}="{str(said).translate(_ESCAPED)}"' for label, said in labels.items())
+        shown = f"{value:.15g}" if math.isfinite(value) else {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}[str(value)]
+        by_name[name].append(f"{PREFIX}{name}{f'{{{inner}}}' if inner else ''} {shown}\n")
     return "".join(
         f"# TYPE {PREFIX}{name} {'counter' if name.endswith('_total') else 'gauge'}\n{''.join(lines)}"
         for name, lines in by_name.items()
     )
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return f"{value:.15g}"
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

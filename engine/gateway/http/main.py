@@ -23,7 +23,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...wire import Refusal
-from ..limits import Limits, decode
+from ..limits import Limits
 from . import exchange
 from .app import Gateway
 from .link import Link
@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 def main(arguments: list[str]) -> None:
     """Serve until the engine goes away."""
     link, listen, told = arguments
-    limits = decode(told)
+    limits = msgspec.json.decode(told, type=Limits)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine handles Ctrl-C and ends its processes in order
     if sys.platform == "linux":  # elsewhere the closed link ends it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -44,11 +44,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _open_files(wanted: int) -> None:
-    """Raise the limit of open files, as far as the system allows: a connection is one."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    if now != resource.RLIM_INFINITY and wanted > now:
+    wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    if resource.RLIM_INFINITY != now < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
@@ -99,18 +97,17 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
                 transport.abort()
             elif len(self.connections) > limits.connections:
                 self.app = crowded
-            self._patience = self.loop.call_later(limits.head_seconds, self._close)
+            self._wait()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self._busy:
-                self._rest()
-            elif self._patience is None:
-                self._patience = self.loop.call_later(limits.head_seconds, self._close)
+            if self._busy or self._patience is None:
+                self._wait()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._rest()
             super().connection_lost(exc)
+            if self._patience is not None:
+                self._patience.cancel()
 
         def send_400_response(self, msg: str) -> None:
             """Refuse input that is not HTTP, unless an answer has begun."""
@@ -123,8 +120,8 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
                 return
             refusal = Refusal(400, "invalid_http", "What was sent is no HTTP request: its head or its body is broken.")
             body = msgspec.json.encode(exchange.body(refusal, exchange.form_of(path, names)))
-            told = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
-            head = h11.Response(status_code=400, headers=list(told.items()), reason=b"Bad Request")
+            lines = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
+            head = h11.Response(status_code=400, headers=list(lines.items()), reason=b"Bad Request")
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
             self.transport.close()
@@ -133,15 +130,10 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
         def _busy(self) -> bool:
             return self.cycle is not None and not self.cycle.response_complete
 
-        def _rest(self) -> None:
+        def _wait(self) -> None:
             if self._patience is not None:
                 self._patience.cancel()
-                self._patience = None
-
-        def _close(self) -> None:
-            self._patience = None
-            if not self._busy:
-                self.transport.abort()
+            self._patience = None if self._busy else self.loop.call_later(limits.head_seconds, self.transport.abort)
 
     return Patient
 

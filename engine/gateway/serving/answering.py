@@ -17,9 +17,8 @@ from marlaas.plugins.messages import Ask, Message
 from ...errors import BaseModelError, ConfigError
 from ...rollout.episodes import Rollout
 from ...rollout.programs import SamplingOptions, calls_of, messages_of, options_of, refused, tokens_of, tools_of
-from ...rollout.renderer import Renderer, Rendering, TooLong
-from ...rollout.sampler_client import ReplyStream
-from ...rollout.spoken import before_stop, first_stop, opened_thought
+from ...rollout.renderer import Renderer, Rendering, TooLong, reply_stream
+from ...rollout.spoken import ReplyStream, before_stop, first_stop
 from ...rollout.toolcalls import forced_call
 from ...samplers.options import Extras, Wishes
 from ...samplers.protocol import NewTokens, SampleRequest
@@ -58,63 +57,56 @@ class Desk:
 
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
         """Continue a conversation or prompts. Raises ``Refusal``, and what the samplers raise."""
+        wishes, renderer, chat = request.wishes, self._renderer, isinstance(request, Chat)
+        offered: tuple[dict[str, Any], ...] = ()
+        texts = [""]
         if isinstance(request, Chat):
-            return await self._answer_chat(request, tell)
-        return await self._answer_prompts(request, tell)
-
-    async def _answer_chat(self, request: Chat, tell: Tell) -> Answered:
-        wishes, renderer = request.wishes, self._renderer
-        offered, how = tools_of(request), _options(request.wishes, request.tools)
-        said = messages_of(request.messages, thinks=renderer.thinks)
-        prompt = await of_chat(self.rollout.rendering, said, offered, wishes.thinking, self._context)
-        opened = bool(renderer.thinks and opened_thought(prompt.tolist(), renderer.vocabulary.decode))
-        parameter = _blamed(how, "messages")
+            offered, how = tools_of(request), _options(wishes, request.tools)
+            said = messages_of(request.messages, thinks=renderer.thinks)
+            prompts = [await of_chat(self.rollout.rendering, said, offered, wishes.thinking, self._context)]
+        else:
+            how = _options(wishes, (), request.echo)
+            prompts = [await of_prompt(renderer, prompt, self._context) for prompt in request.prompts]
+            if request.echo:
+                texts = [each if isinstance(each, str) else self._text(each) for each in request.prompts]
+        whole = how.forced or (wishes.logprobs and texts != [""])  # such an answer is not streamed
+        streams, parameter = request.stream and not whole, _blamed(how, "messages" if chat else "prompt")
 
         async def choose(number: int) -> tuple[Choice, Sampled]:
-            streams = request.stream and not how.forced
-            reply = self._reply(wishes.stop, renderer.thinks, opened, bool(offered)) if streams or wishes.stop else None
-            asked = self._request(prompt, how, wishes.max_tokens, noise_seed("served", how.seed or 0, 0, number))
-            sampled = await self._sample(
-                asked, reply if streams or wishes.stop else None, streams, number, tell, parameter
-            )
+            place, repeat = divmod(number, wishes.n)
+            prompt, before = prompts[place], texts[place % len(texts)]
+            if streams and before:
+                tell(Piece(0, number, before))
+            reply = None
+            if streams or wishes.stop:
+                reply = reply_stream(renderer, prompt.tolist(), wishes.stop, bool(offered), not chat)
+            asked = self._request(prompt, how, wishes.max_tokens, noise_seed("served", how.seed or 0, place, repeat))
+            sampled = await self._sample(asked, reply, streams, number, tell, parameter)
+            if not chat:
+                text = before + before_stop(self._text(sampled.tokens), wishes.stop)
+                return Choice(number, text, sampled.finish, tokens=sampled.shown), sampled
             spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
             calls = spoken.tool_calls if offered else ()
             if how.forced:
                 calls = forced_call(spoken.shown or spoken.thinking)
-            whole = "" if how.forced and calls else spoken.text if offered else spoken.shown
+            text = "" if how.forced and calls else spoken.text if offered else spoken.shown
             return Choice(
                 number,
-                before_stop(whole, wishes.stop),
+                before_stop(text, wishes.stop),
                 "tool" if calls else sampled.finish,
                 spoken.thinking,
                 calls_of(calls, lambda: f"call_{secrets.token_hex(12)}"),
                 sampled.shown,
-                first_stop(whole, wishes.stop),
+                first_stop(text, wishes.stop),
             ), sampled
 
-        return self._answered([len(prompt)], await _all(partial(choose, number) for number in range(wishes.n)))
-
-    async def _answer_prompts(self, request: Complete, tell: Tell) -> Answered:
-        wishes, how = request.wishes, _options(request.wishes, (), request.echo)
-        prompts = [await of_prompt(self._renderer, prompt, self._context) for prompt in request.prompts]
-        parameter = _blamed(how, "prompt")
-        echoed = request.echo and wishes.logprobs  # such an answer comes whole
-
-        async def choose(number: int) -> tuple[Choice, Sampled]:
-            place, repeat = divmod(number, wishes.n)
-            prompt, given = prompts[place], request.prompts[place]
-            before = "" if not request.echo else given if isinstance(given, str) else self._text(prompt.tolist())
-            streams = request.stream and not echoed
-            if streams and before:
-                tell(Piece(0, number, before))
-            reply = self._reply(wishes.stop) if streams or wishes.stop else None
-            asked = self._request(prompt, how, wishes.max_tokens, noise_seed("served", how.seed or 0, place, repeat))
-            sampled = await self._sample(asked, reply, streams, number, tell, parameter)
-            text = before + before_stop(self._text(sampled.tokens), wishes.stop)
-            return Choice(number, text, sampled.finish, tokens=sampled.shown), sampled
-
         choices = await _all(partial(choose, number) for number in range(len(prompts) * wishes.n))
-        return self._answered([len(prompt) for prompt in prompts], choices)
+        sampled = [each for _, each in choices]
+        groups = [sampled[begin : begin + wishes.n] for begin in range(0, len(sampled), wishes.n)]
+        cached = sum(min(each.cached for each in group) for group in groups)
+        completion = sum(len(each.tokens) for each in sampled)
+        read = sum(map(len, prompts))
+        return Answered(tuple(choice for choice, _ in choices), self.model, read, completion, cached)
 
     async def _sample(
         self, request: SampleRequest, reply: ReplyStream | None, streams: bool, choice: int, tell: Tell, where: str
@@ -130,36 +122,37 @@ class Desk:
         shown: list[Token] = []
 
         def add(new: NewTokens) -> None:
-            if reply is None or reply.kept is not None:
-                return
-            new = reply.take(new)
+            if reply is not None:
+                new = reply.take(new)
             tokens = self._tokens(new.tokens.tolist(), new.extras)
             ids.extend(new.tokens.tolist())
             shown.extend(tokens)
-            if streams:
-                thinking, text = reply.delta()
-                if text or thinking or tokens:
-                    tell(Piece(0, choice, text, thinking, tokens))
+            if reply is None:
+                return
+            thinking, text = reply.delta() if streams else ("", "")
+            if text or thinking or (streams and tokens):
+                tell(Piece(0, choice, text, thinking, tokens))
             if reply.kept is not None:
                 turn.cancel()
 
         turn = asyncio.ensure_future(client.generate(request, stream_to=add if reply is not None else None))
+        before: tuple[Token, ...] = ()
+        finish, cached = "stop", 0
         try:
             result = await turn
+            if reply is None:
+                add(NewTokens(result.tokens, result.logprobs, result.extras))
+            before, cached = self._prompt(request, result.extras), max(0, len(request.tokens) - result.prefilled)
+            finish = "stop" if reply is not None and reply.kept is not None else result.finish
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if reply is None or reply.kept is None or (task is not None and task.cancelling()):
                 raise
-            return Sampled(ids, "stop", tuple(shown))
         except ValueError as error:
             raise refused(str(error), where) from error
         finally:
             client.leave()
-        if reply is None:
-            ids, shown = result.tokens.tolist(), [*self._tokens(result.tokens.tolist(), result.extras)]
-        stopped = result.finish == "stop" or (reply is not None and reply.kept is not None)
-        before, cached = self._prompt(request, result.extras), max(0, len(request.tokens) - result.prefilled)
-        return Sampled(ids, "stop" if stopped else "length", (*before, *shown), cached)
+        return Sampled(ids, finish, (*before, *shown), cached)
 
     def _request(self, prompt: Tokens, how: SamplingOptions, most: int | None, seed: int) -> SampleRequest:
         room = self._context - len(prompt)
@@ -174,12 +167,6 @@ class Desk:
             truncation=how.truncation or WHOLE,
         )
         return request if how.wishes is None else request.wishing(how.wishes)
-
-    def _reply(
-        self, stops: tuple[str, ...], thinks: bool = False, opened: bool = False, tools: bool = False
-    ) -> ReplyStream:
-        renderer = self._renderer
-        return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, stops, thinks, opened, tools)
 
     def _tokens(self, ids: Sequence[int], extras: Extras | None) -> tuple[Token, ...]:
         return () if extras is None else tokens_of(ids, extras.logprobs.tolist(), extras.likeliest, self._text_of)
@@ -205,14 +192,6 @@ class Desk:
     @property
     def _context(self) -> int:
         return self.lent.replicas.context
-
-    def _answered(self, prompts: Sequence[int], choices: Sequence[tuple[Choice, Sampled]]) -> Answered:
-        sampled = [each for _, each in choices]
-        count = len(sampled) // len(prompts)
-        groups = [sampled[begin : begin + count] for begin in range(0, len(sampled), count)]
-        cached = sum(min(each.cached for each in group) for group in groups)
-        completion = sum(len(each.tokens) for each in sampled)
-        return Answered(tuple(choice for choice, _ in choices), self.model, sum(prompts), completion, cached)
 
 
 def _options(wishes: Asked, tools: Sequence[dict[str, Any]], prompt: bool = False) -> SamplingOptions:

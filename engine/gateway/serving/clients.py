@@ -37,15 +37,22 @@ AGAIN = 1.0
 DAY = 86_400
 
 
+MINUTE = 60.0
+
+
 @dataclass(eq=False)
 class Limits:
     """Counts requests in progress and requests a minute, and checks tenants' quotas."""
 
     store: Store
-    rates: Rates = field(default_factory=lambda: Rates(0))
+    per_minute: int = 0
+    """Requests of a key; 0: any number. A minute's worth may come at once."""
     most_of_key: int = MOST_OF_KEY
     most: int = MOST
+    clock: Callable[[], float] = time.monotonic
     _of_key: Counter[int] = field(default_factory=Counter)
+    _empty: dict[int, float] = field(default_factory=dict)
+    """By key, the time when its bucket will be empty again: the generic cell rate algorithm (ITU-T I.371)."""
 
     @property
     def under_way(self) -> int:
@@ -54,6 +61,17 @@ class Limits:
     @contextmanager
     def admitted(self, key: int, tenant: str) -> Iterator[None]:
         """Count a request of a key while the block runs. Raises ``Refusal`` for one too many, and ``StoreError``."""
+        self._check_number(key)
+        self._check_quota(tenant)
+        self._check_rate(key)
+        self._of_key[key] += 1
+        try:
+            yield
+        finally:
+            self._of_key[key] -= 1
+            self._of_key += Counter()  # drops keys without a request
+
+    def _check_number(self, key: int) -> None:
         message = ""
         if self._of_key[key] >= self.most_of_key:
             message = f"This key has {self.most_of_key} requests under way; more are answered once some have ended."
@@ -61,16 +79,6 @@ class Limits:
             message = f"The engine answers {self.most} requests at the moment, as many as it can. Try again."
         if message:
             raise Refusal(429, "too_many_requests", message, retry_after=AGAIN)
-        self._check_quota(tenant)
-        if seconds := self.rates.wait(key):
-            message = "This key has made as many requests in a minute as it may; the next one is possible soon."
-            raise Refusal(429, "rate_limit", message, retry_after=seconds)
-        self._of_key[key] += 1
-        try:
-            yield
-        finally:
-            self._of_key[key] -= 1
-            self._of_key += Counter()  # drops keys without a request
 
     def _check_quota(self, tenant: str) -> None:
         quota = self.store.tenants.get(tenant).tokens_per_day
@@ -79,33 +87,15 @@ class Limits:
             message = f"Tenant {tenant} has used its quota of {quota:,} tokens a day; the next day begins at 0:00 UTC."
             raise Refusal(429, "quota_exceeded", message, retry_after=left)
 
-
-# Requests a minute of each key: a leaky bucket, so that a minute's worth may come at once.
-
-MINUTE = 60.0
-
-
-class Rates:
-    """Counts by key with the generic cell rate algorithm (ITU-T I.371): one time for each key."""
-
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """``most`` requests a minute; 0: any number. ``clock`` is in seconds."""
-        self._most = most
-        self._clock = clock
-        self._full: dict[int, float] = {}
-        """By key, the time when its bucket will be empty again."""
-
-    def wait(self, key: int) -> float:
-        """Count a request and return 0; or return the seconds until the next one, and count none."""
-        if not self._most:
-            return 0.0
-        now = self._clock()
-        empty = max(self._full.get(key, now), now) + MINUTE / self._most
-        late = empty - now - MINUTE
-        if late > 1e-9:  # rounding error of a whole minute
-            return late
-        self._full[key] = empty
-        return 0.0
+    def _check_rate(self, key: int) -> None:
+        if self.per_minute:
+            now = self.clock()
+            empty = max(self._empty.get(key, now), now) + MINUTE / self.per_minute
+            late = empty - now - MINUTE
+            if late > 1e-9:  # rounding error of a whole minute
+                message = "This key has made as many requests in a minute as it may; the next one is possible soon."
+                raise Refusal(429, "rate_limit", message, retry_after=late)
+            self._empty[key] = empty
 
 
 class Serving:
@@ -122,7 +112,7 @@ class Serving:
         self.workers = workers
         self.patience = patience
         self.loaded = LoadedVersions(store.served)
-        self.limits = Limits(store, Rates(per_minute))
+        self.limits = Limits(store, per_minute)
         self.base = PurePath(base).name if base.startswith((".", "/", "~")) else base
         self._machine: Services | None = None
         self._rollouts: dict[str, Rollout] = {}

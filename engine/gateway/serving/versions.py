@@ -161,12 +161,11 @@ ROOM_SOON = 2.0
 
 @dataclass(eq=False)
 class Held:
-    """A version that the samplers have or are loading."""
+    """A version that the samplers have."""
 
     name: str
     """Name at the samplers, with the checksum: it always stands for the same bytes."""
     replicas: Replicas
-    loading: asyncio.Task[None]
     users: int = 0
 
 
@@ -179,7 +178,7 @@ class LoadedVersions:
     _machine: Services | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
     """By their names at the samplers, the least recently used first."""
-    _retiring: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -192,74 +191,72 @@ class LoadedVersions:
         Raises ``Refusal`` if all held ones are in use; ``AdapterError`` for a missing or damaged file; what the workers
         raise.
         """
-        if machine is not self._machine:  # other workers hold nothing yet
-            self._machine, self._held, self._retiring = machine, OrderedDict(), {}
         version = named.version
         key = f"clients/{named.name}-{version.checksum}" if version else "clients/base"
         with self.table.hold(version.id if version else 0):
-            living = [endpoint for endpoint in machine.endpoints.values() if not endpoint.lost]
-            held = self._held.get(key)
-            if held is None or held.replicas.endpoints != tuple(living):
-                held = self._begin(machine, living, named, key)
-            self._held.move_to_end(key)
+            held = self._find(machine, key)
+            if held is None:
+                async with self._loading:  # one after the other; what is loaded waits for nobody
+                    held = self._find(machine, key) or await self._load(machine, named, key)
             held.users += 1
+            if key in self._held:
+                self._held.move_to_end(key)
             try:
-                await asyncio.shield(held.loading)
                 yield held
             finally:
                 held.users -= 1
 
-    def _begin(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> Held:
+    def _find(self, machine: Services, key: str) -> Held | None:
+        if machine is not self._machine:  # other workers hold nothing yet
+            self._machine, self._held = machine, OrderedDict()
+        held = self._held.get(key)
+        return held if held is not None and held.replicas.endpoints == tuple(_living(machine)) else None
+
+    async def _load(self, machine: Services, named: Named, key: str) -> Held:
         if key not in self._held and len(self._held) >= self.most:
-            free = next((held for held in self._held.values() if not held.users), None)
+            free = next((held.name for held in self._held.values() if not held.users), None)
             if free is None:
                 message = f"All {self.most} versions that the samplers hold for clients are being used. Try again."
                 raise Refusal(503, "models_busy", message, "model", ROOM_SOON)
-            del self._held[free.name]
-            self._retire(machine, free.name)
+            del self._held[free]
+            await _retire(machine, free)
+        endpoints = _living(machine)
         if not endpoints:
             raise WorkerDied("No sampler lives.")
-        loading = asyncio.ensure_future(self._load(machine, endpoints, named, key))
-        self._held[key] = held = Held(key, Replicas(endpoints), loading)
-        loading.add_done_callback(lambda done: self._loaded(held, done))
+        try:
+            if named.version is not None:
+                await _load_file(endpoints, key, named.version.path, named.version.checksum)
+            else:
+                path = machine.home.scratch / "served-base.safetensors"
+                try:
+                    checksum = await asyncio.to_thread(machine.write_bare, path)
+                    await _load_file(endpoints, key, str(path), checksum)
+                finally:
+                    path.unlink(missing_ok=True)
+        except BaseException:
+            self._held.pop(key, None)
+            await _retire(machine, key)
+            raise
+        held = Held(key, Replicas(endpoints))
+        if machine is self._machine:
+            self._held[key] = held
         return held
 
-    def _loaded(self, held: Held, done: asyncio.Task[None]) -> None:
-        failed = done.cancelled() or done.exception() is not None
-        if failed and self._held.get(held.name) is held:
-            del self._held[held.name]
 
-    async def _load(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> None:
-        if leaving := self._retiring.get(key):
-            await leaving
-        if named.version is not None:
-            await self._load_file(machine, endpoints, key, named.version.path, named.version.checksum)
-            return
-        path = machine.home.scratch / "served-base.safetensors"
-        try:
-            checksum = await asyncio.to_thread(machine.write_bare, path)
-            await self._load_file(machine, endpoints, key, str(path), checksum)
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+def _living(machine: Services) -> list[SamplerEndpoint]:
+    return [endpoint for endpoint in machine.endpoints.values() if not endpoint.lost]
 
-    async def _load_file(
-        self, machine: Services, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
-    ) -> None:
-        loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
-        found = await asyncio.gather(*loads, return_exceptions=True)
-        problem = next((one for one in found if isinstance(one, BaseException)), None)
-        if problem is None and any(one != checksum for one in found):
-            problem = AdapterError(f"The samplers loaded other bytes as {key} than were committed.")
-        if problem is not None:
-            self._retire(machine, key)
-            raise problem
 
-    def _retire(self, machine: Services, key: str) -> None:
-        async def retire() -> None:
-            for endpoint in machine.endpoints.values():
-                with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or the workers are gone
-                    await endpoint.sampler.retire(key)
+async def _load_file(endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str) -> None:
+    loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
+    results = await asyncio.gather(*loads, return_exceptions=True)
+    if problem := next((result for result in results if isinstance(result, BaseException)), None):
+        raise problem
+    if any(result != checksum for result in results):
+        raise AdapterError(f"The samplers loaded other bytes as {key} than were committed.")
 
-        self._retiring[key] = leaving = asyncio.ensure_future(retire())
-        leaving.add_done_callback(lambda _: self._retiring.pop(key, None))
+
+async def _retire(machine: Services, key: str) -> None:
+    for endpoint in machine.endpoints.values():
+        with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or the workers are gone
+            await endpoint.sampler.retire(key)

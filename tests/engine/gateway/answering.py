@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from marlaas.engine.gateway.link import Callers, Desk, Link, Tallies
+from marlaas.engine.gateway.link import Desk, Link
 from marlaas.engine.wire import (
     Answered,
     Cancel,
@@ -126,9 +126,3 @@ async def linked(desk: Desk) -> AsyncIterator[Gateway]:
         writer.close()
         await writer.wait_closed()
         await serving
-
-
-def desk_of(callers: Callers, tallies: Tallies | None = None, log: list[str] | None = None) -> Desk:
-    """What links share."""
-    said = [] if log is None else log
-    return Desk(callers, tallies or Tallies(lambda uses: None), lambda kind, text, level: said.append(text))

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.gateway.keys import Identity, new_key
-from marlaas.engine.gateway.link import Callers
+from marlaas.engine.gateway.link import Desk
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import add_key
+from marlaas.engine.store.tasks import KeyUse
 
 from .answering import Echo
 
@@ -44,14 +45,25 @@ def key(store: Store, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def callers(store: Store) -> Callers:
-    return Callers(store.api.key)
+def log() -> list[str]:
+    return []
 
 
 @pytest.fixture
-def serving(callers: Callers) -> EchoServing:
+def written() -> list[KeyUse]:
+    """What keys have used, as it is written."""
+    return []
+
+
+@pytest.fixture
+def desk(store: Store, log: list[str], written: list[KeyUse]) -> Desk:
+    return Desk(store.api.key, written.extend, lambda kind, text, level: log.append(text), lambda: 3.0)
+
+
+@pytest.fixture
+def serving(desk: Desk) -> EchoServing:
     """The API is open, and serves."""
-    callers.open = True
+    desk.open = True
     serving = EchoServing()
-    callers.serving = serving.answerer
+    desk.serving = serving.answerer
     return serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.gateway.link import Callers, Tallies
+from marlaas.engine.gateway.link import Desk
 from marlaas.engine.store.tasks import KeyUse
 from marlaas.engine.wire import (
     Answered,
@@ -21,13 +21,13 @@ from marlaas.engine.wire import (
     Refused,
 )
 
-from .answering import Echo, chat, desk_of, linked
+from .answering import Echo, chat, linked
 from .conftest import EchoServing
 
 
-async def test_an_answer_and_a_stream(callers: Callers) -> None:
-    key = callers.admit(Echo())
-    async with linked(desk_of(callers)) as gateway:
+async def test_an_answer_and_a_stream(desk: Desk) -> None:
+    key = desk.admit(Echo())
+    async with linked(desk) as gateway:
         whole = await gateway.ask(chat(7, key))
         assert whole == [Answered((Choice(0, "one two three", "stop"),), "1@1", 3, 4, 1, 7)]
         streamed = await gateway.ask(chat(8, key, stream=True))
@@ -37,9 +37,8 @@ async def test_an_answer_and_a_stream(callers: Callers) -> None:
     assert streamed[len(pieces) :] == [Answered((Choice(0, "one two three", "stop"),), "1@1", 3, 4, 1, 8)]
 
 
-async def test_prompts_models_and_figures(callers: Callers) -> None:
-    key = callers.admit(Echo())
-    desk = desk_of(callers)
+async def test_prompts_models_and_figures(desk: Desk) -> None:
+    key = desk.admit(Echo())
 
     async def figures() -> list[tuple[str, dict[str, str], float]]:
         return [("requests", {"tenant": "ada"}, 3.0)]
@@ -55,11 +54,11 @@ async def test_prompts_models_and_figures(callers: Callers) -> None:
         assert isinstance(refused, Refused) and refused.status == 401
 
 
-async def test_requests_do_not_wait_for_each_other(callers: Callers) -> None:
+async def test_requests_do_not_wait_for_each_other(desk: Desk) -> None:
     slow, quick = Echo(), Echo()
     slow.go.clear()
-    keys = callers.admit(slow), callers.admit(quick)
-    async with linked(desk_of(callers)) as gateway:
+    keys = desk.admit(slow), desk.admit(quick)
+    async with linked(desk) as gateway:
         gateway.send(chat(1, keys[0]))
         for number in range(2, 50):
             gateway.send(chat(number, keys[1]))
@@ -69,10 +68,10 @@ async def test_requests_do_not_wait_for_each_other(callers: Callers) -> None:
         assert isinstance((await gateway.end_of(1))[-1], Answered)
 
 
-async def test_how_requests_are_refused(callers: Callers) -> None:
-    echo, log = Echo(), list[str]()
-    key = callers.admit(echo)
-    async with linked(desk_of(callers, log=log)) as gateway:
+async def test_how_requests_are_refused(desk: Desk, log: list[str]) -> None:
+    echo = Echo()
+    key = desk.admit(echo)
+    async with linked(desk) as gateway:
         for number, (error, status, code) in enumerate(
             [
                 (Refusal(429, "busy", "Later.", "max_tokens", 2.5), 429, "busy"),
@@ -90,11 +89,11 @@ async def test_how_requests_are_refused(callers: Callers) -> None:
     assert log == ["A request could not be answered (RuntimeError: a mistake)."]
 
 
-async def test_a_request_that_is_cancelled_ends(callers: Callers) -> None:
+async def test_a_request_that_is_cancelled_ends(desk: Desk) -> None:
     echo = Echo()
     echo.go.clear()
-    key = callers.admit(echo)
-    async with linked(desk_of(callers)) as gateway:
+    key = desk.admit(echo)
+    async with linked(desk) as gateway:
         gateway.cancel(5)  # nobody asked
         gateway.send(chat(1, key))
         await echo.begun.wait()
@@ -106,11 +105,10 @@ async def test_a_request_that_is_cancelled_ends(callers: Callers) -> None:
         assert 1 not in gateway.heard and echo.ended == ["cancelled", "answered"]
 
 
-async def test_a_program_that_outlives_its_episode(callers: Callers) -> None:
+async def test_a_program_that_outlives_its_episode(desk: Desk) -> None:
     echo = Echo()
     echo.go.clear()
-    desk = desk_of(callers)
-    key, other = callers.admit(echo), callers.admit(Echo())
+    key, other = desk.admit(echo), desk.admit(Echo())
     async with linked(desk) as gateway:
         gateway.send(chat(1, key))
         await echo.begun.wait()
@@ -123,25 +121,24 @@ async def test_a_program_that_outlives_its_episode(callers: Callers) -> None:
     assert echo.ended == ["cancelled"] and not desk.links
 
 
-async def test_requests_end_with_the_gateway(callers: Callers) -> None:
+async def test_requests_end_with_the_gateway(desk: Desk) -> None:
     echo = Echo()
     echo.go.clear()
-    key = callers.admit(echo)
-    async with linked(desk_of(callers)) as gateway:
+    key = desk.admit(echo)
+    async with linked(desk) as gateway:
         gateway.send(chat(1, key), chat(2, key, once="x"))
         while len(echo.asked) < 2:
             await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert echo.ended == ["cancelled", "cancelled"]
     echo.go.set()
-    async with linked(desk_of(callers)) as gateway:  # the next one
+    async with linked(desk) as gateway:  # the next one
         assert isinstance((await gateway.ask(chat(1, key)))[-1], Answered)
 
 
-async def test_what_is_sent_twice_is_asked_once(callers: Callers) -> None:
+async def test_what_is_sent_twice_is_asked_once(desk: Desk) -> None:
     echo = Echo()
-    key = callers.admit(echo)
-    desk = desk_of(callers)
+    key = desk.admit(echo)
     async with linked(desk) as gateway:
         first = await gateway.ask(chat(1, key, stream=True, once="x"))
         second = await gateway.ask(chat(2, key, stream=True, once="x"))
@@ -152,22 +149,20 @@ async def test_what_is_sent_twice_is_asked_once(callers: Callers) -> None:
     assert {one.id for one in second} == {2} and {one.id for one in third} == {3}
 
 
-async def test_a_client_is_counted(callers: Callers, key: str, serving: EchoServing) -> None:
-    written: list[KeyUse] = []
-    tallies = Tallies(written.extend, now=lambda: 3.0)
-    async with linked(desk_of(callers, tallies)) as gateway:
+async def test_a_client_is_counted(desk: Desk, key: str, serving: EchoServing, written: list[KeyUse]) -> None:
+    async with linked(desk) as gateway:
         await gateway.ask(chat(1, key))
         await gateway.ask(chat(2, key, once="x"))
         await gateway.ask(chat(3, key, once="x"))
-        await gateway.ask(chat(4, callers.admit(Echo())))
-    tallies.flush()
+        await gateway.ask(chat(4, desk.admit(Echo())))
+    desk.flush()
     assert written == [KeyUse(1, 2, 6, 8, 3.0)]
 
 
-async def test_what_is_no_request_ends_the_link(callers: Callers) -> None:
+async def test_what_is_no_request_ends_the_link(desk: Desk, log: list[str]) -> None:
     for lie in (b"\x00\x00\x00\x02\xc1\xc1", b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\x80"):
-        log: list[str] = []
-        async with linked(desk_of(callers, log=log)) as gateway:
+        log.clear()
+        async with linked(desk) as gateway:
             gateway.writer.write(lie)
             assert await gateway.reader.read() == b""
         assert len(log) == 1 and log[0].startswith("The gateway sent what is no request")

@@ -16,28 +16,18 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.gateway import processes as module
-from marlaas.engine.gateway.limits import Limits, encode
-from marlaas.engine.gateway.link import Callers, Desk
+from marlaas.engine.gateway.limits import Limits
+from marlaas.engine.gateway.link import Desk
 from marlaas.engine.gateway.processes import Gateways
 
-from .answering import Echo, desk_of
+from .answering import Echo
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
-def log() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def desk(callers: Callers, log: list[str]) -> Desk:
-    return desk_of(callers, log=log)
-
-
-@pytest.fixture
 async def gateways(desk: Desk, tmp_path: Path) -> AsyncIterator[Gateways]:
-    made = Gateways(desk, encode(Limits(log=str(tmp_path / "api.log"))), tmp_path / "gateway.log")
+    made = Gateways(desk, Limits(log=str(tmp_path / "api.log")), tmp_path / "gateway.log")
     yield made
     await made.stop()
 
@@ -75,8 +65,8 @@ async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk:
     address, other = await endpoints.open(slow), await endpoints.open(Echo())
     under_way = asyncio.create_task(ask(address.url, address.key))
     await slow.begun.wait()
-    gateway = gateways._episodes
-    assert gateway is not None and gateway.pid is not None
+    gateway = gateways.running["episodes"]
+    assert gateway.pid is not None
     os.kill(gateway.pid, signal.SIGKILL)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError, IndexError, ValueError)):
         status, _ = await under_way
@@ -92,8 +82,8 @@ async def test_a_retry_gets_the_answer_of_the_first(gateways: Gateways, desk: De
     for retry in (0, 0, 1, 1):  # the same question twice, and the second of them sent again
         assert await ask(address.url, address.key, retry=retry) == (200, "hello there")
     assert len(echo.asked) == 2
-    gateway = gateways._episodes
-    assert gateway is not None and gateway.pid is not None
+    gateway = gateways.running["episodes"]
+    assert gateway.pid is not None
     os.kill(gateway.pid, signal.SIGKILL)
     assert await ask(address.url, address.key, retry=0) == (200, "hello there")
     assert len(echo.asked) == 3, "the next gateway's first request is no retry of another's first"
@@ -102,8 +92,8 @@ async def test_a_retry_gets_the_answer_of_the_first(gateways: Gateways, desk: De
 async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
     address = await gateways.open(Echo())
     assert await ask(address.url, address.key) == (200, "hello there")
-    gateway = gateways._episodes
-    assert gateway is not None and gateway.pid is not None
+    gateway = gateways.running["episodes"]
+    assert gateway.pid is not None
     process = psutil.Process(gateway.pid)
     await gateways.stop()
     assert not process.is_running()
@@ -117,17 +107,17 @@ async def test_clients_and_episodes_have_one_each(gateways: Gateways, desk: Desk
     endpoints = gateways
     address = await endpoints.open(Echo())
     assert (await endpoints.open(Echo())).url == address.url != clients.url
-    await gateways.close_clients()
+    await gateways.stop("clients")
     assert await ask(address.url, address.key) == (200, "hello there"), "episodes go on"
 
 
 async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path: Path) -> None:
     """As many connections as there may be, each with a request that waits: clients are sent away, programs are not."""
     most = 500
-    crowded = Gateways(desk, encode(Limits(connections=most)), tmp_path / "gateway.log")
+    crowded = Gateways(desk, Limits(connections=most), tmp_path / "gateway.log")
     clients, slow = await crowded.for_clients("127.0.0.1", 0), Echo()
     slow.go.clear()
-    key = desk.callers.admit(slow)  # whoever asks: the gateway cannot tell clients from programs
+    key = desk.admit(slow)  # whoever asks: the gateway cannot tell clients from programs
     waiting = [asyncio.create_task(ask(clients.url, key)) for _ in range(most)]
     while len(slow.asked) < most:
         await slow.begun.wait()
@@ -144,7 +134,7 @@ async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path
 
 async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
     clients = await gateways.for_clients("127.0.0.1", 0)
-    await gateways.close_clients()
+    await gateways.stop("clients")
     place = urlsplit(clients.url)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(place.hostname, place.port)
@@ -164,7 +154,7 @@ async def test_a_port_that_is_taken(gateways: Gateways) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match="another program has this port"):
             await gateways.for_clients("127.0.0.1", port)
-        assert gateways.clients is None
+        assert not gateways.running
         waits = asyncio.create_task(gateways.for_clients("127.0.0.1", port, patience=20.0))
         await asyncio.sleep(0)
     assert (await waits).url.endswith(f":{port}")

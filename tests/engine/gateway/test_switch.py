@@ -10,15 +10,13 @@ import pytest
 
 from marlaas.engine.gateway import processes as module
 from marlaas.engine.gateway.api import Api
-from marlaas.engine.gateway.limits import Limits, encode
-from marlaas.engine.gateway.link import Callers, Desk
+from marlaas.engine.gateway.limits import Limits
+from marlaas.engine.gateway.link import Desk
 from marlaas.engine.gateway.processes import Gateways
 from marlaas.engine.home.settings import ApiSettings
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
-
-from .answering import desk_of
 
 pytestmark = pytest.mark.processes
 OFF, ON = ApiSettings(port=0), ApiSettings(enabled=True, port=0)
@@ -31,12 +29,12 @@ class Bench:
         self.store = store
         self.database = folder / "marlaas.db"
         self.log: list[str] = []
-        self.desk: Desk = desk_of(Callers(store.api.key), log=self.log)
-        self.gateways = Gateways(self.desk, encode(Limits()), folder / "gateway.log")
+        self.desk: Desk = Desk(store.api.key, store.api.add_use, lambda kind, text, level: self.log.append(text))
+        self.gateways = Gateways(self.desk, Limits(), folder / "gateway.log")
 
     async def look(self, settings: ApiSettings, *asked: str, **arguments: int) -> Api:
         """An engine with these settings starts, and then hears these commands."""
-        switch = Api(self.store, settings, self.gateways, self.desk)
+        switch = Api(self.store, settings, self.gateways)
         await switch._look()
         for kind in asked:
             await self.ask(switch, kind, **arguments)
@@ -52,8 +50,8 @@ class Bench:
     @property
     def open(self) -> bool:
         """Whether clients are answered, as everybody sees it."""
-        assert self.store.api.state().open is self.desk.callers.open
-        return self.desk.callers.open
+        assert self.store.api.state().open is self.desk.open
+        return self.desk.open
 
 
 @pytest.fixture
@@ -65,7 +63,7 @@ async def bench(store: Store, tmp_path: Path) -> AsyncIterator[Bench]:
 
 async def test_it_opens_as_the_settings_say(bench: Bench) -> None:
     await bench.look(OFF)
-    assert not bench.open and bench.gateways.clients is None
+    assert not bench.open and "clients" not in bench.gateways.running
     switch = await bench.look(ON)
     assert bench.open and bench.log == [f"The API is open to clients at {bench.store.api.state().url}."]
     await switch.stop()
@@ -81,7 +79,7 @@ async def test_what_people_ask_goes_before_the_settings(bench: Bench) -> None:
     switch = await bench.look(OFF)
     assert bench.open, "it was open when the engine before ended"
     await bench.ask(switch, "api_stop")
-    assert not bench.open and bench.gateways.clients is None
+    assert not bench.open and "clients" not in bench.gateways.running
     await bench.look(ON)
     assert not bench.open
 
@@ -129,8 +127,8 @@ async def test_other_machines_need_a_key(bench: Bench, request: pytest.FixtureRe
 
 
 async def test_the_loop_goes_on_until_cancelled(bench: Bench) -> None:
-    running = asyncio.create_task(Api(bench.store, ON, bench.gateways, bench.desk).run())
-    while not bench.desk.callers.open:
+    running = asyncio.create_task(Api(bench.store, ON, bench.gateways).run())
+    while not bench.desk.open:
         await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -7,21 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.gateway.link import Tallies
+from marlaas.engine.gateway.link import Desk
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.tasks import KeyUse
-
-
-def test_sums_by_key() -> None:
-    written: list[KeyUse] = []
-    tallies = Tallies(written.extend, now=lambda: 7.0)
-    tallies.flush()
-    tallies.add(1, 10, 20)
-    tallies.add(2, 0, 0)
-    tallies.add(1, 1, 2)
-    tallies.flush()
-    tallies.flush()
-    assert written == [KeyUse(1, 2, 11, 22, 7.0), KeyUse(2, 1, 0, 0, 7.0)]
 
 
 def test_what_cannot_be_written_waits() -> None:
@@ -32,13 +20,13 @@ def test_what_cannot_be_written_waits() -> None:
             raise StoreError("The disk is full.")
         written.extend(uses)
 
-    full, tallies = True, Tallies(write, now=lambda: 7.0)
-    tallies.add(1, 10, 20)
+    full, desk = True, Desk(lambda digest: None, write, lambda *line: None, lambda: 7.0)
+    desk.count(1, 10, 20)
     with pytest.raises(StoreError):
-        tallies.flush()
+        desk.flush()
     full = False
-    tallies.add(1, 0, 0)
-    tallies.flush()
+    desk.count(1, 0, 0)
+    desk.flush()
     assert written == [KeyUse(1, 2, 10, 20, 7.0)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from marlaas.engine.errors import ConfigError
@@ -16,6 +17,8 @@ class FakeRenderer:
 
     stop_ids = (0,)
 
+    thinks = False
+    vocabulary: Any = SimpleNamespace(decode=lambda tokens: " ".join(map(str, tokens)))
     warning = ""
     rewrites = False
     """Whether every turn rewrites those before it."""

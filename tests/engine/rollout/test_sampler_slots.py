@@ -75,9 +75,9 @@ async def test_a_turn_given_up_is_charged_once_its_cost_is_known() -> None:
     await settle()
     assert reservation is not None and ann.lost == ["slot"] and stage.order == [ann, bob], "the slot is free at once"
     assert stage.slots.abandon(ann) is None
-    stage.slots.settle(reservation, 50)
+    stage.slots.line.end(reservation, 50)
     await stage.queue(Holder(ANN), Holder(BOB))
-    behind = {standing.tenant: standing.behind for standing in stage.slots.standings()}
+    behind = {standing.tenant: standing.behind for standing in stage.slots.line.standings()}
     assert behind == {"ann": 0.0, "bob": 49.0}  # bob's own turn is under way, for which 1 is reserved
 
 

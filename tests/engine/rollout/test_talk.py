@@ -14,13 +14,13 @@ import pytest
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.talk import PIECE, Manner, Speech, Talk
+from marlaas.engine.rollout.talk import Manner, Speech, Talk
 from marlaas.engine.samplers.sampling import Truncation
 
 from .fake import FakeSampler
 from .fake_renderer import FakeRenderer
 
-WARM = Manner(temperature=1.0, max_tokens=3 * PIECE + 1)
+WARM = Manner(temperature=1.0, max_tokens=25)
 
 
 @pytest.fixture
@@ -42,13 +42,11 @@ def undisturbed(sampler: FakeSampler) -> Talk:
     return talk(sampler, version="twin")
 
 
-async def test_pieces_give_the_text_that_one_turn_would(sampler: FakeSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reply_is_heard_while_it_is_sampled(sampler: FakeSampler) -> None:
     heard: list[Speech] = []
-    pieces = await talk(sampler).say("hello", WARM, heard.append)
+    reply = await talk(sampler).say("hello", WARM, heard.append)
     assert len(heard) > 1 and all(after.text.startswith(before.text) for before, after in pairwise(heard))
-    assert heard[-1].text == pieces.text and pieces.ended
-    monkeypatch.setattr("marlaas.engine.rollout.talk.PIECE", 1000)
-    assert await undisturbed(sampler).say("hello", WARM, heard.append) == pieces
+    assert reply.text.startswith(heard[-1].text) and heard[-1].tokens == reply.tokens and reply.ended
 
 
 async def test_a_turn_draws_from_what_its_manner_names(sampler: FakeSampler) -> None:

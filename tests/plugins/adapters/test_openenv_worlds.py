@@ -11,7 +11,7 @@ import pytest
 
 from marlaas.plugins import Invalid
 from marlaas.plugins.adapters import openenv
-from marlaas.plugins.adapters.openenv_worlds import action_class, action_of, seed_is_read, shown
+from marlaas.plugins.adapters.openenv_worlds import action_class, action_of, shown
 
 from .playing import played
 
@@ -124,33 +124,6 @@ async def test_a_reply_that_is_no_action(reply: str) -> None:
         await played(openenv(Secret, unreadable=-9), lambda ask: reply)
     assert caught.value.reward == -9
     assert openenv(Secret).ranker is not None, "in its group it gets the least"
-
-
-async def test_a_seed_that_is_dropped_is_said() -> None:
-    _, ep, _ = await played(openenv(Forgetful, max_turns=1), ["3"])
-    assert ep.logged["seed_ignored"] == 1.0 and "ignores the seed" in openenv(Forgetful).description
-    _, ep, _ = await played(openenv(Secret, max_turns=1), ["3"])
-    assert "seed_ignored" not in ep.logged
-
-
-def test_whether_a_seed_is_read() -> None:
-    class Without:
-        def reset(self) -> None: ...
-
-    class InKeywords:
-        def reset(self, **given: Any) -> None:
-            self.random = random.Random(given.get("seed"))
-
-    class InAFunction:
-        def reset(self, seed: int | None = None) -> None:
-            self.draw = lambda: random.Random(seed)
-
-    class PassedOn(Secret):
-        def reset(self, seed: int | None = None) -> Heard:
-            return super().reset(seed)
-
-    read = [seed_is_read(kind) for kind in (Secret, Forgetful, Without, InKeywords, InAFunction, PassedOn)]
-    assert read == [True, False, False, True, True, True]
 
 
 def test_actions_of_several_fields_are_json() -> None:

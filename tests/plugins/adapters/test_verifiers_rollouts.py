@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from marlaas.plugins import Message, ToolCall
-from marlaas.plugins.adapters.verifiers_rollouts import Raised, as_message, collect, rows_of, text_of, watch
+from marlaas.plugins.adapters.verifiers_rollouts import _raised, as_message, rows_of, text_of, watch
 
 
 def test_messages_of_either_form() -> None:
@@ -56,8 +56,9 @@ async def test_functions_that_raise_are_seen_episode_by_episode() -> None:
     assert list(inspect.signature(rubric.funcs[0]).parameters) == ["completion", "answer"]
     assert await inner.funcs[0]("x") == 0.5
 
-    async def episode(completion: str) -> list[Raised]:
-        raised = collect()
+    async def episode(completion: str) -> list[tuple[str, bool]]:
+        raised: list[tuple[str, bool]] = []
+        _raised.set(raised)
         with contextlib.suppress(ValueError):
             await rubric.funcs[0](completion, "4")
         with contextlib.suppress(ValueError):
@@ -65,5 +66,5 @@ async def test_functions_that_raise_are_seen_episode_by_episode() -> None:
         return raised
 
     found = await asyncio.gather(asyncio.create_task(episode("4")), asyncio.create_task(episode("four")))
-    assert found[0] == [] and [one.pays for one in found[1]] == [True, False], "a metric is no part of the reward"
-    assert found[1][0].text.startswith("exact raised ValueError: invalid literal")
+    assert found[0] == [] and [pays for _, pays in found[1]] == [True, False], "a metric is no part of the reward"
+    assert found[1][0][0].startswith("exact raised ValueError: invalid literal")

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from marlaas.engine import wire
-from marlaas.engine.gateway.http.exchange import Exchange, Who
+from marlaas.engine.gateway.http.exchange import Exchange
 from marlaas.engine.gateway.http.main import serve
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.wire import Refusal
@@ -99,10 +99,10 @@ class Client:
         return f"http://127.0.0.1:{self.port}{path}"
 
 
-def refusal_of(interface: Callable[[bytes, Who], Exchange], body: Any) -> Refusal:
+def refusal_of(interface: Callable[[bytes, str], Exchange], body: Any) -> Refusal:
     """How an interface refuses a body."""
     with pytest.raises(Refusal) as caught:
-        interface(body if isinstance(body, bytes) else json.dumps(body).encode(), Who(KEY))
+        interface(body if isinstance(body, bytes) else json.dumps(body).encode(), KEY)
     assert caught.value.status == 400
     return caught.value
 

@@ -11,14 +11,14 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine import wire
 from marlaas.engine.gateway.http.anthropic import Messages
-from marlaas.engine.gateway.http.exchange import Exchange, Part, Who, decode
+from marlaas.engine.gateway.http.exchange import Exchange, Part, decode
 from marlaas.engine.gateway.http.openai import ChatCompletions, Completions
 from marlaas.engine.gateway.http.responses import Responses
 from marlaas.engine.wire import Refusal
 
 from .scripted import events
 
-INTERFACES: dict[Callable[[bytes, Who], Exchange], dict[str, Any]] = {
+INTERFACES: dict[Callable[[bytes, str], Exchange], dict[str, Any]] = {
     ChatCompletions: {"model": "m", "messages": [{"role": "user", "content": "x"}]},
     Completions: {"model": "m", "prompt": "x"},
     Responses: {"model": "m", "input": "x"},
@@ -45,9 +45,9 @@ JSON = st.recursive(
 each = pytest.mark.parametrize("interface", INTERFACES)
 
 
-def understood(interface: Callable[[bytes, Who], Exchange], body: bytes) -> Exchange | None:
+def understood(interface: Callable[[bytes, str], Exchange], body: bytes) -> Exchange | None:
     try:
-        exchange = interface(body, Who("k"))
+        exchange = interface(body, "k")
     except Refusal as refusal:
         assert refusal.status == 400 and refusal.message.endswith(".") and refusal.code
         return None
@@ -56,13 +56,13 @@ def understood(interface: Callable[[bytes, Who], Exchange], body: bytes) -> Exch
 
 @each
 @given(body=st.binary(max_size=200))
-def test_bytes_are_never_a_crash(interface: Callable[[bytes, Who], Exchange], body: bytes) -> None:
+def test_bytes_are_never_a_crash(interface: Callable[[bytes, str], Exchange], body: bytes) -> None:
     understood(interface, body)
 
 
 @each
 @given(changes=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
-def test_json_is_understood_or_refused(interface: Callable[[bytes, Who], Exchange], changes: dict[str, Any]) -> None:
+def test_json_is_understood_or_refused(interface: Callable[[bytes, str], Exchange], changes: dict[str, Any]) -> None:
     body = json.dumps({**INTERFACES[interface], **changes}).encode("utf-8", "surrogatepass")
     exchange = understood(interface, body)
     if exchange is not None:
@@ -73,9 +73,9 @@ def test_json_is_understood_or_refused(interface: Callable[[bytes, Who], Exchang
 @each
 @given(text=st.text(st.characters(codec="utf-8")), pieces=st.lists(st.integers(0, 9), max_size=5))
 def test_a_stream_tells_the_text_however_it_is_cut(
-    interface: Callable[[bytes, Who], Exchange], text: str, pieces: list[int]
+    interface: Callable[[bytes, str], Exchange], text: str, pieces: list[int]
 ) -> None:
-    exchange = interface(json.dumps({**INTERFACES[interface], "stream": True}).encode(), Who("k"))
+    exchange = interface(json.dumps({**INTERFACES[interface], "stream": True}).encode(), "k")
     sent = b"".join(exchange.opening())
     at = 0
     for size in pieces:

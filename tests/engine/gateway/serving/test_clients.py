@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import ROLLOUT
-from marlaas.engine.gateway.serving.clients import Rates
 from marlaas.engine.gateway.serving.versions import reference
 from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
@@ -232,7 +231,7 @@ async def test_a_key_has_so_many_requests_at_once(clientele: Clientele) -> None:
 
 async def test_a_key_has_so_many_requests_a_minute(clientele: Clientele) -> None:
     serving, _ = clientele.serving()
-    serving.limits.rates = Rates(2, lambda: 0.0)
+    serving.limits.per_minute, serving.limits.clock = 2, lambda: 0.0
     answerer = serving.answerer(client("lab", 5))
     for _ in range(2):
         await answerer.answer(chat("1"), print)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.baselines import ConstantBaselines
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Replaced
 from marlaas.engine.machine.services import Services
-from marlaas.engine.rollout.programs import Canned
+from marlaas.engine.rollout.programs import canned
 from marlaas.engine.train.held_out import MOST_BESIDE, USUAL_BESIDE, Constant, ConstantAnswers, HeldOutEpisode
 from marlaas.engine.train.selfplay import Match
 from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply
@@ -47,8 +48,8 @@ class Duel:
         rewards = [0.5 if said[0] == said[1] else float(mine == max(said)) for mine in said]
         return EpisodeOutcome("ok", dict(zip(AGENTS, rewards, strict=True)))
 
-    def canned(self, answer: Answer) -> Canned:
-        return Canned(None, answer)
+    def canned(self, answer: Answer) -> AbstractContextManager[Answering]:
+        return canned(None, answer)
 
     def _opponent(self, roles: Any) -> Answer:
         async def answer(ask: Ask) -> Reply:

@@ -15,7 +15,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.machine.services import Services
 from marlaas.engine.queue.scheduler.scheduler import Ending
-from marlaas.engine.rollout.programs import Canned
+from marlaas.engine.rollout.programs import canned
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.held_out import AT_ONCE, DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.trajectories import Failure
@@ -97,7 +97,7 @@ async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
 
     services = SimpleNamespace(
         environments=SimpleNamespace(look=look),
-        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: Canned(None, answer)),
+        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: canned(None, answer)),
         endpoints={"sampler": SimpleNamespace(context=64)},
     )
     held_out = HeldOutPrompts(cast(Services, services), 1, 16)
