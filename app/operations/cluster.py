@@ -41,8 +41,8 @@ from marlaas.engine.machine.cluster.joining import (
     token_file,
 )
 from marlaas.engine.machine.cluster.node import (
-    ClockReading,
     Versions,
+    clock_difference,
     clock_warning,
     differences,
     meant,
@@ -273,13 +273,13 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
     if met.get("failed"):
         stop_ray(home)
         raise unmet(node, cluster, str(met["why"]))
-    clock = ClockReading(*met["clock"])
-    notes = [*_of_base(home, record), clock_warning("the head", clock.ahead, clock.at_least)]
+    asked, answered, heard = met["clock"]
+    notes = [*_of_base(home, record), clock_warning("the head", *clock_difference(asked, answered, heard))]
     return Joined(
         node,
         None if cluster.insecure else token_file(home, cluster),
         tuple(note for note in notes if note),
-        1000 * (clock.heard - clock.asked),
+        1000 * (heard - asked),
     )
 
 
