@@ -94,9 +94,9 @@ def cluster_state(home: Home) -> ClusterState | None:
     check_listens(parse_address(address, cluster.port))
     seen = ask("look", address, ray_environment(home, cluster))
     if seen.get("failed"):
-        why = {"token": "it does not accept this machine's token"}.get(seen["failed"], seen["why"])
         raise ClusterUnreachable(
-            f"The head at {address} does not answer: {why}.", "`marlaas cluster leave` leaves a cluster that is gone."
+            f"The head at {address} does not answer: {seen['why']}.",
+            "`marlaas cluster leave` leaves a cluster that is gone.",
         )
     found = [
         NodeRow(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ...adapters.statefile import put_state
 from ...devices.machine import Link
 from ...errors import AdapterDamaged, AdapterUnreachable, MarlaasError, WorkerDied
-from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
+from .node import Node, NodeFacts, Versions, link_of, reason_in, trouble_with, unreached
 from .node_host import PIECE, Begin, Ended, Event, Folder, InOrder, NodeHost, Order, checksum_of
 
 # A host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed. For
@@ -273,7 +273,7 @@ class Bridge(NodeWorkers):
         try:
             ray.init(address=address, namespace="marlaas", log_to_driver=False, configure_logging=False)
         except Exception as error:
-            raise unreached(address, _all_said(error)) from error
+            raise unreached(address, reason_in(_all_said(error))) from error
         super().__init__(RayHost, ray.put)
         self._ray = ray
         self._here: str = ray.get_runtime_context().get_node_id()

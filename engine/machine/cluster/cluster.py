@@ -19,7 +19,7 @@ from ...samplers.protocol import Sampler
 from ...trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 from ..workers.handle import Launcher, LocalLauncher, WorkerHandle
 from .joining import AUTO, check_listens, parse_address
-from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
+from .node import Node, look_here, own_versions, reason_in, trouble_with, unreached, usable_nodes
 from .node_host import NodeLauncher
 
 T = TypeVar("T")
@@ -196,7 +196,7 @@ class Cluster:
             )
         except (MarlaasError, OSError) as error:
             found = error if isinstance(error, ClusterUnreachable) else None
-            why = found or unreached(self._address, str(error))
+            why = found or unreached(self._address, reason_in(str(error)))
             self._failed = time.monotonic(), why
             raise why from error
         self._failed = None

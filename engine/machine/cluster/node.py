@@ -175,38 +175,39 @@ def trouble_with(facts: NodeFacts, engine: Versions) -> str:
     return ""
 
 
-REFUSED = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
-OTHER = ("Failed to connect to GCS", "http2 header")
-MIXED = "Version mismatch"
-HINT = "`marlaas cluster status` says how this machine stands."
+TOKEN = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
+SIGNS = {
+    TOKEN: "it does not accept this machine's token",
+    ("already running at",): "another Ray listens at that address; choose another `port` under [cluster]",
+    ("timed out during startup",): "this machine is too busy for it; the same command may do it in a while",
+    ("Version mismatch",): "the cluster runs another version of Python or Ray",
+    ("Address already in use", "Only one usage of each socket"): (
+        "a port is taken; `port` and `ports` under [cluster] name others"
+    ),
+    ("No space left on device",): "its disk, or /dev/shm, is full",
+    ("Failed to connect to GCS", "http2 header"): "what listens there does not speak as Ray does",
+}
+"""Parts of Ray's output, and what they mean."""
 
 
-def refuses_token(said: str) -> bool:
-    """True if Ray did not accept a token, by its output."""
-    return any(sign in said for sign in REFUSED)
+def refuses_token(output: str) -> bool:
+    """True if Ray did not accept a token."""
+    return any(sign in output for sign in TOKEN)
 
 
-def no_head(said: str) -> bool:
-    """True if the listener is no head of Ray."""
-    return not refuses_token(said) and any(sign in said for sign in OTHER)
+def reason_in(output: str) -> str:
+    """Why Ray failed, by its output, as a clause; its last line if nothing is known."""
+    for signs, clause in SIGNS.items():
+        if any(sign in output for sign in signs):
+            return clause
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "it left no word")
+    return re.sub(r"^[\w.]+(Error|Exception): ", "", last).rstrip(".")
 
 
-def unreached(address: str, said: str) -> ClusterUnreachable:
-    """The error for a cluster that does not answer; ``said`` is Ray's output."""
-    if refuses_token(said):
-        why = "it does not accept this machine's token"
-    elif no_head(said):
-        why = "what listens there does not speak as Ray does"
-    elif MIXED in said:
-        why = "it runs another version of Python or Ray"
-    else:
-        why = plainly(next((line for line in said.splitlines() if line.strip()), "it left no word"))
-    return ClusterUnreachable(f"No cluster answers at {address}: {why}.", HINT)
-
-
-def plainly(text: str) -> str:
-    """A line of Ray's without the name of its error and the last full stop."""
-    return re.sub(r"^[\w.]+(Error|Exception): ", "", text.strip()).rstrip(".")
+def unreached(address: str, reason: str) -> ClusterUnreachable:
+    """The error for a cluster that does not answer."""
+    hint = "`marlaas cluster status` says how this machine stands."
+    return ClusterUnreachable(f"No cluster answers at {address}: {reason}.", hint)
 
 
 # Nothing depends on another machine's clock: only the engine stamps what it stores. But people compare logs.
