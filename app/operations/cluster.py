@@ -40,8 +40,8 @@ from marlaas.engine.machine.cluster.joining import (
     token_file,
 )
 from marlaas.engine.machine.cluster.node import (
-    ClockReading,
     Versions,
+    clock_difference,
     clock_warning,
     differences,
     meant,
@@ -93,9 +93,9 @@ def cluster_state(home: Home) -> ClusterState | None:
     check_listens(parse_address(address, cluster.port))
     seen = ask("look", address, ray_environment(home, cluster))
     if seen.get("failed"):
-        why = {"token": "it does not accept this machine's token"}.get(seen["failed"], seen["why"])
         raise ClusterUnreachable(
-            f"The head at {address} does not answer: {why}.", "`marlaas cluster leave` leaves a cluster that is gone."
+            f"The head at {address} does not answer: {seen['why']}.",
+            "`marlaas cluster leave` leaves a cluster that is gone.",
         )
     found = [
         NodeRow(
@@ -252,13 +252,12 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
     if met.get("failed"):
         stop_ray(home)
         raise unmet(node, cluster, str(met["why"]))
-    clock = ClockReading(*met["clock"])
-    notes = [_of_base(home, record or {}), clock_warning("the head", clock.ahead, clock.at_least)]
+    notes = [_of_base(home, record or {}), clock_warning("the head", *clock_difference(*met["clock"]))]
     return Joined(
         node,
         None if cluster.insecure else token_file(home, cluster),
         tuple(note for note in notes if note),
-        1000 * (clock.heard - clock.asked),
+        1000 * (heard - asked),
     )
 
 

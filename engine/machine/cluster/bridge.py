@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from ...adapters.statefile import put_state
 from ...devices.machine import Link
 from ...errors import AdapterDamaged, AdapterUnreachable, MarlaasError, WorkerDied
-from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
-from .node_host import PIECE, Begin, Ended, Event, InOrder, NodeHost, Order, checksum_of
+from .node import Node, NodeFacts, Versions, link_of, reason_in, trouble_with, unreached
+from .node_host import PIECE, Begin, Ended, Event, Folder, InOrder, NodeHost, Order, checksum_of
 
 # A host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed. For
 # the engine all its children have then ended.
@@ -261,10 +261,10 @@ ANSWER = 60.0
 class Bridge(NodeWorkers):
     """A worker class (``engine/machine/workers``): started by the engine, and ended with it."""
 
-    def __init__(self, address: str, versions: Versions) -> None:
+    def __init__(self, address: str, versions: Versions, model: Folder) -> None:
         """Connect to the Ray at ``address``: ``HOST:PORT``, or ``auto`` for that of this machine.
 
-        ``versions`` are the engine's. Raises ``ClusterUnreachable``.
+        ``versions`` and the base model are the engine's. Raises ``ClusterUnreachable``.
         """
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
@@ -273,11 +273,12 @@ class Bridge(NodeWorkers):
         try:
             ray.init(address=address, namespace="marlaas", log_to_driver=False, configure_logging=False)
         except Exception as error:
-            raise unreached(address, _all_said(error)) from error
+            raise unreached(address, reason_in(_all_said(error))) from error
         super().__init__(RayHost, ray.put)
         self._ray = ray
         self._here: str = ray.get_runtime_context().get_node_id()
         self._versions = versions
+        self._model = model
 
     async def nodes(self, cards: Mapping[str, frozenset[str]], fresh: bool = False) -> tuple[Node, ...]:
         """All nodes: what they have, and why some are not used. ``cards`` are those of the engine's workers.
@@ -298,7 +299,7 @@ class Bridge(NodeWorkers):
         link = self.link(node)
         try:
             async with asyncio.timeout(ANSWER):
-                facts: NodeFacts = await link.call("describe", cards.get(node, frozenset()), fresh)
+                facts: NodeFacts = await link.call("describe", self._model, cards.get(node, frozenset()), fresh)
         except TimeoutError:
             return Node(node, name, address, refused="It does not answer.")
         except WorkerDied:
@@ -313,7 +314,6 @@ class Bridge(NodeWorkers):
             free_bytes=facts.free_bytes,
             refused=trouble_with(facts, self._versions),
             left_out=facts.usable.reasons,
-            base=facts.base,
             link=link.link,
             clock=link.clock,
         )

@@ -19,7 +19,7 @@ from ...samplers.protocol import Sampler
 from ...trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 from ..workers.handle import Launcher, LocalLauncher, WorkerHandle
 from .joining import AUTO, check_listens, parse_address
-from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
+from .node import Node, look_here, own_versions, reason_in, trouble_with, unreached, usable_nodes
 from .node_host import NodeLauncher
 
 T = TypeVar("T")
@@ -170,7 +170,6 @@ class Cluster:
         self._starting: asyncio.Task[WorkerHandle] | None = None
         self._failed: tuple[float, ClusterUnreachable] | None = None
         self._files: StateFiles | None = None
-        self._lack: dict[str, str] = {}
 
     @property
     def log_path(self) -> Path:
@@ -187,7 +186,8 @@ class Cluster:
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> WorkerHandle:
-        kwargs = {"address": self._address, "versions": self._versions}
+        model = self._named({"base": self._base})["base"]
+        kwargs = {"address": self._address, "versions": self._versions, "model": model}
         try:
             if self._address != AUTO:
                 await asyncio.to_thread(check_listens, parse_address(self._address, ClusterSettings().port))
@@ -196,7 +196,7 @@ class Cluster:
             )
         except (MarlaasError, OSError) as error:
             found = error if isinstance(error, ClusterUnreachable) else None
-            why = found or unreached(self._address, str(error))
+            why = found or unreached(self._address, reason_in(str(error)))
             self._failed = time.monotonic(), why
             raise why from error
         self._failed = None
@@ -220,30 +220,16 @@ class Cluster:
                 free_bytes=facts.free_bytes,
                 refused=trouble_with(facts, self._versions),
                 left_out=facts.usable.reasons,
-                base=facts.base,
                 clock=0.0,
             )
             if node.here
-            else replace(node, refused=node.refused or self._lack.get(node.id, ""))
+            else node
             for node in found
         )
 
     async def usable(self, ours: Ours = NOTHING) -> list[UsableNode]:
-        """Nodes as the placement sees them; one without the base is refused. Raises ``ClusterUnreachable``."""
-        found = await asyncio.gather(*(self._with_base(node) for node in await self.nodes(ours, fresh=True)))
-        return usable_nodes(found, self.drained)
-
-    async def _with_base(self, node: Node) -> Node:
-        known = self._lack.pop(node.id, "")
-        if node.here or node.refused not in ("", known) or not node.alive:
-            return node
-        bridge = await self.bridge()
-        try:
-            await bridge.call("resolve", node.id, self._named({"base": self._base}))
-        except (MarlaasError, ValueError) as error:
-            self._lack[node.id] = str(error)
-            return replace(node, refused=str(error))
-        return replace(node, refused="")
+        """Nodes as the placement sees them. Raises ``ClusterUnreachable``."""
+        return usable_nodes(await self.nodes(ours, fresh=True), self.drained)
 
     async def launcher(self, node: str) -> Launcher:
         return NodeLauncher(await self.bridge(), node, self._named) if node else LocalLauncher()

@@ -27,7 +27,7 @@ from ...home.paths import Home
 from ...home.settings import PORTS, ClusterSettings
 from ...locks import said_by_holder, try_lock
 from ...programs import run_program
-from .node import no_head, plainly, refuses_token
+from .node import reason_in, refuses_token
 
 # Addresses and ports at which a cluster is joined, and their safety.
 
@@ -337,9 +337,8 @@ def answer_in(said: str, status: int) -> dict[str, Any]:
         if line.startswith(MARK):
             found = json.loads(line.removeprefix(MARK))
             return found if isinstance(found, dict) else {"failed": "other", "why": "no answer"}
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
-    why = "it does not speak as Ray does" if no_head(said) else plainly(last)
-    return {"failed": "token" if refuses_token(said) else "other", "why": why}
+    failed = "token" if refuses_token(said) else "other"
+    return {"failed": failed, "why": reason_in(said if said.strip() else f"status {status}")}
 
 
 def look(address: str, given: object) -> dict[str, Any]:
@@ -536,10 +535,10 @@ def start_ray(
     while STARTED not in (said := _said(log, begun)):
         if process.poll() is not None:
             del started[process.pid]
-            raise ConfigError(f"Ray did not start: {why_not(said)}", f"See {log}.")
+            raise ConfigError(f"Ray did not start: {reason_in(said)}.", f"See {log}.")
         if time.monotonic() > deadline:
             stop_ray(home, grace=0.0)
-            raise ClusterUnreachable(f"Ray did not start within {seconds:g} s: {why_not(said)}", f"See {log}.")
+            raise ClusterUnreachable(f"Ray did not start within {seconds:g} s: {reason_in(said)}.", f"See {log}.")
         starting()
         time.sleep(POLL)
     return node
@@ -594,27 +593,6 @@ def end_rest(home: Home) -> None:
         with contextlib.suppress(OSError):
             if process != os.getpid() and os.getsid(process) == session:
                 os.kill(process, signal.SIGKILL)
-
-
-def why_not(said: str) -> str:
-    """The reason in the output of a failed ``ray start``, in one sentence."""
-    for sign, sentence in _SIGNS:
-        if sign in said:
-            return sentence
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it left no word")
-    return f"{last.rstrip('.')}."
-
-
-_SIGNS = (
-    ("already running at", "another Ray listens at that address; choose another `port` under [cluster]."),
-    ("timed out during startup", "this machine is too busy for it; the same command may do it in a while."),
-    ("Version mismatch", "the cluster runs another version of Python or Ray."),
-    ("AuthenticationError", "the head does not accept this machine's token."),
-    ("Unauthenticated", "the head does not accept this machine's token."),
-    ("Address already in use", "a port is taken; `port` and `ports` under [cluster] name others."),
-    ("Only one usage of each socket", "a port is taken; `port` and `ports` under [cluster] name others."),
-    ("No space left on device", "its disk, or /dev/shm, is full."),
-)
 
 
 def _made(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...devices.limits import available_memory
 from ...devices.machine import Cpu, Link, Machine, Software, UsableNode
@@ -18,7 +18,6 @@ from ...devices.usable import NOTHING, Ours, UsableResources
 from ...errors import ClusterUnreachable, MarlaasError
 from ...home.paths import Home, version
 from ...home.settings import load_settings
-from ...models.find import load_base
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,6 @@ class Node:
     here: bool = False
     """True for the engine's own machine."""
     left_out: tuple[str, ...] = ()
-    base: str = ""
     link: Link = Link()  # noqa: RUF009  # likewise
     """The way from the engine's machine, measured at the first look."""
     clock: float | None = None
@@ -146,7 +144,6 @@ class NodeFacts:
     """By the node's own marlaas.toml, container and other accounts; with known rates."""
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
-    base: str = ""
     trouble: str = ""
     clock: float = 0.0
     """The node's time after the look, in seconds since 1970."""
@@ -164,14 +161,7 @@ def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> Nod
     except MarlaasError as error:
         return NodeFacts(versions, trouble=error.message, clock=time.time())
     free = available_memory(settings.resources.memory)
-    return NodeFacts(versions, seen.usable, seen.software, free, _base(settings.base), clock=time.time())
-
-
-def _base(name: str) -> str:
-    try:
-        return load_base(name).fingerprint
-    except MarlaasError:
-        return ""
+    return NodeFacts(versions, seen.usable, seen.software, free, clock=time.time())
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:
@@ -185,38 +175,39 @@ def trouble_with(facts: NodeFacts, engine: Versions) -> str:
     return ""
 
 
-REFUSED = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
-OTHER = ("Failed to connect to GCS", "http2 header")
-MIXED = "Version mismatch"
-HINT = "`marlaas cluster status` says how this machine stands."
+TOKEN = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
+SIGNS = {
+    TOKEN: "it does not accept this machine's token",
+    ("already running at",): "another Ray listens at that address; choose another `port` under [cluster]",
+    ("timed out during startup",): "this machine is too busy for it; the same command may do it in a while",
+    ("Version mismatch",): "the cluster runs another version of Python or Ray",
+    ("Address already in use", "Only one usage of each socket"): (
+        "a port is taken; `port` and `ports` under [cluster] name others"
+    ),
+    ("No space left on device",): "its disk, or /dev/shm, is full",
+    ("Failed to connect to GCS", "http2 header"): "what listens there does not speak as Ray does",
+}
+"""Parts of Ray's output, and what they mean."""
 
 
-def refuses_token(said: str) -> bool:
-    """True if Ray did not accept a token, by its output."""
-    return any(sign in said for sign in REFUSED)
+def refuses_token(output: str) -> bool:
+    """True if Ray did not accept a token."""
+    return any(sign in output for sign in TOKEN)
 
 
-def no_head(said: str) -> bool:
-    """True if the listener is no head of Ray."""
-    return not refuses_token(said) and any(sign in said for sign in OTHER)
+def reason_in(output: str) -> str:
+    """Why Ray failed, by its output, as a clause; its last line if nothing is known."""
+    for signs, clause in SIGNS.items():
+        if any(sign in output for sign in signs):
+            return clause
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "it left no word")
+    return re.sub(r"^[\w.]+(Error|Exception): ", "", last).rstrip(".")
 
 
-def unreached(address: str, said: str) -> ClusterUnreachable:
-    """The error for a cluster that does not answer; ``said`` is Ray's output."""
-    if refuses_token(said):
-        why = "it does not accept this machine's token"
-    elif no_head(said):
-        why = "what listens there does not speak as Ray does"
-    elif MIXED in said:
-        why = "it runs another version of Python or Ray"
-    else:
-        why = plainly(next((line for line in said.splitlines() if line.strip()), "it left no word"))
-    return ClusterUnreachable(f"No cluster answers at {address}: {why}.", HINT)
-
-
-def plainly(text: str) -> str:
-    """A line of Ray's without the name of its error and the last full stop."""
-    return re.sub(r"^[\w.]+(Error|Exception): ", "", text.strip()).rstrip(".")
+def unreached(address: str, reason: str) -> ClusterUnreachable:
+    """The error for a cluster that does not answer."""
+    hint = "`marlaas cluster status` says how this machine stands."
+    return ClusterUnreachable(f"No cluster answers at {address}: {reason}.", hint)
 
 
 # Nothing depends on another machine's clock: only the engine stamps what it stores. But people compare logs.
@@ -224,22 +215,13 @@ def plainly(text: str) -> str:
 LIMIT = 10.0
 
 
-@dataclass(frozen=True)
-class ClockReading:
-    """A question and its answer: seconds since 1970, by the asker's clock, the other's, and the asker's again."""
+def clock_difference(asked: float, answered: float, heard: float) -> tuple[float, float]:
+    """Seconds by which another clock is ahead, and the least difference of the clocks.
 
-    asked: float
-    answered: float
-    heard: float
-
-    @property
-    def ahead(self) -> float:
-        return self.answered - (self.asked + self.heard) / 2
-
-    @property
-    def at_least(self) -> float:
-        """Least difference of the clocks in seconds: the answer was given at some time in between."""
-        return max(0.0, abs(self.ahead) - (self.heard - self.asked) / 2)
+    ``asked`` and ``heard`` are by the asker's clock; the answer was given at some time in between.
+    """
+    ahead = answered - (asked + heard) / 2
+    return ahead, max(0.0, abs(ahead) - (heard - asked) / 2)
 
 
 def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
@@ -259,27 +241,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
-class Known(Protocol):
-    """The part of a node that is used here."""
-
-    @property
-    def id(self) -> str:
-        """Ray's id."""
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-
-    @property
-    def alive(self) -> bool:
-        """True if it is there."""
-
-    @property
-    def refused(self) -> str:
-        """Why it is not used; empty if it is."""
-
-
-T = TypeVar("T", bound=Known)
+T = TypeVar("T", bound=Any)
 
 
 def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
@@ -291,7 +253,7 @@ def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
     return tuple(node for node in nodes if found[node.name] is node)
 
 
-def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:
+def meant(word: str, nodes: Sequence[Any]) -> tuple[str, str]:
     """The name of the node that ``word`` means, its name or the begin of its id, else why it means none."""
     names = [node.name for node in nodes]
     if word in names:
@@ -304,7 +266,7 @@ def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:
     return "", f"The cluster has no node {word!r}. {hint}"
 
 
-def why_not_drain(name: str, nodes: Sequence[Known], drained: Collection[str]) -> str:
+def why_not_drain(name: str, nodes: Sequence[Any], drained: Collection[str]) -> str:
     """Why a node cannot be drained: nothing would be left to work on; empty if it can."""
     others = [
         node.name

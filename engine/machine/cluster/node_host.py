@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -353,15 +353,20 @@ class NodeHost:
         """The time here, in seconds since 1970."""
         return time.time()
 
-    async def describe(self, cards: frozenset[str] = frozenset(), fresh: bool = True) -> NodeFacts:
-        """What this node has; resources of the children here, including ``cards``, count as free.
+    async def describe(self, model: Folder, cards: frozenset[str] = frozenset(), fresh: bool = True) -> NodeFacts:
+        """What this node has, and if it has the base model; the children's resources, including ``cards``, are free.
 
         Unless ``fresh``, the result may be ``SEEN`` seconds old. Devices of unknown speed are measured if no child
         computes.
         """
         if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
             ours = Ours(frozenset(child.pid for child in self._children.values() if child.pid), cards)
-            self._facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._children)
+            facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._children)
+            try:
+                await asyncio.to_thread(find_base, model, self._home)
+            except BaseModelError as error:
+                facts = replace(facts, trouble=facts.trouble or str(error))
+            self._facts = facts
             self._looked = time.monotonic()
         return self._facts
 

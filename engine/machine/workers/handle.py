@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar, cast
 
 from ...devices.limits import STATUS
@@ -34,7 +34,6 @@ class WorkerHandle:
         self.log_path = log_path
         self.died = asyncio.Event()
         self._child = child
-        self._begun = False
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call in Python 3.11
         self._outbox = Outbox(child.write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
@@ -79,7 +78,7 @@ class WorkerHandle:
         ``stream_to`` arrive here, until the future is done.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
-        if not self._begun or not self.alive:
+        if not self.alive:
             answer.set_exception(self.death())
             return answer
         number = next(self._numbers)
@@ -94,7 +93,7 @@ class WorkerHandle:
 
         It begins before any later call, and soon without one; with ``haste``, at once. A dead worker is no error.
         """
-        if self._begun and self.alive:
+        if self.alive:
             self._outbox.send(Call(None, method, args), haste=haste)
 
     def proxy(self, protocol: Callable[..., T], posted: Collection[str] = (), part: str = "") -> T:
@@ -103,7 +102,16 @@ class WorkerHandle:
         Those named in ``posted`` return None at once, without an answer. A worker that serves several protocols has an
         attribute for each: ``part`` is its name.
         """
-        return cast(T, _Proxy(self, protocol, posted, part))
+        prefix = part and f"{part}."
+
+        def method(name: str) -> Callable[..., Any]:
+            async def post(*args: Any) -> None:
+                self.post(prefix + name, *args)
+
+            return post if name in posted else partial(self.call, prefix + name)
+
+        names = [name for name in dir(protocol) if not name.startswith("_")]
+        return cast(T, SimpleNamespace(**{name: method(name) for name in names}))
 
     async def stop(self, grace: float = GRACE) -> None:
         """Close the connection, which ends the child; kill it after ``grace`` seconds."""
@@ -129,7 +137,6 @@ class WorkerHandle:
         if first != (Answer(0, None),):
             await self._child.wait()
             raise self.death(starting=True)
-        self._begun = True
         self._listener = asyncio.create_task(self._listen(self._child.reader), name=f"worker {self.name}")
         self._watch = asyncio.create_task(self._look_after(), name=f"watch over {self.name}")
 
@@ -152,22 +159,20 @@ class WorkerHandle:
         self._child.close()
 
     async def _look_after(self) -> None:
-        asked, missed = asyncio.ensure_future(self._ask()), 0
-        try:
-            while missed < MISSED:
-                await asyncio.sleep(BEAT)
-                if asked.done():
-                    asked, missed = asyncio.ensure_future(self._ask()), 0
-                else:
-                    missed += 1
-        finally:
-            asked.cancel()
+        asked, missed = self._ping(), 0
+        while missed < MISSED:
+            await asyncio.sleep(BEAT)
+            if asked.done():
+                asked, missed = self._ping(), 0
+            else:
+                missed += 1
         self._hung = True
         self._child.kill()
 
-    async def _ask(self) -> None:
-        with contextlib.suppress(WorkerDied):
-            await self.call(PING)
+    def _ping(self) -> asyncio.Future[Any]:
+        asked = self.call(PING)
+        asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # its death is no news
+        return asked
 
     def _receive(self, message: Answer | Failed | Streamed) -> None:
         streamed = isinstance(message, Streamed)
@@ -205,26 +210,6 @@ class WorkerHandle:
         code = self._child.returncode
         text = sentence(self.name, code, starting, self._child.last_words())
         return (OutOfMemory if code == STATUS else WorkerDied)(*text)
-
-
-class _Proxy:
-    def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any], posted: Collection[str], part: str) -> None:
-        self._handle = handle
-        self._prefix = part and f"{part}."
-        self._protocol = protocol
-        self._posted = posted
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_") or not hasattr(self._protocol, name):
-            raise AttributeError(f"{self._protocol!r} has no method {name}.")
-        handle, path = self._handle, self._prefix + name
-
-        async def post(*args: Any) -> None:
-            handle.post(path, *args)
-
-        method = post if name in self._posted else partial(handle.call, path)
-        setattr(self, name, method)
-        return method
 
 
 # ``tests/engine/machine/workers/contract.py`` holds the tests that each launcher passes.

@@ -11,7 +11,9 @@ import pytest_asyncio
 
 from marlaas.engine.machine.cluster.bridge import RECONNECT
 from marlaas.engine.machine.cluster.node import own_versions
+from marlaas.engine.machine.cluster.node_host import Folder
 from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
+from marlaas.engine.models.find import load_base
 from tools.ray_nodes import ROOT, VARIABLES, RayNodes
 
 BRIDGE = "marlaas.engine.machine.cluster.bridge:Bridge"
@@ -38,7 +40,9 @@ def variables(nodes: RayNodes) -> Mapping[str, str]:
 
 async def open_bridge(nodes: RayNodes, log: Path) -> WorkerHandle:
     """A bridge to these nodes."""
-    kwargs = {"address": nodes.address, "versions": own_versions()}
+    base = load_base("tiny")
+    model = Folder("model", str(base.path), base.fingerprint)
+    kwargs = {"address": nodes.address, "versions": own_versions(), "model": model}
     return await LocalLauncher().start("bridge", BRIDGE, kwargs, log_path=log, environment=variables(nodes))
 
 

@@ -20,6 +20,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.cluster import cluster
 from marlaas.engine.machine.cluster.bridge import Bridge, Host
 from marlaas.engine.machine.cluster.node import Versions
+from marlaas.engine.machine.cluster.node_host import Folder
 from tools.ray_nodes import ROOT
 
 SECONDS = "TEST_LINK_SECONDS"
@@ -44,8 +45,8 @@ class DelayedHost:
 class DelayedBridge(Bridge):
     """A bridge over a long link."""
 
-    def __init__(self, address: str, versions: Versions) -> None:
-        super().__init__(address, versions)
+    def __init__(self, address: str, versions: Versions, model: Folder) -> None:
+        super().__init__(address, versions, model)
         start, seconds = self._host, float(os.environ[SECONDS])
         self._host = lambda node: DelayedHost(start(node), seconds)
 

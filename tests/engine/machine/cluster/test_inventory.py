@@ -12,6 +12,8 @@ from marlaas.engine.devices.machine import Cpu, Machine
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.cluster.node import NodeFacts, look_here, own_versions, trouble_with
+from marlaas.engine.machine.cluster.node_host import Folder, NodeHost
+from marlaas.engine.models.find import load_base
 
 WORKS = UsableResources(Machine(Cpu((0,), 1, 10**9)))
 
@@ -26,7 +28,7 @@ def test_the_rules_of_the_node_hold_there(home: Home) -> None:
     facts = look_here(home)
     assert facts.usable.machine.cpu.count == 1 and facts.usable.machine.cpu.memory <= 5e8 and facts.free_bytes <= 5e8
     assert facts.trouble == "" and facts.versions == own_versions() and abs(facts.clock - time.time()) < 60
-    assert len(facts.base) >= 16 and trouble_with(facts, own_versions()) == ""
+    assert trouble_with(facts, own_versions()) == ""
 
 
 def test_settings_that_cannot_be_read_are_the_nodes_trouble(home: Home) -> None:
@@ -35,10 +37,11 @@ def test_settings_that_cannot_be_read_are_the_nodes_trouble(home: Home) -> None:
     assert "cors" in facts.trouble and trouble_with(facts, own_versions()) == facts.trouble
 
 
-def test_a_base_that_is_not_there_keeps_nobody_out(home: Home) -> None:
-    home.config.write_text('base = "nobody/nothing"\n')
-    facts = look_here(home)
-    assert facts.base == "" and facts.trouble == ""
+async def test_a_node_without_the_base_is_told_so(home: Home) -> None:
+    host, base = NodeHost(home), load_base("tiny")
+    assert (await host.describe(Folder("model", str(base.path), base.fingerprint))).trouble == ""
+    lacking = await host.describe(Folder("model", "/nowhere", "0123456789abcdef"))
+    assert "The engine's base is not on this node: nowhere, fingerprint 0123456789ab." in lacking.trouble
 
 
 def test_other_versions_keep_a_node_out() -> None:

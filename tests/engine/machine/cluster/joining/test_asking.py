@@ -25,7 +25,10 @@ def test_a_refused_token_is_known(said: str) -> None:
 def test_what_fails_otherwise_says_its_last_line() -> None:
     assert answer_in("Traceback\n  boom: it broke\n\n", 1) == {"failed": "other", "why": "boom: it broke"}
     assert answer_in("ray.exceptions.RpcError: RPC error: Deadline.\n", 1)["why"] == "RPC error: Deadline"
-    assert answer_in("RpcError: Received http2 header with status: 404\n", 1)["why"] == "it does not speak as Ray does"
+    assert (
+        answer_in("RpcError: Received http2 header with status: 404\n", 1)["why"]
+        == "what listens there does not speak as Ray does"
+    )
     assert answer_in("", -9) == {"failed": "other", "why": "status -9"}
     assert answer_in(f"{MARK}[1]", 0)["failed"] == "other"
 

@@ -24,7 +24,6 @@ from marlaas.engine.machine.cluster.joining import (
     local_node,
     start_ray,
     stop_ray,
-    why_not,
 )
 
 INSECURE = ClusterSettings(insecure=True)
@@ -122,13 +121,6 @@ def test_one_that_hangs_is_ended(home: Home, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ClusterUnreachable, match=r"Ray did not start within 0\.5 s"):
         start_ray(home, INSECURE, NODE, seconds=0.5)
     assert local_node(home) is None
-
-
-def test_words_of_ray_become_sentences() -> None:
-    assert why_not("") == "it left no word."
-    assert why_not("a\nValueError: the last line\n") == "ValueError: the last line."
-    assert "token" in why_not("grpc: Unauthenticated\nmore")
-    assert "port" in why_not("bind: Address already in use")
 
 
 def test_the_command_line_names_everything() -> None:
