@@ -317,8 +317,10 @@ def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
     return list(stand.values())
 
 
-Place = tuple[bool, int, int, str]
-"""Urgency and priority, larger ones first; task and policy."""
+Rank = tuple[bool, int]
+"""Urgency and priority: larger ones first."""
+Policy = tuple[int, str]
+"""Task and name."""
 NEWEST = 0.25
 """Weight of the newest cost in the moving mean of costs."""
 KNOWN = 1000
@@ -328,17 +330,17 @@ KNOWN = 1000
 class _Tenant(Generic[T]):
     def __init__(self) -> None:
         self.tasks: FairClock[int] = FairClock()
-        self.policies: FairClock[tuple[int, str]] = FairClock()
-        self.queues: dict[Place, OrderedDict[T, Payer]] = {}
-        """Only those that are not empty."""
+        self.policies: FairClock[Policy] = FairClock()
+        self.ranks: defaultdict[Rank, dict[Policy, OrderedDict[T, Payer]]] = defaultdict(dict)
+        """Only ranks and queues that are not empty."""
 
     def next(self) -> tuple[T, Payer, bool]:
         """The next item, its payer, and True if it is urgent."""
-        rank = max(place[:2] for place in self.queues)
-        first = [place for place in self.queues if place[:2] == rank]
-        task = self.tasks.behind(place[2] for place in first)
-        policy = self.policies.behind(place[2:] for place in first if place[2] == task)
-        item, payer = next(iter(self.queues[*rank, *policy].items()))
+        rank = max(self.ranks)
+        queues = self.ranks[rank]
+        task = self.tasks.behind([policy[0] for policy in queues])
+        policy = self.policies.behind([policy for policy in queues if policy[0] == task])
+        item, payer = next(iter(queues[policy].items()))
         return item, payer, rank[0]
 
 
@@ -365,21 +367,21 @@ class Line(Generic[T]):
 
     def add(self, payer: Payer, item: T, urgent: bool = False) -> None:
         """Put an item in line; it may be in it only once."""
-        place = urgent, payer.priority, payer.task, payer.policy
-        clocks = self._clocks(payer)
-        self._tenants[payer.tenant].queues.setdefault(place, OrderedDict())[item] = payer
-        for clock, key in clocks:
+        for clock, key in self._clocks(payer):
             clock.join(key)
+        queues = self._tenants[payer.tenant].ranks[urgent, payer.priority]
+        queues.setdefault((payer.task, payer.policy), OrderedDict())[item] = payer
         self._here[payer.tenant] = self._here.get(payer.tenant, 0) + 1
 
     def waiting(self, payer: Payer) -> int:
-        queues = self._tenants[payer.tenant].queues if payer.tenant in self._here else {}
-        return sum(len(items) for place, items in queues.items() if place[2] == payer.task)
+        ranks = self._tenants[payer.tenant].ranks.values() if payer.tenant in self._here else ()
+        return sum(len(items) for queues in ranks for (task, _), items in queues.items() if task == payer.task)
 
     def items(self) -> Iterator[T]:
         for tenant in self._here:
-            for items in self._tenants[tenant].queues.values():
-                yield from items
+            for queues in self._tenants[tenant].ranks.values():
+                for items in queues.values():
+                    yield from items
 
     def peek(self) -> T:
         """The next item. Raises ``LookupError`` if nothing waits."""
@@ -393,13 +395,16 @@ class Line(Generic[T]):
 
     def discard(self, payer: Payer, item: T, urgent: bool = False) -> None:
         """Take an item out of the line, also out of turn; one that is not in it is ignored."""
-        place = urgent, payer.priority, payer.task, payer.policy
-        queues = self._tenants[payer.tenant].queues if payer.tenant in self._here else {}
-        if item not in queues.get(place, ()):
+        rank, policy = (urgent, payer.priority), (payer.task, payer.policy)
+        ranks = self._tenants[payer.tenant].ranks if payer.tenant in self._here else {}
+        queues = ranks.get(rank, {})
+        if item not in queues.get(policy, ()):
             return
-        del queues[place][item]
-        if not queues[place]:
-            del queues[place]
+        del queues[policy][item]
+        if not queues[policy]:
+            del queues[policy]
+        if not queues:
+            del ranks[rank]
         for clock, key in self._clocks(payer):
             clock.leave(key)
         self._here[payer.tenant] -= 1
