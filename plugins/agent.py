@@ -1,8 +1,4 @@
-"""An agent: one append-only conversation with the model, and the branches that leave it.
-
-An ask carries only what is new. The system prompt and the tools are fixed when the agent is made, and no call edits
-history: what the model is trained on is exactly what it saw.
-"""
+"""An agent: one append-only conversation with the model, and the branches that leave it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What an environment function may return or raise, and the rewards by agent that come of it.
 
-Rewards are finite numbers by agent name, with named parts for the charts. A result that is no reward raises
-``TypeError`` or ``ValueError`` in words for the author; it never becomes a 0.
+A result that is no reward raises ``TypeError`` or ``ValueError`` in words for the author; it never becomes a 0.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Rewards:
 def finite(value: object, what: str) -> float:
     """``value`` as a float; anything that is not a finite number is an error that names ``what``."""
     if not hasattr(type(value), "__float__"):
-        kind = "" if value is None else f"{type(value).__name__} "
-        raise TypeError(f"{what} must be a number, not {kind}{_short(value)}")
+        kind, text = "" if value is None else f"{type(value).__name__} ", repr(value)
+        raise TypeError(f"{what} must be a number, not {kind}{text if len(text) <= 40 else f'{text[:37]}...'}")
     try:
         number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy's and torch's scalars too
     except OverflowError:  # a whole number larger than any float
@@ -87,9 +86,13 @@ def rewards_of(
     ``ep.reward``; they are added, and stand alone where the function returns nothing. Agents with a ``final`` reward
     have that, and nothing is added to it.
     """
-    if final:
-        return _beside(result, agents, earned, final)
-    names = list(agents) or [DEFAULT_AGENT]
+    if isinstance(result, dict) and (done := [name for name in result if name in final]):
+        raise ValueError(f"the reward of {done[0]!r} is final already, so it cannot be returned")
+    names = [agent for agent in agents if agent not in final]
+    earned = {name: total for name, total in earned.items() if name not in final}
+    if final and (not names or (result is None and not earned)):
+        return Rewards(dict(final), {})
+    names = names or [DEFAULT_AGENT]
     totals: dict[str, float] = {}
     parts: dict[str, float] = {}
     if isinstance(result, dict):
@@ -110,19 +113,7 @@ def rewards_of(
             raise ValueError(f"ep.reward names {name!r}, but the agents are {', '.join(names)}")
         for agent in names if name == EVERY_AGENT else (name,):
             totals[agent] = finite(totals.get(agent, 0.0) + extra, f"the reward of {agent!r}")
-    return Rewards(totals, parts)
-
-
-def _beside(result: object, agents: Sequence[str], earned: Mapping[str, float], final: Mapping[str, float]) -> Rewards:
-    """The rewards of the agents that are not done, and those that are final."""
-    if isinstance(result, dict) and (named := [name for name in result if name in final]):
-        raise ValueError(f"the reward of {named[0]!r} is final already, so it cannot be returned")
-    left = [agent for agent in agents if agent not in final]
-    unsettled = {name: total for name, total in earned.items() if name not in final}
-    if not left or (result is None and not unsettled):
-        return Rewards(dict(final), {})
-    others = rewards_of(result, left, unsettled)
-    return Rewards({**others.by_agent, **final}, others.parts)
+    return Rewards({**totals, **final}, parts)
 
 
 def _value(result: object, what: str, parts: dict[str, float], prefix: str) -> float:
@@ -133,15 +124,7 @@ def _value(result: object, what: str, parts: dict[str, float], prefix: str) -> f
     return finite(result.value, what)
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-# Scoring and ranking apart from playing: what these optional pure functions see, and what they may return.
-#
-# Both see what was said in episodes that are over, and return finite rewards by agent. Neither asks the model; in which
-# process they run is not known here.
+# Scoring and ranking: what these optional pure functions see, and what they may return. Neither asks the model.
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -1,8 +1,4 @@
-"""Runs code that a model wrote, each time in a process that is thrown away.
-
-Returned is what the code printed and how it ended. Whether that is right is for the environment to say: nothing that
-the code can write is a verdict.
-"""
+"""Runs code that a model wrote, each time in a process that is thrown away."""
 
 from __future__ import annotations
 
@@ -17,16 +13,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import IO
 from weakref import WeakKeyDictionary
 
 from .sandbox_supervisor import MORE_PROCESSES, STARVED, adopt_orphans, stray, sweep, wall_limit
 
-# A control group for one program, if this account may make one: Linux, cgroup v2, no privileges asked for.
-#
-# A program is put into the group, and all that is in the group is killed at once, however quickly it multiplies. If no
-# group can be had, programs run without one.
+# A control group for one program, if this account may make one (Linux, cgroup v2): all in it is killed at once, however
+# quickly it multiplies. Without one, programs run without a group.
 
 _PREFIX = "marlaas-"
 _ENDING = 1.0
@@ -45,21 +40,21 @@ class Group:
     def end(self) -> None:
         """Kill all that is in it, and remove it."""
         with contextlib.suppress(OSError):
-            with open(os.path.join(self.path, "cgroup.kill"), "wb", buffering=0) as file:
-                file.write(b"1")
-            self._wait()
+            _write(self.path, "cgroup.kill", b"1")
+            until = monotonic() + _ENDING
+            with open(os.path.join(self.path, "cgroup.events"), "rb", buffering=0) as file:
+                poll = select.poll()
+                poll.register(file, select.POLLPRI)
+                while b"populated 1" in os.pread(file.fileno(), 4096, 0) and monotonic() < until:
+                    poll.poll(1000 * _ENDING)
         for folder, _, _ in os.walk(self.path, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
-    def _wait(self) -> None:
-        """Wait until no process is left in it."""
-        until = monotonic() + _ENDING
-        with open(os.path.join(self.path, "cgroup.events"), "rb", buffering=0) as file:
-            poll = select.poll()
-            poll.register(file, select.POLLPRI)
-            while b"populated 1" in os.pread(file.fileno(), 4096, 0) and monotonic() < until:
-                poll.poll(1000 * _ENDING)
+
+def _write(folder: str, name: str, value: bytes) -> None:
+    with open(os.path.join(folder, name), "r+b", buffering=0) as file:
+        file.write(value)
 
 
 def new_group(processes: int) -> Group | None:
@@ -71,8 +66,8 @@ def new_group(processes: int) -> Group | None:
         group = Group(os.path.join(place, f"{_PREFIX}{os.getpid()}-{next(_numbers)}"))
     except OSError:
         return None
-    with contextlib.suppress(OSError), open(os.path.join(group.path, "pids.max"), "r+b", buffering=0) as file:
-        file.write(str(processes).encode())
+    with contextlib.suppress(OSError):
+        _write(group.path, "pids.max", str(processes).encode())
     return group
 
 
@@ -80,14 +75,14 @@ def new_group(processes: int) -> Group | None:
 def parent_group() -> str | None:
     """The group of this process, if groups can be made below it and processes moved into them; else None."""
     with contextlib.suppress(OSError):
-        with (
-            open("/proc/self/cgroup", encoding="utf-8") as own,
-            open("/proc/self/mountinfo", encoding="utf-8") as mounts,
-        ):
-            place = place_of(own.read(), mounts.read())
+        place = place_of(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
         if place is None or not os.access(os.path.join(place, "cgroup.procs"), os.W_OK):
             return None
-        _remove_abandoned(place)
+        for name in os.listdir(place):  # those of processes that were killed; one in use cannot be removed
+            maker = name.removeprefix(_PREFIX).partition("-")[0]
+            if name.startswith(_PREFIX) and maker.isdigit() and not os.path.exists(f"/proc/{maker}"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(place, name))
         tried = os.path.join(place, f"{_PREFIX}{os.getpid()}")
         os.mkdir(tried)
         try:
@@ -100,22 +95,11 @@ def parent_group() -> str | None:
 def place_of(own: str, mounts: str) -> str | None:
     """The folder of a process's group, from what ``/proc`` says about it; None if there is no cgroup v2."""
     group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
-    for line in mounts.splitlines() if group is not None else ():
-        mounted, _, kind = line.partition(" - ")
-        root, point = mounted.split()[3:5]
-        if kind.startswith("cgroup2 ") and group is not None:
-            below = os.path.relpath(group, root)
-            return None if below.startswith("..") else os.path.normpath(os.path.join(point, below))
-    return None
-
-
-def _remove_abandoned(place: str) -> None:
-    """Remove the groups of processes that were killed; a group in use cannot be removed."""
-    for name in os.listdir(place):
-        maker = name.removeprefix(_PREFIX).partition("-")[0]
-        if name.startswith(_PREFIX) and maker.isdigit() and not os.path.exists(f"/proc/{maker}"):
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.join(place, name))
+    mounted = next((line.split()[3:5] for line in mounts.splitlines() if " - cgroup2 " in line), None)
+    if group is None or mounted is None:
+        return None
+    below = os.path.relpath(group, mounted[0])
+    return None if below.startswith("..") else os.path.normpath(os.path.join(mounted[1], below))
 
 
 _REMOVING = 60.0
@@ -199,20 +183,17 @@ class Sandbox:
         """Run Python ``code`` as a program that reads ``stdin``; it may compute for ``seconds``.
 
         These are processor seconds, of the program with all that it starts: how busy the machine is does not matter.
-        Waiting, as in ``time.sleep``, may take it twice as long, and a second more. If a program could hardly run at
-        all, the episode ends and is played again.
+        Waiting, as in ``time.sleep``, may take twice as long, and a second more. A program that could hardly run at
+        all ends the episode, which is played again.
 
-        It runs in a session and its own empty folder, without your environment variables, and has bounds on the
-        memory of each process, processor time, sizes of files and numbers of processes. At its end, or when its time
-        is up, the folder is removed and all that it started is killed; on Linux also what has left its session, or has
-        killed the process that watches it. Only this many run at once as there are processors; waiting for a place
-        takes nothing off the episode's time. Equal code prints equal things: hashes are not randomised.
+        It runs in a session and its own empty folder, without your environment variables, with bounds on the memory of
+        each process, on sizes of files and on numbers of processes. Its folder and all that it started end with it.
+        Waiting for one of the places (as many as processors) takes nothing off the episode's time. Hashes are not
+        randomised.
 
-        It keeps accidents and cheap tricks apart: endless loops, floods of prints, memory, processes that stay behind.
-        **It is no security boundary**: the code has your rights. It can read your files (those of this plugin, and the
-        answers in them, as well), use the network, and end processes of yours: where it ends the one that calls this,
-        what it started may live on. If that matters, confine plugins with all that they start: ``sandbox = true``
-        under ``[environments]`` of ``marlaas.toml``.
+        **It is no security boundary**: the code has your rights. It can read your files, use the network, and end
+        processes of yours. If that matters, confine plugins: ``sandbox = true`` under ``[environments]`` of
+        ``marlaas.toml``.
 
         Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
         ``ok`` alone proves nothing, as code that is followed by assertions can leave before them.

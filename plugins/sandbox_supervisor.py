@@ -1,19 +1,15 @@
 """Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [COMMAND …]``.
 
-It forks. The child takes its limits upon itself and becomes the program; the parent, its supervisor, waits for it, and
-then kills whatever the program has started. The supervisor's own exit tells how it went: by SIGALRM where the time was
-up, by SIGVTALRM where the machine was too busy to say so, else with the program's exit code, or with 128 + n where
-signal n ended the program.
+It forks: the child becomes the program, the parent waits for it, and then kills whatever the program has started. It
+exits as the program did, with 128 + n if signal n ended the program, by SIGALRM if the time was up, or by SIGVTALRM if
+the machine was too busy to judge that.
 
-SECONDS are processor seconds of the program with all that it starts. Its waiting is bounded apart from them, without
-the time in which it could have gone on but had no core. They may be ``inf``: then others bound its time.
+SECONDS are processor seconds of the program with all that it starts; ``inf``: others bound its time. Its waiting is
+bounded separately, without the time in which it had no core. The program is ``main.py``, which a model wrote, or a
+COMMAND of the author, without limits and in its own session. GROUP is its control group, or empty.
 
-The program is ``main.py``, which a model wrote; or a COMMAND of the author, without limits and in a session of its
-own, so that signals that it sends to its group do not reach its supervisor.
-
-GROUP is the control group for the program, or empty: see ``cgroups``. Nothing of marlaas is imported here. The program
-may signal or kill its supervisor. What it leaves then becomes a child of the process that started the supervisor, which
-recognises it by a limit that no program can raise again, and kills it with the functions of this file.
+A program may kill its supervisor. What it leaves then becomes a child of the process that started the supervisor, which
+recognises it by a limit that no program can raise again. Nothing of marlaas is imported here.
 """
 
 from __future__ import annotations
@@ -46,36 +42,29 @@ class Ended(Exception):
 
 
 class Used:
-    """What a program has used at one moment, with all that it started."""
+    """What a program has used so far, with all that it started."""
 
     def __init__(self, wall: float, processor: float, delays: dict[int, float]) -> None:
-        """``wall``: monotonic seconds; ``processor``: processor seconds so far, as far as the system tells; ``delays``:
-        seconds that each of its threads has waited for a core so far, by id."""
+        """Monotonic seconds, processor seconds, and the seconds for which each thread has waited for a core, by id."""
         self.wall = wall
         self.processor = processor
         self.delays = delays
 
 
 def wall_limit(seconds: float) -> float:
-    """Seconds of a wall clock after which a program, or an episode, that has ``seconds`` of its own ends in any case.
-
-    Own time is never counted too long, but on a busy machine too short, and what waits for ever has to end there too.
-    What gets less than a tenth of a core is no longer worth waiting for; the half minute covers what even a moment's
-    work needs to be scheduled.
+    """Seconds of a wall clock after which a program, or an episode, that has ``seconds`` of its own ends in any case:
+    at a tenth of a core, with half a minute to be scheduled.
     """
     return 10.0 * seconds + 30.0
 
 
 def waiting_limit(seconds: float) -> float:
-    """Seconds that it may wait: for its files above all, which a cold disk gives in a second or so."""
+    """Seconds that it may wait, above all for files of a cold disk."""
     return 2.0 * seconds + 1.0
 
 
 def waited(before: Used, after: Used) -> float:
-    """Seconds between two looks in which a program neither computed nor wanted to; at least that.
-
-    0 if threads began or ended meanwhile: how long these waited for a core is not known.
-    """
+    """Seconds in which a program neither computed nor waited for a core; 0 if threads began or ended meanwhile."""
     if before.delays.keys() != after.delays.keys():
         return 0.0
     delayed = sum(max(0.0, after.delays[thread] - before.delays[thread]) for thread in before.delays)
@@ -83,7 +72,7 @@ def waited(before: Used, after: Used) -> float:
 
 
 class Watch:
-    """The time limits of one program; ``Ended`` is raised by the look that finds them exceeded."""
+    """The time limits of one program."""
 
     def __init__(self, seconds: float, look: Callable[[], Used], cores: int) -> None:
         self._seconds = seconds
@@ -106,7 +95,7 @@ class Watch:
 
 
 def main() -> None:
-    """Fork: the child becomes the program, the parent its keeper."""
+    """Fork: the child becomes the program, the parent waits for it."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     command = sys.argv[5:]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -137,7 +126,6 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def _keep(program: int, seconds: float, group: str, session: bool) -> None:
-    """Wait for the program, which may have a ``session`` of its own, clear up, and exit as it did."""
     watch = Watch(seconds, used, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
     def look(_number: int, _frame: FrameType | None) -> None:
@@ -170,7 +158,7 @@ def _keep(program: int, seconds: float, group: str, session: bool) -> None:
 
 
 def used() -> Used:
-    """What the children of this process, and all below them, have used; those that have ended are counted as well."""
+    """What the children of this process, and all below them, have used, with those that have ended."""
     import resource
 
     ended, delays = resource.getrusage(resource.RUSAGE_CHILDREN), {}
@@ -186,12 +174,12 @@ def used() -> Used:
 
 
 def adopt_orphans(adopt: bool) -> None:
-    """Whether orphaned descendants of this process become its children, if the system can do that."""
+    """Make orphaned descendants children of this process, or no longer."""
     _tell_kernel(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def sweep(chosen: Callable[[int], bool] = lambda pid: True) -> None:
-    """Kill the ``chosen`` children and all below them: orphans of those that are killed become children in their turn.
+    """Kill the ``chosen`` children and all below them.
 
     All are stopped before the first is killed: a stopped process still counts, so no new one can take its place.
     """
@@ -221,10 +209,7 @@ def _with_descendants(pids: Iterable[int]) -> Iterator[int]:
 
 
 def stray(pid: int) -> bool:
-    """Whether a child of this process is, or descends from, a program whose supervisor died.
-
-    Only such a process has so low a hard limit of open files, and only root could raise that limit again.
-    """
+    """True for a child that belongs to a program whose supervisor died: it has the low hard limit of open files."""
     import resource
 
     try:
@@ -234,7 +219,7 @@ def stray(pid: int) -> bool:
 
 
 def children(parent: int | None = None) -> list[int]:
-    """Processes whose parent is ``parent``, by default this process; none if the system does not tell."""
+    """The children of a process, by default this one; none if the system does not list them."""
     if sys.platform != "linux":
         return []
     parent, found = parent or os.getpid(), b""
@@ -248,7 +233,7 @@ def children(parent: int | None = None) -> list[int]:
 
 
 def children_by_search(parent: int) -> list[int]:
-    """The same from all processes of the system, if the kernel keeps no lists of children."""
+    """The same, from all processes of the system."""
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -260,7 +245,6 @@ def children_by_search(parent: int) -> list[int]:
 
 
 def _tell_kernel(option: int, value: int) -> None:
-    """Call ``prctl``, if there is one."""
     if sys.platform == "linux":
         import ctypes
 
@@ -269,13 +253,11 @@ def _tell_kernel(option: int, value: int) -> None:
 
 
 def _tell_group(group: str, name: str, value: bytes) -> None:
-    """Write to a file of a control group; a failure is ignored."""
     with contextlib.suppress(OSError), open(os.path.join(group, name), "wb", buffering=0) as file:
         file.write(value)
 
 
 def _limit(cpu_seconds: int, memory_mb: int) -> None:
-    """Bound what one process of the program may have; what a platform lacks is left out."""
     import resource
 
     bounds = {
@@ -304,7 +286,7 @@ def _threads_of(user: int) -> int:
 
 
 def _become(command: list[str]) -> None:
-    """Go on as another program; 127 or 126 tells that there is none, or that it cannot be run."""
+    """Become another program; the exit code is 127 if there is none, 126 if it cannot be run."""
     os.setsid()
     for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what it starts would, too
@@ -316,7 +298,7 @@ def _become(command: list[str]) -> None:
 
 
 def _run() -> None:
-    """Run the program: it prints, raises and exits as if it had been started by its name."""
+    """Run ``main.py`` as if it had been started by its name."""
     with open("main.py", "rb") as file:
         source = file.read()
     module = sys.modules["__main__"] = ModuleType("__main__")

@@ -1,4 +1,4 @@
-"""The gateway's limits for its clients; the engine passes them as JSON at its start."""
+"""The gateway's limits for its clients, which the engine passes as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes, seconds and numbers, for the whole process by default."""
+    """For the whole process by default."""
 
     body_bytes: int = 16 << 20
     """Of one request; a larger one is refused with 413."""

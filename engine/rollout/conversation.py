@@ -222,22 +222,18 @@ class Conversation:
         return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
 
     def transcripts(self) -> tuple[Transcript, ...]:
-        told: list[list[Part]] = [[]]
-        for part in self._parts:
-            told[-1].append(part)
-            if part.spans:
-                told.append([])
-        unanswered = told.pop()
-        if told:
-            told[-1] += unanswered
-        else:
-            told = [unanswered]
+        groups: list[list[Part]] = [[]]
+        last = max((number for number, part in enumerate(self._parts) if part.spans), default=0)
+        for number, part in enumerate(self._parts):  # each group ends with a reply; the rest belongs to the last one
+            groups[-1].append(part)
+            if part.spans and number < last:
+                groups.append([])
         return tuple(
             Transcript(
                 tuple(turn for part in parts for turn in part.turns),
                 tuple(place for part in parts for place in part.places),
             )
-            for parts in told
+            for parts in groups
         )
 
     @property

@@ -26,8 +26,7 @@ from .toolcalls import form_of
 
 # Placeholders for replies in the template's text.
 #
-# The template gets one mark for each reply's thought and one for its answer. The marks in its text are then replaced by
-# the sampled ids.
+# The template gets one mark for each reply's thought and one for its answer, which the sampled ids then replace.
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -130,8 +129,8 @@ def _to_be_closed(reply: Spoken) -> bool:
 
 # Turns messages into token ids, and sampled ids into text. Sampled ids are never tokenised again.
 #
-# To continue, the text after the last mark is tokenised and appended. If the template has rewritten earlier text, the
-# conversation begins again, with the sampled ids in place of the marks.
+# To continue, the text after the last mark is appended. If the template has rewritten earlier text, the conversation
+# begins again.
 
 CACHED = 1024
 """Cached first prompts; the episodes of a group share theirs."""
@@ -273,10 +272,9 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Continuation:
-        """How a conversation continues with ``new`` after ``history``, which must end with a reply (else
-        ``ValueError``).
+        """How a conversation continues with ``new`` after ``history``, which ends with a reply (else ``ValueError``).
 
-        The appended tokens begin with the end of the reply's turn if the reply lacks it. Raises as ``opening`` does.
+        The new tokens begin with the end of the reply's turn if the reply lacks it. Raises as ``opening`` does.
         """
         if not history or not isinstance(history[-1], Spoken):
             raise ValueError("A conversation goes on after a reply.")

@@ -20,11 +20,10 @@ from ..trajectories import Tokens
 # Slots: the sampler's sequences, granted turn by turn in fair order.
 #
 # Between turns an episode keeps its slot and its cache. If others wait and the sampler has little to do, the longest
-# idle episode loses both. So a slow environment blocks nobody, and a busy sampler reads nothing twice.
+# idle episode loses both.
 
 PATIENCE = 0.02
-"""Seconds for which an idle slot is kept although others wait: else a fast environment would lose its cache each
-turn."""
+"""Seconds for which an idle slot is kept although others wait: a fast environment keeps its cache."""
 ENOUGH = 4
 """If one in this many slots has a turn in progress, more gain nothing, and no slot is taken away."""
 
@@ -224,12 +223,9 @@ class SamplerEndpoint:
 
 # Selects the sampler for a turn: the one that will finish it first, in its own measured seconds (``Backlog``).
 #
-# A conversation is cached by one sampler, and a group's prompt by those that have samples of it; another sampler reads
-# all that again. So a conversation moves only if that pays, between two turns.
-# Repeated reading counts twice, because it also delays later work.
-#
-# FlexMARL (arXiv 2602.09578) balances an agent's replicas if two queues differ by more than five requests. Costs decide
-# here, because requests and samplers differ in length and speed.
+# Another sampler reads a conversation and its group's prompt again, so it moves only if that pays. Repeated reading
+# counts twice, because it also delays later work. FlexMARL (arXiv 2602.09578) balances an agent's replicas by the
+# lengths of their queues instead.
 
 
 class Replicas:
@@ -285,13 +281,11 @@ class Replicas:
         return 0 if prompt and self._opened[endpoint.name, prompt] else count
 
 
-# Limits the number of begun episodes: about as many turns wait as the samplers have slots.
-#
-# More would only take memory, and their versions become old.
+# Limits the number of begun episodes: about as many turns wait as the samplers have slots. More would only take memory,
+# and their versions become old.
 
 COMING = 0.05
-"""Seconds for which a new episode without a request counts as a waiting turn. After that it is busy in its
-environment."""
+"""Seconds for which a new episode without a request counts as a waiting turn."""
 LOOKS = 10
 """Least turns of the event loop in that time: on a busy machine the loop may block for longer."""
 

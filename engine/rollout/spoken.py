@@ -13,8 +13,7 @@ from .toolcalls import HERMES, Form
 
 OPEN, CLOSE = "<think>", "</think>"
 SPACE = " \t\r\n"
-"""Space between a thought and its answer; other Unicode spaces count as letters, because half of their bytes cannot
-be recognised."""
+"""Space between a thought and its answer; other Unicode spaces count as letters."""
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -48,8 +47,7 @@ def read_reply(
 ) -> Spoken:
     """Read the reply of a base that thinks (``read_plain`` reads others). Any token ids are allowed.
 
-    A thought reaches from ``<think>`` at the very beginning, or from a prompt that has ``opened`` one, to the first
-    ``</think>``. A closing tag without an opening one is text.
+    A thought reaches from ``<think>`` at the beginning, or from a prompt that ``opened`` it, to the first ``</think>``.
     """
     said, ended = _said(tokens, stop)
     shown = decode(said)

@@ -23,8 +23,8 @@ ARGUMENTS = ("arguments", "parameters")
 def read_call(text: str, start: int = 0, bare: bool = False) -> tuple[ToolCall | None, int]:
     """The call in the JSON at ``start``, and the end of the JSON.
 
-    The call is None if the JSON is malformed, has other keys, or is larger than environments may send. Models mix up
-    ``arguments`` and ``parameters``, so both are accepted; ``bare``: a name without them is a call.
+    The call is None if the JSON is malformed, has other keys, or is too large. Models mix up ``arguments`` and
+    ``parameters``; ``bare``: a name without them is a call.
     """
     try:
         value, end = _DECODER.raw_decode(text, _SPACE.match(text, start).end())  # type: ignore[union-attr]
@@ -53,13 +53,11 @@ def _clean(value: Any) -> Any:
 
 
 def _finite(number: str) -> float:
-    """A float; raises ``ValueError`` for numbers so large that they would become infinite."""
     value = float(number)
     return value if math.isfinite(value) else _refuse(number)
 
 
 def _refuse(constant: str) -> NoReturn:
-    """Raise ``ValueError``: NaN and infinities are not JSON, and other readers would fail on them."""
     raise ValueError(f"{constant} is no JSON.")
 
 
@@ -98,9 +96,8 @@ def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     return (whole.strip() if calls else whole), tuple(calls)
 
 
-# Llama 3's form: the whole reply is ``{"name": …, "parameters": {…}}``, perhaps behind ``<|python_tag|>``. One call.
-#
-# Without that tag a call looks like an answer in JSON: in a conversation without tools it is text.
+# Llama 3's form: the whole reply is ``{"name": …, "parameters": {…}}``, perhaps behind ``<|python_tag|>``. Without
+# tools and that tag it is an answer in JSON.
 
 LLAMA = "<|python_tag|>"
 

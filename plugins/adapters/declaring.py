@@ -21,8 +21,6 @@ from ..rewards import Invalid, Member
 from ..tools import Tool
 
 # The library of each adapter, in the version of its test, as a pip requirement.
-#
-# This file does not check if it is installed.
 
 PINNED: dict[str, tuple[str, ...]] = {
     "reasoning_gym": ("reasoning-gym==0.1.25",),
@@ -47,8 +45,7 @@ REQUIREMENT_OF_MODULE = {
 def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The requirements of a ``.toml`` plugin: its own ``dependencies``, or the defaults of every adapter in it.
 
-    ``document``: the parsed file. Raises ``ValueError`` if ``dependencies`` is no list of texts. An unknown adapter is
-    skipped: loading the file reports it, with its line.
+    Raises ``ValueError`` if ``dependencies`` is no list of texts. An unknown adapter is skipped: loading reports it.
     """
     own = document.get("dependencies")
     if own is not None:
@@ -59,11 +56,6 @@ def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     adapters = [table.get("adapter") for table in tables if isinstance(table, dict)] if isinstance(tables, list) else []
     known = [adapter for adapter in adapters if isinstance(adapter, str) and adapter in PINNED]
     return tuple(dict.fromkeys(requirement for adapter in known for requirement in PINNED[adapter]))
-
-
-# Imports a foreign library when its adapter is used, or reports in one sentence what is missing.
-#
-# The ``ModuleNotFoundError`` gives the author of the plugin the line to add.
 
 
 def library(module: str) -> Any:
@@ -137,9 +129,7 @@ async def settled(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-# Finds the answer in a model's reply for a scorer.
-#
-# Scorers of other libraries compare texts: one gives 0.067 for "The answer is 8", but 1 for "8".
+# The answer in a model's reply: scorers of other libraries compare whole texts.
 
 Extract = Callable[[str], str]
 
@@ -172,11 +162,8 @@ def extract_of(chosen: str | Extract) -> Extract:
     return EXTRACTS[chosen]
 
 
-# The reward of an episode that ended with an unreadable reply.
-#
-# Such a reply must not pay more than a readable one, or a policy would learn to be unreadable. An adapter does not
-# know the lowest reward of a foreign world. So the training group is the measure: its ranking gives these episodes
-# the lowest reward of the group, regardless of their length.
+# The reward of an episode that ended with an unreadable reply: in training the lowest of its group, or a policy would
+# learn to be unreadable.
 
 PENALTY = 1.0
 """How much less than it earned, and than 0, such an episode gets by default."""
@@ -186,10 +173,7 @@ _FLAG = "unreadable"
 
 
 def unreadable_reply(ep: Episode, reason: object, earned: float, reward: float | None) -> Invalid:
-    """The error for an unreadable reply of ``ep``, because of ``reason``; ``reward`` is the author's choice.
-
-    It also logs the episode as ``unreadable``.
-    """
+    """The error for an unreadable reply of ``ep``, logged as ``unreadable``; ``reward`` is the author's choice."""
     ep.log(**{_FLAG: 1.0})
     words = f"the reply means no action: {reason}" if isinstance(reason, LookupError) else str(reason)
     return Invalid(words, reward=own_reward(earned, reward))
@@ -212,9 +196,7 @@ def levelled(episodes: Sequence[Member]) -> list[float]:
     return [least if member.logged.get(_FLAG) else member.reward for member in episodes]
 
 
-# Makes functions of tools with a name, a description and a JSON schema, for agents.
-#
-# The signature repeats the schema, so the model reads one form of schema for all tools.
+# Makes functions of tools with a name, a description and a JSON schema: the signature repeats the schema.
 
 Call = Callable[[dict[str, Any]], Awaitable[Any]]
 _TYPES: dict[object, Any] = {
@@ -230,8 +212,7 @@ _TYPES: dict[object, Any] = {
 def described_tool(name: str, description: str, schema: Mapping[str, Any], call: Call) -> Tool:
     """A function of that name; ``schema``: the JSON schema of its arguments, an object with properties.
 
-    Facts that a signature cannot express, such as bounds, are left to the tool; descriptions of arguments go into its
-    docstring.
+    Facts that a signature cannot express, such as bounds, are left out.
     """
 
     async def tool(**arguments: Any) -> Any:
@@ -273,11 +254,8 @@ def _annotation(facts: Mapping[str, Any]) -> Any:
     return found
 
 
-# Gives every episode its own ``random``, although libraries share one per process.
-#
-# Many environments draw from the global ``random`` (or numpy's), and some seed it. Alternating episodes would change
-# each other's outcome. So the global state is exchanged whenever an episode's coroutine continues, and restored
-# whenever it waits. A library's own threads and tasks are out of reach.
+# Gives every episode its own ``random``: many environments draw from the global one (or numpy's). Its state is
+# exchanged whenever an episode's coroutine continues, and restored whenever it waits.
 
 T = TypeVar("T")
 Play = Callable[..., Coroutine[Any, Any, T]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ..environment import Environment
@@ -102,18 +102,9 @@ def _same(action: Any, value: Any) -> bool:
     """True if an array holds exactly the numbers of ``value``: a conversion to integers may cut or wrap them."""
     if not hasattr(action, "tolist"):
         return True  # several arrays in a stack: the space checks them
-    held = action.tolist()
     if getattr(getattr(action, "dtype", None), "kind", "") == "f":
-        return all(math.isfinite(number) for number in _flat(held))
-    return bool(held == value)
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        for part in value:
-            yield from _flat(part)
-    else:
-        yield value
+        return bool((abs(action) < math.inf).all())
+    return bool(action.tolist() == value)
 
 
 def _refuse(name: str) -> Any:

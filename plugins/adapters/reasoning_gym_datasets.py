@@ -1,10 +1,8 @@
 """Procedural datasets of reasoning-gym, one question and one answer each.
 
-Item i of such a dataset is made from ``Random(seed + i)``. So two seeds are not two splits, but the same items,
-shifted. Here one dataset of a huge virtual size is divided: training draws from its first three quarters, evaluation
-from its last eighth, the split test from between. The gaps separate datasets that add small numbers to the seed.
-
-Answers are scored in a separate process: an endless scorer is interrupted there, or killed.
+Item i of such a dataset is made from ``Random(seed + i)``, so two seeds give the same items, shifted. Here one dataset
+of a huge virtual size is divided: training draws from its first three quarters, evaluation from its last eighth, the
+split test from between, with gaps for datasets that add small numbers to the seed.
 """
 
 from __future__ import annotations

@@ -23,11 +23,8 @@ from ..messages import Message, Reply, ToolCall
 from ..tools import Tool
 from .declaring import declared, described_tool, library, own_random, own_reward, settled
 
-# For libraries that send the whole history with every question, while an agent takes only new messages.
-#
-# Usually each history continues the one before. One that omits or rewrites something continues in a fork of the agent,
-# from the last reply that it shares with an earlier history. So every token is trained on once, in the conversation in
-# which it was sampled.
+# The library sends the whole history with every question, while an agent takes only new messages. A history that does
+# not continue the one before continues in a fork, from the last reply that it shares with an earlier one.
 
 
 @dataclass
@@ -68,10 +65,7 @@ class FullHistory:
         return reply
 
 
-# Records exceptions of verifiers' reward functions; the library counts them as 0 and writes a log line.
-#
-# The functions of a rubric are wrapped to report their exceptions during an episode's scoring, so that they can be
-# charted.
+# Records exceptions of verifiers' reward functions; the library counts them as 0.
 
 
 _raised: ContextVar[list[tuple[str, bool]] | None] = ContextVar("raised", default=None)
@@ -117,9 +111,8 @@ def verifiers(
     ``load_environment``. Rewards are those of its rubric, and its metrics are logged. If there are no evaluation
     rows (the library would then evaluate on the training rows), a tenth of its rows is held out, chosen by content.
 
-    In the library a reward function that raises counts as 0, which is more than a wrong reply gets if that costs
-    something. Here such an episode gets ``unreadable``, or else one less than the rest of the rubric gave, and than 0.
-    It logs how many functions raised as ``scorer_raised``.
+    If a reward function raises, the episode gets ``unreadable``, or else one less than the rest of the rubric gave, and
+    than 0. It logs how many functions raised as ``scorer_raised``.
 
     Raises ``ValueError`` if its rubric rewards groups: such rewards need all members of a group at once.
     """
@@ -273,10 +266,8 @@ def _tool(tool: Any) -> Callable[..., Any]:
     return described_tool(tool.name, tool.description, tool.parameters, elsewhere)
 
 
-# Tasksets of verifiers in its new form, limited to tasks of one question and one answer.
-#
-# The library hands out the tasks and scores a trace; the question is asked here, and the trace is made by hand. Tasks
-# that need the library's own programs (tools, servers, containers, several agents) are refused during the import.
+# Tasksets of verifiers in its new form, limited to tasks of one question and one answer: the question is asked here,
+# and the trace that the library scores is made by hand.
 
 TASKS_OF_AN_INFINITE = 4096
 

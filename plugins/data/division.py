@@ -1,7 +1,6 @@
 """Divides the rows of one file into splits, so that no row, and no copy of a row, is in two of them.
 
-Each row is kept as its place, 8 bytes. The places of a large file are stored next to the plugin's scratch files and
-mapped into memory.
+Each row is kept as its place, 8 bytes; those of a large file are stored, and mapped into memory.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ from ..durable import to_disk
 from .files import HELD_OUT, VALIDATION, Source
 
 EXACT = 100_000
-"""Rows up to which each split gets its exact share of the different rows. Of more rows no list is sorted: a row's hash
-decides its split, so rows that are added later move no other.
-"""
+"""Rows up to which each split gets its exact share of the different rows. Of more rows, a row's hash decides."""
 KEPT = 20_000
 """Rows from which the places are stored: fewer are found again faster."""
 _RULE = 3
@@ -87,8 +84,8 @@ def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
 def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[bool]:
     """The default rows of the split ``test``: a further tenth of the different rows.
 
-    They are in ``train``, too, because most tasks do not need them; a task that tests excludes its test prompts from
-    training. Raises ``ValueError`` with the data's name if there are too few different rows.
+    They are in ``train``, too; a task that tests excludes its test prompts from training. Raises ``ValueError`` with
+    the data's name if there are too few different rows.
     """
     if len(set(keys)) <= len(shares) + 1:
         raise ValueError(f"{name} needs at least {len(shares) + 2} different rows for the split 'test'")
@@ -127,9 +124,7 @@ def part(stored: Stored, source: Source, split: str, name: str, cache: Path | No
 
 
 def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Part]:
-    """The rows by split: all of them in ``whole``, unless it is empty; else by the rows' own column ``split``, else by
-    their content. Raises ``ValueError`` as ``divide`` does, and if a named split has no row.
-    """
+    """The rows by split: all of them in ``whole``, else by their column ``split``, else by their content."""
     if whole:
         return {whole: Part(array("Q", (place for place, _ in stored.scan())))}
     every, keys, marks = array("Q"), array("Q"), array("b")
@@ -198,9 +193,8 @@ def _written(cache: Path, key: str, split: str) -> Part:
 
 # The order in which the rows of a split are drawn: a shuffle that is computed, never stored.
 #
-# A permutation of 10 million rows would take 80 MB for every epoch. A Feistel network over the numbers 0 … n-1 needs
-# no memory and can be entered at any place: the generalised Feistel cipher with cycle walking of J.
-# Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002, section 4).
+# The generalised Feistel cipher with cycle walking of J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains"
+# (CT-RSA 2002, section 4).
 
 _ROUNDS = 6
 """Four make a strong pseudo-random permutation of a large domain (Luby and Rackoff); six mix a few rows, too."""
@@ -209,9 +203,8 @@ _ROUNDS = 6
 def row_at(split: str, seed: int, position: int, count: int) -> int:
     """The row, of ``count``, at a position (from 0) of a split.
 
-    In the train split each ``count`` positions are an epoch: a permutation of all rows, another one for each epoch and
-    seed. Other splits have one permutation for all seeds, so that every run is measured on the same rows in the same
-    order. Raises ``ValueError`` if there are no rows, or the position is negative.
+    In the train split each ``count`` positions are an epoch, with another permutation for each epoch and seed. Other
+    splits have one permutation. Raises ``ValueError`` if there are no rows, or the position is negative.
     """
     if count < 1 or position < 0:
         raise ValueError(f"there is no row at position {position} of {count}")
@@ -226,8 +219,7 @@ def _key(split: str, seed: int, epoch: int) -> bytes:
 def permuted(number: int, count: int, key: bytes) -> int:
     """The image of a number under a keyed permutation of 0 … ``count`` - 1.
 
-    Takes six hashes, seldom more: the network permutes up to ``count + 2·√count + 1`` numbers, and is repeated until it
-    is in the range.
+    The network permutes up to ``count + 2·√count + 1`` numbers, and is repeated until it is in the range.
     """
     wide = math.isqrt(count - 1) + 1
     high = -(-count // wide)
@@ -295,9 +287,8 @@ def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
 def blocks_of(rows: Sequence[Any]) -> dict[str, int]:
     """The columns with equal values next to each other, with the number of different values of each.
 
-    A column counts if it has at least two values and four times as many rows as values, and if its rows change their
-    value less than half as often as in a shuffled file: there, a row differs from the one before with the probability
-    ``1 - Σ share²``.
+    A column counts if it has at least two values and four times as many rows as values, and changes its value less than
+    half as often as in a shuffled file, in which two rows differ with the probability ``1 - Σ share²``.
     """
     tables = [row for row in rows if isinstance(row, dict)]
     if len(tables) < 8 or len(tables) < len(rows):

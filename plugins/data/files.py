@@ -95,8 +95,8 @@ class Source:
 
 # Files of JSON lines; their rows are read when they are drawn, one at a time.
 #
-# A row's place is its first byte, counted through all files. A file is read, not mapped into memory: if its owner
-# shortens it meanwhile, a read fails with a sentence, but a mapped page would end the process.
+# A row's place is its first byte, counted through all files. A file is not mapped into memory: if its owner shortens
+# it, a mapped page would end the process.
 
 _BLOCK = 1 << 16
 
@@ -163,9 +163,8 @@ def _why(error: ValueError | RecursionError) -> str:
 
 # Rows of Parquet and Arrow files and of saved data sets of ``datasets``, through pyarrow.
 #
-# pyarrow is imported only for such data, and comes from the plugin's own libraries. Arrow files are mapped into
-# memory. A Parquet row needs thousands unpacked, so the file is rewritten once as an Arrow file next to the plugin's
-# scratch files.
+# pyarrow comes from the plugin's own libraries. Arrow files are mapped into memory. A Parquet row needs thousands
+# unpacked, so the file is rewritten once as an Arrow file.
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 _BATCH = 4096

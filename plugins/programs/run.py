@@ -38,13 +38,14 @@ class Output:
     """Its beginning and its end."""
     printed: int = 0
 
-    async def read(self, reader: asyncio.StreamReader, flooded: asyncio.Event) -> None:
+    async def read(self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
         while data := await reader.read(KEPT):
             self.printed += len(data)
             self.kept += data
             del self.kept[KEPT:-KEPT]
             if self.printed > FLOOD:
-                flooded.set()
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
 
     @property
     def cut(self) -> bool:
@@ -221,15 +222,9 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
         given = stack.enter_context(TemporaryFile(buffering=0))
         given.write(stdin.encode("utf-8", "replace"))
         given.seek(0)
-        flooded = asyncio.Event()
         out, err = Output(), Output()
         out_reader, out_end = await _stream(loop, stack)
         err_reader, err_end = await _stream(loop, stack)
-        reading = [
-            asyncio.ensure_future(out.read(out_reader, flooded)),
-            asyncio.ensure_future(err.read(err_reader, flooded)),
-        ]
-        stack.callback(lambda: [each.cancel() for each in reading])
         stack.enter_context(adopting())
         group = new_group(_PROCESSES)
         try:
@@ -243,7 +238,10 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
                 env={**environment, MARK: mark},
                 start_new_session=True,
             )
-            code = await _ended(process, flooded)
+            streams = (out, out_reader), (err, err_reader)
+            reading = [asyncio.ensure_future(output.read(reader, process)) for output, reader in streams]
+            stack.callback(lambda: [each.cancel() for each in reading])
+            code = await end_of(process, None)
         except (OSError, ValueError) as error:  # an argument that is too long, or holds a null byte
             raise ProgramFailed(f"the program {words[0]} cannot be started: {error}") from None
         finally:
@@ -256,26 +254,11 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
         stdout=out.text(),
         stderr=err.text(),
         cut=out.cut or err.cut,
-        flooded=flooded.is_set(),
+        flooded=max(out.printed, err.printed) > FLOOD,
         seconds=time.monotonic() - began,
         folder=folder,
         files=(),
     )
-
-
-async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) -> int:
-    ending = asyncio.ensure_future(end_of(process, None))
-    flood = asyncio.ensure_future(flooded.wait())
-    try:
-        await asyncio.wait((ending, flood), return_when=asyncio.FIRST_COMPLETED)
-        if flood.done():
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-        return await ending
-    finally:
-        flood.cancel()
-        ending.cancel()  # it ends the process before it ends itself
-        await asyncio.wait((ending, flood))
 
 
 async def _stream(loop: asyncio.AbstractEventLoop, stack: ExitStack) -> tuple[asyncio.StreamReader, IO[bytes]]:

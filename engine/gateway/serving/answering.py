@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -28,7 +28,6 @@ from ...trajectories import Tokens
 from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token, Wishes as Asked
 from .versions import Held
 
-AT_ONCE = 64
 _numbers = itertools.count(1)
 
 T = TypeVar("T")
@@ -208,16 +207,10 @@ def _blamed(how: SamplingOptions, otherwise: str) -> str:
     return "tools" if how.forced else "response_format"
 
 
-async def _all(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def run(work: Callable[[], Awaitable[T]]) -> T:
-        async with room:
-            return await work()
-
+async def _all(works: Iterable[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(work)) for work in works]
+            tasks = [group.create_task(work()) for work in works]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
