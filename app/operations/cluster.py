@@ -252,7 +252,8 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
     if met.get("failed"):
         stop_ray(home)
         raise unmet(node, cluster, str(met["why"]))
-    notes = [_of_base(home, record or {}), clock_warning("the head", *clock_difference(*met["clock"]))]
+    asked, answered, heard = met["clock"]
+    notes = [_of_base(home, record or {}), clock_warning("the head", *clock_difference(asked, answered, heard))]
     return Joined(
         node,
         None if cluster.insecure else token_file(home, cluster),
