@@ -22,11 +22,11 @@ class Agent:
     _branches: Iterator[int] | None = None
     """Numbers for forks without a name; shared by all of them."""
     _origin: Fork | None = None
-    """The history that this agent begins with; None once its first ask has told the engine."""
+    """The history that this agent begins with; None after its first ask."""
     _turns = 0
-    """How many replies it has had, those of its history included."""
+    """Number of its replies, with those of its history."""
     _inherited = 0
-    """How many of these another agent gave, from whom it was forked under its own name."""
+    """Those of another agent, from which it was forked under its own name."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Agent:
         declared: Sequence[str] = (),
         tool_runner: ToolRunner | None = None,
     ) -> None:
-        """``agents``: those of the episode by name; a fork that has a name is put there. ``declared``: the names that a
-        fork may have, any if it is empty. ``tool_runner``: that of the episode."""
+        """``agents``: those of the episode by name, with named forks. ``declared``: the names that a fork may have, any
+        if it is empty. ``tool_runner``: that of the episode."""
         self.name = name
         self.system = system
         self.tools = {tool.__name__: tool for tool in tools}
@@ -53,12 +53,12 @@ class Agent:
 
     @property
     def turns(self) -> int:
-        """How many replies it has had, those before it was forked included."""
+        """Number of its replies, with those before it was forked."""
         return self._turns
 
     @property
     def own_turns(self) -> int:
-        """How many replies it has given since it was made, or forked under its name."""
+        """Number of its replies since it was made, or forked under its name."""
         return self._turns - self._inherited
 
     async def ask(
@@ -71,12 +71,10 @@ class Agent:
         """Say something new and wait for the model's reply.
 
         ``content`` is a text, said as the user, or a list of messages of any role but system. The reply has at most
-        ``max_tokens`` tokens, fewer if the task's limits say so.
-        The first of the texts ``stop`` ends it. ``reply.text`` has what stands before that text, as in OpenAI's
-        interfaces. The conversation and the training keep the text, and the rest of its last token.
-        Agents and forks may be asked at the same time, each of them one thing: ``asyncio.gather(a.ask(…), b.ask(…))``.
-        Raises ``TypeError`` or ``ValueError`` for what is no such content, ``RuntimeError`` while the agent has not yet
-        replied to an earlier ask.
+        ``max_tokens`` tokens, fewer if the task's limits say so. The first of the texts ``stop`` ends it:
+        ``reply.text`` has what stands before, and the conversation and the training keep the stop text.
+        Agents and forks may be asked at the same time: ``asyncio.gather(a.ask(…), b.ask(…))``.
+        Raises ``TypeError`` or ``ValueError`` for other content, ``RuntimeError`` before the reply to an earlier ask.
         """
         if self._asking:
             raise RuntimeError(f"agent {self.name!r} was asked again before it had replied")
@@ -107,9 +105,8 @@ class Agent:
     ) -> Reply:
         """Let the model use its tools until it answers without a call, and return that answer.
 
-        After ``max_turns`` replies the last one is returned as it is, its calls not carried out. Results, and mistakes
-        in calls, go back to the model as messages of the role tool; ``Invalid`` and ``Skip`` from a tool end the
-        episode. Raises as ``ask`` does.
+        After ``max_turns`` replies the last one is returned, its calls not carried out. Results, and mistakes in calls,
+        go back to the model; ``Invalid`` and ``Skip`` from a tool end the episode. Raises as ``ask`` does.
         """
         news = content
         for turn in range(1, max_turns + 1):
@@ -122,7 +119,7 @@ class Agent:
     async def results_of(self, reply: Reply) -> list[Message]:
         """Carry out the tool calls of a reply, one after the other: what the agent is to be told next.
 
-        ``act`` does so by itself; this is for loops of your own. A plain tool runs in a thread, so that it may block.
+        For loops of your own: ``act`` does so by itself. A plain tool runs in a thread, so that it may block.
         ``Invalid`` and ``Skip`` of a tool are raised.
         """
         run = self._tool_runner.result_of
@@ -133,10 +130,9 @@ class Agent:
     def fork(self, name: str | None = None) -> Agent:
         """Another agent with this one's system prompt, tools and history up to now: the only way to branch.
 
-        From here on neither hears what the other is shown. What was said before is a prompt to the fork: each token is
-        trained on once, in the conversation in which it was sampled. Without a ``name`` the fork is the same agent in
-        another conversation: what the agent is paid goes to all that it said in any of them, and they share the task's
-        limit on an agent's tokens. With one it is its own agent, with its own reward.
+        What was said before is a prompt to the fork: each token is trained on once, in the conversation in which it was
+        sampled. Without a ``name`` the fork is the same agent in another conversation, with the same reward and the
+        same limit on tokens. With one it is its own agent, with its own reward.
 
         Raises ``RuntimeError`` if the agent was asked and has not yet replied, ``ValueError`` for a name that is
         taken, too long or not declared.

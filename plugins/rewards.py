@@ -28,10 +28,10 @@ class Skip(Exception):
 
 
 class Invalid(Exception):
-    """Raise it where the agent broke the rules: the episode ends with ``reward`` and is trained on.
+    """Raise it if the agent broke the rules: the episode ends with ``reward`` for every agent and is trained on.
 
-    The reward is that of every agent, and what ``ep.reward`` earned is added. Any other exception is an error of the
-    environment: such an episode has no reward, unless the environment declares ``on_error``.
+    What ``ep.reward`` earned is added. Any other exception is an error of the environment: such an episode has no
+    reward, unless the environment declares ``on_error``.
     """
 
     def __init__(self, message: str = "", reward: float = 0.0) -> None:
@@ -134,9 +134,8 @@ class Transcript:
     """What was said in an episode."""
 
     agents: Mapping[str, tuple[Message, ...]]
-    """By agent, all that it heard and said: system, user, assistant and tool messages in order, without its thinking.
-    An agent that was never asked has no entry. Its forks without a name speak in its own; a fork with a name has one,
-    which begins where it left."""
+    """By agent, all that it heard and said in order, without its thinking. An agent that was never asked has no entry,
+    nor has a fork without a name."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -193,8 +192,7 @@ def checked(function: Function, environment: str, *arguments: str) -> Function:
 
 
 def sendable(task: Any, environment: str) -> Any:
-    """``task`` as it is; ``TypeError`` where JSON cannot carry it to where it is scored, ``ValueError`` if it is
-    nested too deeply or has too many entries."""
+    """``task`` as it is; ``TypeError`` if JSON cannot carry it, ``ValueError`` if it is too deep or too large."""
     if fault := not_json(task):
         raise TypeError(
             f"{environment} is scored or ranked in another process, and JSON cannot carry its task there: {fault}"

@@ -119,7 +119,7 @@ class Api:
         try:
             if self._settings.local or store.any_key():
                 port = self._settings.port if port is None else port
-                gateway = await self._gateways.for_clients(listen, port, patience)
+                gateway = await self._gateways.start("clients", listen, port, patience)
             else:
                 why = (
                     f"The API is to listen at {listen}, where other machines reach it, and there is no key yet."

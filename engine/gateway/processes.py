@@ -132,17 +132,11 @@ class Gateways:
 
         Raises ``ConfigError`` if the extra is not installed or no port can be had.
         """
-        gateway = await self._start("episodes", LOCAL, 0)
+        gateway = await self.start("episodes", LOCAL, 0)
         return Address(gateway.url, self.desk.admit(answerer))
 
     def close(self, address: Address) -> None:
         self.desk.dismiss(address.key)
-
-    async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
-        """The clients' gateway at an address, replacing the one before; a taken port is retried for ``patience``
-        seconds. Raises ``ConfigError``.
-        """
-        return await self._start("clients", LOCAL if host == "localhost" else host, port, patience)
 
     async def stop(self, *names: str) -> None:
         """End these gateways, all by default."""
@@ -150,7 +144,11 @@ class Gateways:
             ending = [self.running.pop(name) for name in names or [*self.running] if name in self.running]
             await asyncio.gather(*(gateway.stop() for gateway in ending))
 
-    async def _start(self, name: str, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
+    async def start(self, name: str, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
+        """The gateway of that name at an address, replacing the one before; a taken port is retried for ``patience``
+        seconds. Raises ``ConfigError``.
+        """
+        host = LOCAL if host == "localhost" else host
         async with self._lock:
             before = self.running.get(name)
             if before is not None and before.asked == (host, port):

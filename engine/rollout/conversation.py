@@ -21,9 +21,7 @@ from ..trajectories import Span, Trajectory, Transcript
 from .renderer import PLAIN, Renderer, Rendering, Said, TooLong, reply_stream
 from .spoken import Spoken, before_stop
 
-# The token budget of one agent in an episode, over all its conversations, which may run concurrently.
-#
-# Each turn may sample as much as if turns were taken one after another.
+# The token budget of one agent in an episode: each turn may sample as much as if turns were taken one after another.
 
 
 @dataclass
@@ -63,8 +61,8 @@ class Allowance:
 
 # One agent's conversation in one episode, with its trajectories of sampled tokens and log-probabilities.
 #
-# If the template rewrites earlier turns, the conversation continues in a further trajectory, as a fork does. No sampled
-# token is tokenised again, and each is trained on once.
+# If the template rewrites earlier turns, the conversation continues in a further trajectory, as a fork does. Each
+# sampled token is trained on once.
 
 OnPart = Callable[[str, str, NewTokens], None]
 """Gets each final part of a reply once, in order: thought, text, tokens. Must not raise."""
@@ -219,7 +217,8 @@ class Conversation:
 
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
         """``cut``: another conversation of the agent was cut off; all trajectories are then marked as cut."""
-        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
+        parts = [part for part in self._parts if part.spans] or self._parts[:1]
+        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in parts)
 
     def transcripts(self) -> tuple[Transcript, ...]:
         groups: list[list[Part]] = [[]]
@@ -244,9 +243,6 @@ class Conversation:
     def _plain(self) -> bool:
         first = self._history[0]
         return isinstance(first, Message) and first.role == PLAIN
-
-    def _spoken_parts(self) -> list[Part]:
-        return [part for part in self._parts if part.spans] or self._parts[:1]
 
     def _noise(self) -> int:
         number = len(self._parts) - 1

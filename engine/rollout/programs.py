@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 # Finds the longest conversation that a request's messages continue.
 #
-# Clients send whole histories, stored as a tree for each set of tools. A reply is recognised by its stripped text and
-# its tool calls: names, and arguments as JSON values. Clients drop thoughts, reformat JSON, strip texts (Anthropic's
-# interface requires that) and send None for an empty text. Other messages must be equal. Exactly equal replies are
-# preferred, then those that can be extended.
+# Clients send whole histories, stored as a tree for each set of tools. They drop thoughts, reformat JSON and strip
+# texts, so a reply is recognised by its stripped text and its tool calls. Other messages must be equal. Exactly equal
+# replies are preferred, then those that can be extended.
 
 Key = tuple[object, ...]
 """Equal for messages that count as the same."""

@@ -508,12 +508,9 @@ class Rendering:
         while self._spent > SHORT:
             await asyncio.sleep(0)
         if not self._spent:
-            loop.call_soon(self._next_turn)
+            loop.call_soon(setattr, self, "_spent", 0)
         self._spent += size + _EACH
         return make()
-
-    def _next_turn(self) -> None:
-        self._spent = 0
 
 
 def _plain(messages: Sequence[Message]) -> bool:

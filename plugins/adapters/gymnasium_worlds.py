@@ -18,8 +18,8 @@ from .declaring import NO_ACTION, declared, levelling, library, own_random, unre
 
 # Reads an action of a Gymnasium space from a reply, and checks that it belongs to the space.
 #
-# The spaces are known by the names of their classes and by their own ``from_jsonable``, so neither Gymnasium nor
-# numpy is needed here. https://gymnasium.farama.org/api/spaces/
+# The spaces are known by the names of their classes and by their ``from_jsonable``, so Gymnasium is not needed here.
+# https://gymnasium.farama.org/api/spaces/
 
 _SHOWN = 80
 _WRONG = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError, AssertionError)
@@ -28,10 +28,10 @@ _WRONG = (ValueError, TypeError, AttributeError, LookupError, OverflowError, Rec
 def action_of(space: Any, text: str) -> Any:
     """The action of ``space`` in a reply; raises ``ValueError`` if there is none.
 
-    A reply is the action itself for a space of text, and a whole number for one of several actions. For every other
-    space it is JSON: lists for arrays, ``Tuple``, ``Sequence`` and ``OneOf`` (number of the space, and its action), an
-    object for ``Dict``, and for ``Graph`` one with ``nodes`` and, if any, ``edges`` and ``edge_links``. Raises
-    ``TypeError`` for a space that is none of Gymnasium's.
+    A reply is the action itself for a space of text, and a whole number for one of several actions. Else it is JSON:
+    lists for arrays, ``Tuple``, ``Sequence`` and ``OneOf`` (number of the space, and its action), an object for
+    ``Dict``, and for ``Graph`` one with ``nodes`` and, if any, ``edges`` and ``edge_links``. Raises ``TypeError`` for a
+    space that is none of Gymnasium's.
     """
     kind = type(space).__name__
     if kind == "Text":

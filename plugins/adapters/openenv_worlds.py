@@ -125,7 +125,8 @@ def openenv(
             else:
                 tools = await session.tools()
                 await ep.agent(system=system, tools=tools).act(opening, max_turns=max_turns)
-                session.check_begun()
+                if not session.steps:  # the world paid nothing
+                    raise unreadable_reply(ep, "the reply calls none of the tools", session.earned, unreadable)
             return session.earned
         finally:
             world.close()
@@ -142,7 +143,7 @@ class _Session:
         self._world = world
         self._ep = ep
         self._done = False
-        self._steps = 0
+        self.steps = 0
 
     async def reset(self) -> Any:
         method = self._method("reset")
@@ -168,11 +169,6 @@ class _Session:
             if self._done:
                 break
 
-    def check_begun(self) -> None:
-        """Raise ``Invalid`` if the model has called no tool: the world then paid nothing."""
-        if not self._steps:
-            raise unreadable_reply(self._ep, "the reply calls none of the tools", self.earned, self._unreadable)
-
     async def tools(self) -> list[Tool]:
         types = library("openenv.core.env_server.mcp_types")
         listed = await settled(self._method("step")(types.ListToolsAction()))
@@ -191,8 +187,8 @@ class _Session:
         return [tool(found) for found in listed.tools]
 
     async def _step(self, action: Any) -> Any:
-        self._steps += 1
-        self._ep.log(steps=self._steps)
+        self.steps += 1
+        self._ep.log(steps=self.steps)
         return self._take(await settled(self._method("step")(action)))
 
     def _method(self, name: str) -> Callable[..., Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..agent import Agent
 from ..environment import Environment
 from ..episode import Episode
 from ..rewards import DEFAULT_AGENT
@@ -54,7 +53,7 @@ def textarena(
             ep.log(unfinished=1.0)
         rewards, players_info = table.close()
         ep.log(invalid_moves=sum(bool(info.get("invalid_move")) for info in players_info.values()))
-        return _by_agent(rewards, agents)
+        return {agent.name: float((rewards or {}).get(number, 0.0)) for number, agent in enumerate(agents)}
 
     about = f"The game {game} of TextArena, {players} to play."
     return declared(play, name or game, about, timeout=timeout, agents=names if players > 1 else ())
@@ -66,8 +65,3 @@ def heard(messages: Sequence[tuple[int, str, Any]] | str, player: int) -> str:
         return messages
     said = ((sender, text.strip()) for sender, text, *_ in messages if sender != player)
     return "\n".join(text if sender == _GAME else f"[Player {sender}] {text}" for sender, text in said)
-
-
-def _by_agent(rewards: dict[int, float] | None, agents: Sequence[Agent]) -> dict[str, float]:
-    paid = rewards or {}
-    return {agent.name: float(paid.get(number, 0.0)) for number, agent in enumerate(agents)}

@@ -177,7 +177,8 @@ def _environment(path: Path, table: _Table) -> Environment:
         made = make(**given, **options)
         return replace(made, on_error=paid_on_error(on_error, made.name))
     except (TypeError, ValueError) as error:
-        key = _named_in(str(error), (*options, *settings, "on_error"), what)
+        words_of_error = set(re.findall(r"\w+", str(error)))
+        key = next((key for key in (*options, *settings, "on_error") if key in words_of_error), what)
         raise table.error(path, key, f"{key!r}: {error}") from error
     except ModuleNotFoundError:  # it names the requirement
         raise
@@ -192,11 +193,6 @@ def _name_of(table: Mapping[str, Any]) -> str:
         return usable(named) if isinstance(named, str) else ""
     about = table.get(what)
     return name_about(str(table.get("adapter")), about) if isinstance(about, str) else ""
-
-
-def _named_in(message: str, keys: Sequence[str], otherwise: str) -> str:
-    words = set(re.findall(r"\w+", message))
-    return next((key for key in keys if key in words), otherwise)
 
 
 def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:

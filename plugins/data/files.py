@@ -175,18 +175,11 @@ def is_table(file: Path) -> bool:
     return file.suffix.lower() in (*PARQUET, *ARROW)
 
 
-def is_saved(folder: Path) -> bool:
-    """True if ``datasets`` has saved something in a folder."""
-    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
-
-
 def saved_splits(folder: Path) -> list[str] | None:
     """The saved splits of ``datasets`` in a folder; none for a single data set, None if nothing was saved."""
     if (folder / "dataset_dict.json").is_file():
         return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
-    if (folder / "state.json").is_file():
-        return []
-    return None
+    return [] if (folder / "state.json").is_file() else None
 
 
 class Table:
@@ -341,7 +334,7 @@ def all_files(source: Source) -> list[Path]:
     paths = [_in_place(source, name) for name in sorted(names)] if SPLIT in str(source.path) else [source.path]
     found: set[Path] = set()
     for path in paths:
-        if is_saved(path):
+        if saved_splits(path) is not None:
             found |= {file for file in path.rglob("*") if file.is_file()}
         else:
             found |= {*(_rows_below(path) if path.is_dir() else _named(path))}

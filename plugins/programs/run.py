@@ -90,8 +90,7 @@ def read_text(folder: str, name: str, most: int) -> str | None:
 
 
 def reward_of(text: str, name: str) -> Reward:
-    """The reward in a text: ``0.5``, ``true``, ``{"reward": 0.5, "spelling": 1}``, or a reward by agent, ``{"reward":
-    {"first": 1, "second": -1}}``.
+    """The reward in a text: ``0.5``, ``true``, ``{"reward": 0.5, "spelling": 1}``, or ``{"reward": {"first": 1}}``.
 
     ``name`` is the file's. Raises ``TypeError`` or ``ValueError`` in words for anything else.
     """

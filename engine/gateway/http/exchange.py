@@ -18,8 +18,7 @@ from msgspec import Meta, Struct, structs
 
 from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal, Wishes
 
-# Checks a client's body. Unknown keys are ignored, because clients send many without effect here. An unsupported key
-# with an effect is refused.
+# Checks a client's body. Unknown keys are ignored; an unsupported key with an effect is refused.
 
 T = TypeVar("T")
 

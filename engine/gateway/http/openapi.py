@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,56 +33,42 @@ def document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for prefix, parameters in (("", []), ("/e/{agent}", [AGENT])):
         for (path, (_, summary)), schema in zip(BODIES.items(), schemas, strict=True):
-            paths[prefix + path] = {"post": _asked(summary, schema, parameters)}
-        paths[f"{prefix}/v1/models"] = {"get": _told("What this key may name as a model.", parameters, KEYS)}
-        paths[f"{prefix}/v1/models/{{id}}"] = {"get": _told("One model.", [*parameters, MODEL], KEYS)}
-    paths["/healthz"] = {"get": _told("Whether the engine can be asked.", [], [])}
-    paths["/metrics"] = {"get": _told("Figures for Prometheus, on this machine alone.", [], [], "text/plain")}
-    paths["/openapi.json"] = {"get": _told("This document.", [], [])}
+            asked = _operation(summary, parameters, {"application/json": "object", "text/event-stream": "string"})
+            sent = {"required": True, "content": {"application/json": {"schema": schema}}}
+            paths[prefix + path] = {"post": {**asked, "requestBody": sent}}
+        paths[f"{prefix}/v1/models"] = {"get": _operation("What this key may name as a model.", parameters)}
+        paths[f"{prefix}/v1/models/{{id}}"] = {"get": _operation("One model.", [*parameters, MODEL])}
+    figures = _operation("Figures for Prometheus, on this machine alone.", [], {"text/plain": "string"}, [])
+    paths["/healthz"] = {"get": _operation("Whether the engine can be asked.", [], keys=[])}
+    paths["/metrics"] = {"get": figures}
+    paths["/openapi.json"] = {"get": _operation("This document.", [], keys=[])}
     schemes = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     }
+    about = {"title": "marlaas", "version": "1", "description": "Trained versions of a base model, for any client."}
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "marlaas",
-            "version": "1",
-            "description": "Trained versions of a base model, for any client.",
-        },
+        "info": about,
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": schemes},
     }
 
 
-def _asked(summary: str, schema: dict[str, Any], parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    answers = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}}
-    return {
-        "summary": summary,
-        "parameters": parameters,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-        "responses": {"200": {"description": "The answer, or its stream.", "content": answers}, **_errors()},
-        "security": KEYS,
-    }
-
-
-def _told(
+def _operation(
     summary: str,
     parameters: list[dict[str, Any]],
-    security: list[dict[str, list[str]]],
-    kind: str = "application/json",
+    kinds: Mapping[str, str] = MappingProxyType({"application/json": "object"}),
+    keys: list[dict[str, list[str]]] = KEYS,
 ) -> dict[str, Any]:
-    content = {kind: {"schema": {"type": "object" if kind.endswith("json") else "string"}}}
+    content = {kind: {"schema": {"type": what}} for kind, what in kinds.items()}
     return {
         "summary": summary,
         "parameters": parameters,
-        "responses": {"200": {"description": "What was asked for.", "content": content}, **_errors()},
-        "security": security,
-    }
-
-
-def _errors() -> dict[str, Any]:
-    return {
-        "4XX": {"description": "Refused, in the form of the interface: what is wrong, and with which parameter."},
-        "5XX": {"description": "Not answered; where `Retry-After` says when, another try may be."},
+        "responses": {
+            "200": {"description": "The answer.", "content": content},
+            "4XX": {"description": "Refused, in the form of the interface: what is wrong, and with which parameter."},
+            "5XX": {"description": "Not answered; where `Retry-After` says when, another try may be."},
+        },
+        "security": keys,
     }

@@ -102,8 +102,8 @@ async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
 
 
 async def test_clients_and_episodes_have_one_each(gateways: Gateways, desk: Desk) -> None:
-    clients = await gateways.for_clients("localhost", 0)
-    assert await gateways.for_clients("127.0.0.1", 0) is clients and clients.url.startswith("http://127.0.0.1:")
+    clients = await gateways.start("clients", "localhost", 0)
+    assert await gateways.start("clients", "127.0.0.1", 0) is clients and clients.url.startswith("http://127.0.0.1:")
     endpoints = gateways
     address = await endpoints.open(Echo())
     assert (await endpoints.open(Echo())).url == address.url != clients.url
@@ -115,7 +115,7 @@ async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path
     """As many connections as there may be, each with a request that waits: clients are sent away, programs are not."""
     most = 500
     crowded = Gateways(desk, Limits(connections=most), tmp_path / "gateway.log")
-    clients, slow = await crowded.for_clients("127.0.0.1", 0), Echo()
+    clients, slow = await crowded.start("clients", "127.0.0.1", 0), Echo()
     slow.go.clear()
     key = desk.admit(slow)  # whoever asks: the gateway cannot tell clients from programs
     waiting = [asyncio.create_task(ask(clients.url, key)) for _ in range(most)]
@@ -133,7 +133,7 @@ async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path
 
 
 async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
-    clients = await gateways.for_clients("127.0.0.1", 0)
+    clients = await gateways.start("clients", "127.0.0.1", 0)
     await gateways.stop("clients")
     place = urlsplit(clients.url)
     with pytest.raises(ConnectionRefusedError):
@@ -141,7 +141,7 @@ async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
 
 
 async def test_other_machines_do_not_reach_episodes(gateways: Gateways, desk: Desk) -> None:
-    clients = await gateways.for_clients("0.0.0.0", 0)
+    clients = await gateways.start("clients", "0.0.0.0", 0)
     address = await gateways.open(Echo())
     assert address.url != clients.url and address.url.startswith("http://127.0.0.1:")
     assert (await ask(clients.url, "tml-ada-wrong"))[0] == 401
@@ -153,9 +153,9 @@ async def test_a_port_that_is_taken(gateways: Gateways) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match="another program has this port"):
-            await gateways.for_clients("127.0.0.1", port)
+            await gateways.start("clients", "127.0.0.1", port)
         assert not gateways.running
-        waits = asyncio.create_task(gateways.for_clients("127.0.0.1", port, patience=20.0))
+        waits = asyncio.create_task(gateways.start("clients", "127.0.0.1", port, patience=20.0))
         await asyncio.sleep(0)
     assert (await waits).url.endswith(f":{port}")
 
