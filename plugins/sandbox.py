@@ -135,9 +135,9 @@ class Starved(BaseException):
 LARGEST_OUTPUT = 1 << 20
 """Bytes of each stream that are kept."""
 _GRACE = 2.0
-"""Seconds that the process in charge of the time limit gets to clean up when it is shown to end."""
+"""Seconds that the supervisor gets to clean up."""
 _PATIENCE = 10.0
-"""Seconds that it gets to end a program whose time is up, on a busy machine too."""
+"""Seconds that it gets to end a program whose time is up."""
 _MOST_AT_ONCE = 16
 SUPERVISOR = os.path.join(os.path.dirname(__file__), "sandbox_supervisor.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -264,9 +264,8 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Adopt what programs leave behind after killing their supervisor: it becomes a child of this process.
-
-    Only while programs run: orphans of a plugin's own programs would stay as zombies, since nobody here waits for them.
+    """Adopt what programs leave behind after killing their supervisor, only while programs run: nobody waits for the
+    orphans of a plugin's own programs.
     """
     run = object()
     _running.add(run)
@@ -280,17 +279,14 @@ def adopting() -> Iterator[None]:
 
 
 def end_strays(group: Group | None, chosen: Callable[[int], bool] = stray) -> None:
-    """Kill what the keeper has left: nothing, unless the program stopped the keeper from clearing up.
-
-    ``chosen``: whether a child of this process is such a program's.
-    """
+    """Kill what the supervisor has left; ``chosen`` tells if a child of this process is such a program's."""
     if group is not None:
         group.end()
     sweep(chosen)
 
 
 async def end_of(process: asyncio.subprocess.Process, patience: float | None) -> int:
-    """The exit code of the keeper, or minus the signal that ended it: see ``sandbox_supervisor``.
+    """The exit code of the supervisor, or minus the signal that ended it.
 
     ``patience``: seconds after which it is ended, with its program; None if others bound it.
     """
@@ -311,12 +307,11 @@ async def end_of(process: asyncio.subprocess.Process, patience: float | None) ->
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """The environment of ``python -I`` with a fixed seed of hashes: with a random one a verdict may depend on luck."""
+    """That of ``python -I`` with a fixed seed of hashes: with a random one a verdict may depend on luck."""
     python = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {"PATH": os.defpath, "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8", **python, **_ONE_THREAD}
 
 
 def _read(stream: IO[bytes]) -> tuple[str, bool]:
-    """What was printed, and whether more was printed than is kept."""
     found = os.pread(stream.fileno(), LARGEST_OUTPUT + 1, 0)
     return found[:LARGEST_OUTPUT].decode("utf-8", "replace"), len(found) > LARGEST_OUTPUT

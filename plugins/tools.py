@@ -1,7 +1,6 @@
-"""Tools: a plain function becomes a schema that the model reads, and a call that it writes becomes a result.
+"""Tools: a plain function becomes a schema in the OpenAI form, and a call becomes a result.
 
-The schema has the OpenAI form. Whatever goes wrong in a call is shown to the model as text, so that it can mend its
-mistake.
+Whatever goes wrong in a call is shown to the model as text.
 """
 
 from __future__ import annotations

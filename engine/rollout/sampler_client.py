@@ -14,14 +14,12 @@ from .slots import Replicas, SamplerEndpoint, SamplerSlots
 class SamplerClient:
     """Implements ``protocol.Turns`` and ``slots.SlotHolder``. Call ``leave`` at the end of the episode.
 
-    The sampler caches only one of its conversations at a time, else episodes would wait for each other's slots. Every
-    slot has a new conversation name, so that a late release never hits the next one.
+    The sampler caches only one of its conversations at a time. Every slot has a new conversation name, so that a late
+    release never hits the next one.
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``anew``: every turn computes the whole context again, for the same last bits in every run, at the first
-        replica.
-        """
+        """``anew``: every turn computes its whole context at the first replica, for the same bits in every run."""
         self.payer = payer
         self._leaves = anew
         self._replicas = Replicas(replicas.endpoints[:1]) if anew else replicas

@@ -1,4 +1,4 @@
-"""Splits a reply into thought, answer and calls, by its ids, because later prompts use these and never the text."""
+"""Splits a reply into thought, answer and calls, by its ids: later prompts never use its text."""
 
 from __future__ import annotations
 
@@ -129,13 +129,13 @@ def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) 
     return low
 
 
-# A reply as a stream of text, with thought and answer apart, up to a stop text. Text is released only once it is final.
+# A reply as a stream of text, up to a stop text. Text is released only once it is final.
 
 _UNKNOWN = "\ufffd"
 
 
 class Decoder:
-    """Decodes a stream of ids; each id is decoded only a few times."""
+    """Decodes a stream of ids, each only a few times."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode

@@ -1,7 +1,4 @@
-"""A person's conversation with one version, turn by turn; replies are shown while they are sampled.
-
-A turn that is cancelled or fails is undone. Belongs to no episode: no slot, no account, no reward.
-"""
+"""A person's conversation with one version, turn by turn; a turn that is cancelled or fails is undone."""
 
 from __future__ import annotations
 

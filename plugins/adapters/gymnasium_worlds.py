@@ -1,8 +1,7 @@
 """Gymnasium environments, and all classes with ``reset(seed) -> (observation, info)`` and a five-part ``step``.
 
-The model gets each observation as text (``describe``), and each reply becomes an action: by the world's action space
-(``action_spaces``), or by the author's ``act``. A reply without an action ends the episode (``unreadable``); it never
-reaches the world.
+The model gets each observation as text (``describe``), and each reply becomes an action: by the world's action space,
+or by the author's ``act``. A reply without an action never reaches the world.
 """
 
 from __future__ import annotations
@@ -131,8 +130,7 @@ def gymnasium(
     it takes one of several actions, and JSON for all other action spaces. The reward is the sum over the steps.
 
     A reply that means no action, or one that is not in the action space, ends the episode as invalid. Its reward is
-    ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least reward of
-    its group, so that it never pays to be unreadable.
+    ``unreadable``, or else one less than it earned so far, and than 0; in training at most the least of its group.
     """
     if isinstance(environment, str):
         title = environment

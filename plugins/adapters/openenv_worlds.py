@@ -104,8 +104,8 @@ def openenv(
     the text for an observation. The reward is the sum over the steps. Each episode has its own instance.
 
     A reply that cannot be read, or a first reply that calls none of the MCP tools, ends the episode as invalid. Its
-    reward is ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least
-    reward of its group, so that it never pays to be unreadable.
+    reward is ``unreadable``, or else one less than it earned so far, and than 0; in training at most the least of its
+    group.
 
     Raises ``TypeError`` if ``act`` is needed.
     """

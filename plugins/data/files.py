@@ -157,7 +157,7 @@ _EMPTY = object()
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """The message without its position: the parser gets each row as a separate text, so its line would always be 1."""
+    """The message without its line, which would always be 1."""
     return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
@@ -372,10 +372,7 @@ def _part_of(file: Path) -> tuple[str, str]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The files of rows in a folder, or else in the only folder below it with any, or in those named after splits.
-
-    Raises ``ValueError`` if there are none, or several other folders.
-    """
+    """The files of rows in a folder, else in the only folder below it with any, else in those named after splits."""
     found = _rows_below(folder)
     own = [file for file in found if file.parent == folder]
     below = sorted({file.relative_to(folder).parts[0] for file in found if file.parent != folder})

@@ -1,7 +1,6 @@
 """The rows of a split: of a data function, of a file next to the plugin, or of a task file's data.
 
-A file is not read into memory: a row is read when it is drawn. A file without its own division is divided so that no
-row, and no copy of a row, is in two splits.
+A row of a file is read when it is drawn.
 """
 
 from __future__ import annotations
