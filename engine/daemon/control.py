@@ -146,12 +146,8 @@ def _engine(home: Home) -> EngineRow | None:
 
 def served_base(home: Home) -> HomeBase:
     """The base of the home's engine, or of its next one. Raises ``ConfigError`` if it is invalid."""
-    if alive(home):
-        with Reader(home.database) as reader:
-            engine = reader.engine()
-        if engine is not None and engine.fingerprint:
-            return HomeBase(engine.base, engine.fingerprint)
-    return settled_base(home)
+    engine = _engine(home) if alive(home) else None
+    return HomeBase(engine.base, engine.fingerprint) if engine and engine.fingerprint else settled_base(home)
 
 
 def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
@@ -177,7 +173,9 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
                 notice(other)
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
-            words = begins or _waits_for(home) or said or _PATIENCE.get(state, _PATIENCE["starting"])
+            engine = _engine(home)
+            note = engine.note if engine is not None and engine.state == "starting" else ""
+            words = begins or note or said or _PATIENCE.get(state, _PATIENCE["starting"])
             if words != said:
                 notice(words)
             said = words
@@ -190,11 +188,6 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     raise EngineUnreachable(
         f"the engine does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}.", where=str(home.root)
     )
-
-
-def _waits_for(home: Home) -> str:
-    engine = _engine(home)
-    return engine.note if engine is not None and engine.state == "starting" else ""
 
 
 def stop(home: Home, timeout: float = 30.0) -> bool:
@@ -211,7 +204,10 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if holder(home.lock) is None:
-            _see_off(engine, deadline)
+            for process in started:
+                if process.pid == engine:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(max(0.0, deadline - time.monotonic()))
             return True
         time.sleep(POLL)
     raise EngineUnreachable(
@@ -265,13 +261,6 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
         raise StoreError(f"the engine's log cannot be written: {error.strerror}.", where=str(log)) from error
 
 
-def _see_off(engine: int, deadline: float) -> None:
-    for process in started:
-        if process.pid == engine:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-
-
 def base_variable() -> dict[str, str]:
     """``MARLAAS_BASE`` as an absolute path: the engine works in another folder."""
     name = os.environ.get("MARLAAS_BASE")
@@ -283,10 +272,8 @@ def why_not(code: int | None, log: Path) -> MarlaasError:
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:
         return ConfigError(words)
-    if code == 0:
-        words = "it was asked to stop."
-    elif code is not None and code < 0:
-        words = f"it was ended by signal {signal_name(-code)}."
+    if code is not None and code <= 0:
+        words = f"it was ended by signal {signal_name(-code)}." if code else "it was asked to stop."
     return EngineUnreachable(f"The engine did not start: {words}", f"See {log}.")
 
 

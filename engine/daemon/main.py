@@ -1,6 +1,7 @@
-"""The engine process: prepares lock, settings, base, plan and store, then runs ``Engine``.
+"""An engine: its parts, their connections, their start and end; and its process, which prepares it.
 
-Run as ``python -m marlaas.engine.daemon.main HOME`` or in the foreground by ``marlaas engine run``.
+It serves until a *stop* or *drain* command, Ctrl-C or SIGTERM. Run as ``python -m marlaas.engine.daemon.main HOME``, or
+in the foreground by ``marlaas engine run``.
 """
 
 from __future__ import annotations
@@ -9,33 +10,410 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import json
+import math
+import os
+import shlex
+import signal
 import sys
+import tempfile
 import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Coroutine, Sequence, Set
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Any
 
 import psutil
 
-from ..devices.limits import keep_within
+from ..devices.limits import available_memory, keep_within
+from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Scope
+from ..environments.conformance.checks import Ruler
+from ..environments.conformance.finding import Finding, count
+from ..environments.dependencies.interpreters import Interpreters
+from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
+from ..environments.service import EnvironmentService
 from ..errors import HomeLocked, MarlaasError, StoreError
+from ..fairness.line import Ledger
 from ..faults import switch_on
-from ..home.paths import Home
+from ..gateway.api import open_api
+from ..gateway.figures import FigureReader
+from ..gateway.serving.clients import Serving
+from ..home.disk import DiskGuard
+from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
+from ..machine.plan import PlacementPlan, precision_words
+from ..machine.reference import compare_once, compared_before, spoken_comparison
+from ..machine.supervisor import WorkerSupervisor
+from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
+from ..models.memory import MemoryPlan
+from ..models.reference import UNVERIFIED
 from ..models.weights import check_base
+from ..queue.scheduler.scheduler import Scheduler
 from ..queue.submission.queue import HomeBase, check_use
+from ..racing import until_first
 from ..store.queries.reader import Reader
 from ..store.schema import is_current
 from ..store.store import Store
 from .control import STALE, make_home, open_database
-from .engine import Engine, say
+from .heartbeat import CardMonitor, Heartbeat
 from .lock import EngineLock
-from .planning import plan, without_nodes
+from .planning import Planner, cluster_of, plan, without_nodes
 
-if TYPE_CHECKING:
-    from ..machine.plan import PlacementPlan
+# Sentences on the engine and its environments, for its log and the terminal.
 
-# Settings of the C library's heap.
+
+def say(text: str) -> None:
+    """Print one line on standard error, without terminal controls; a full disk or a closed terminal ends nothing."""
+    with contextlib.suppress(OSError):
+        print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
+
+
+def in_words(memory: Sequence[MemoryPlan]) -> str:
+    """One sentence on the largest memory plan; it depends on the free memory."""
+    conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
+    return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
+
+
+def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
+    """All names by which tasks may refer to the environments of a plugin."""
+    whole = {info.name for info in infos if info.name.partition("/")[0] == plugin}
+    return frozenset(whole | {name.rpartition("/")[2] for name in whole})
+
+
+_SAID = {
+    "rejected": "broken",
+    "quarantined": "failing",
+    "recovered": "ready again",
+    "died": "its process died",
+    "elsewhere": "not on all nodes",
+    "polled": "changes are looked for every few seconds",
+}
+
+
+def describe(event: EnvironmentEvent) -> str:
+    """One sentence on an environment's event: which, what, why, where."""
+    text = f"Environment {event.plugin}: {_SAID.get(event.kind, event.kind)}"
+    if event.failure is not None:
+        place = f"{event.failure.file}:{event.failure.line}" if event.failure.line else event.failure.file
+        text += f", {event.failure.message}" + (f" ({place})" if place else "")
+    return f"{text}, version {event.version}" if event.version else text
+
+
+# The engine's start; it takes minutes if a large base is converted for the first time.
+#
+# Meanwhile heartbeats are written, and *stop* commands are heard.
+
+START_INTERVAL = 0.5
+ENDS = ("stop", "drain")
+
+
+async def start_up(
+    work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool], note: Callable[[], str] = str
+) -> bool:
+    """Run ``work`` to its end; cancel it and return False if stopped before. Raises the errors of ``work``.
+
+    ``note`` returns what it waits for, in a sentence for people.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=START_INTERVAL)
+            with contextlib.suppress(StoreError):
+                store.telemetry.heartbeat(store.incarnation, "starting", note())
+                if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
+                    return False
+        task.result()
+        return True
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# The checks of promoted environments: findings go to the store, and errors to the log as well.
+
+Log = Callable[[str, str, str], None]
+
+
+def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
+    """The checks of an engine, without environments that ship with marlaas: its tests check them."""
+
+    def known(environment: str, version: str) -> bool:
+        return store.environments.is_checked(environment, version, store.fingerprint)
+
+    def found(environment: str, version: str, findings: list[Finding]) -> None:
+        with contextlib.suppress(StoreError):
+            store.environments.add_findings(environment, version, store.fingerprint, findings)
+        if count(findings, "error"):
+            log("environment", sentence(environment, version, findings), "warning")
+
+    scope = Scope(PROMPTS, SECONDS, REST, CROWD, ruler=ruler)
+    return Background(environments, scope, known, found, spare=(BUNDLED_PLUGINS,))
+
+
+def sentence(environment: str, version: str, findings: list[Finding]) -> str:
+    """One sentence on the errors among findings, with the first of them."""
+    first = next(finding for finding in findings if finding.level == "error")
+    more = count(findings, "error") - 1
+    others = f" (and {more} more: `marlaas env list`)" if more else ""
+    return f"The environment {environment} ({version}) has an error: {first.message}{others}"
+
+
+# Runs the command under ``[notify]`` for events of tasks: one JSON line on its standard input for each, in turn.
+#
+# It runs in its own process group, without a shell and for a limited time. A failure is logged once.
+
+LIMIT = 30.0
+FAREWELL = 5.0
+MOST = 1000
+"""Most queued events: a slow command must not fill the memory."""
+EXCERPT = 2000
+
+
+class Notifier:
+    """Runs one home's command, if there is one."""
+
+    def __init__(self, command: str, home: Home, log: Log, limit: float = LIMIT) -> None:
+        self._words = shlex.split(command)
+        self._home = home
+        self._log = log
+        self._limit = limit
+        self._events: asyncio.Queue[tuple[str, int]] = asyncio.Queue(MOST)
+        self._failing = False
+        self._work: asyncio.Task[None] | None = None
+
+    def tell(self, event: str, task: int) -> None:
+        """Queue an event: *done*, *failed*, *stalled* or *finding*. Never waits."""
+        if not self._words:
+            return
+        if self._work is None:
+            self._work = asyncio.ensure_future(self._run())
+        try:
+            self._events.put_nowait((event, task))
+        except asyncio.QueueFull:
+            self._failed(f"more than {MOST} events wait for it")
+
+    async def delivered(self) -> None:
+        await self._events.join()
+
+    async def stop(self) -> None:
+        if self._work is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await self.delivered()
+        self._work.cancel()
+        await asyncio.gather(self._work, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            event, task = await self._events.get()
+            try:
+                line = await asyncio.to_thread(described, self._home, event, task)
+                problem = await self._deliver(line)
+            except (OSError, ValueError, RuntimeError, StoreError) as error:
+                problem = str(error)
+            finally:
+                self._events.task_done()
+            if problem:
+                self._failed(problem)
+            else:
+                self._failing = False
+
+    async def _deliver(self, line: bytes) -> str:
+        """Run the command with a line on its standard input; returns the error, or empty.
+
+        Its remaining processes are ended. Standard error goes to a file, because a pipe ends only with its last holder.
+        """
+        program = str(Path(self._words[0]).expanduser())
+        with tempfile.TemporaryFile() as errors:
+            process = await asyncio.create_subprocess_exec(
+                program, *self._words[1:], stdin=PIPE, stdout=DEVNULL, stderr=errors, start_new_session=True
+            )
+            try:
+                async with asyncio.timeout(self._limit):
+                    await process.communicate(line)
+            except TimeoutError:
+                return f"it took longer than {self._limit:g} s and was ended"
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+            if not process.returncode:
+                return ""
+            words = _last_line(errors)
+            return f"it ended with code {process.returncode}{f': {words}' if words else ''}"
+
+    def _failed(self, problem: str) -> None:
+        if not self._failing:
+            text = f"The command under [notify] failed: {problem}. This is not said again until it works."
+            self._log("notify", text, "warning")
+        self._failing = True
+
+
+def _last_line(errors: IO[bytes]) -> str:
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - EXCERPT))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def described(home: Home, event: str, task: int) -> bytes:
+    """The JSON line of an event: its kind, the home, and the task's row; numbers that are not finite are null.
+
+    Raises ``StoreError``.
+    """
+    with Reader(home.database) as reader:
+        row = reader.task(task)
+    fields = asdict(row) if row else {"id": task}
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+    return json.dumps({"event": event, "home": str(home.root), **finite}).encode() + b"\n"
+
+
+class Engine:
+    """The parts of the engine of one home. Make it within a running event loop."""
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        base: BaseModel,
+        placement_plan: PlacementPlan,
+        store: Store,
+        keep: Callable[[], None],
+    ) -> None:
+        self._home, self._settings, self._base, self._store = home, settings, base, store
+        self._serves = False
+        self._compares = ""
+        self._environments = EnvironmentService(
+            [BUNDLED_PLUGINS, home.plugins],
+            home.scratch,
+            self._on_environment,
+            needed=self._played,
+            interpreters=Interpreters(home.venvs, settings.environments, settings.resources.nice),
+            earlier=store.environments.failing(),
+        )
+        ledger, log = Ledger(), self._log
+        self._disk = DiskGuard(home, settings.disk, log)
+        self._api = open_api(store, settings.api, home, log)
+        cluster = cluster_of(home, settings, base)
+        self._planner = planner = Planner(home, base, settings, cluster, log)
+        self._supervisor = supervisor = WorkerSupervisor(
+            home,
+            settings,
+            base,
+            placement_plan,
+            store,
+            self._environments,
+            ledger,
+            self._disk.shortage,
+            log,
+            planner.plan,
+            self._api.endpoints,
+            cluster,
+            measure=planner.measure,
+        )
+        self._notifier = Notifier(settings.notify.command, home, log)
+        patience = 60 * settings.notify.blocked_minutes
+        self._scheduler = scheduler = Scheduler(
+            store, supervisor, settings.engine.tasks, tell=self._notifier.tell, patience=patience
+        )
+        self._heartbeat = Heartbeat(
+            store, ledger, self._environments.outcomes, scheduler.account, lambda: scheduler.note, keep=keep
+        )
+        serving = Serving(store, supervisor, settings.base, settings.api.requests_per_minute)
+        self._yielding = YieldLoop(
+            store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
+        )
+        self._conformance = background(self._environments, store, supervisor.ruler(), log)
+        self._nodes = planner.monitor(store, supervisor, scheduler.settle)
+        self._hosts = planner.hosts(self._environments, supervisor)
+        self._cards = CardMonitor(store, settings.resources, supervisor, log)
+        self._api.serve(serving.answerer, FigureReader(home.database, ledger).rows)
+
+    async def serve(self) -> None:
+        store, supervisor = self._store, self._supervisor
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._scheduler.stop)
+        store.serve()
+        try:
+            parts = asyncio.gather(self._environments.start(), self._start_workers())
+            start = until_first(self._yielding.run(), parts)
+            if await start_up(
+                start, store, lambda: self._scheduler.stopping, lambda: self._compares or supervisor.waits
+            ):
+                await self._tell_that_it_serves()
+                await self._run()
+        finally:
+            await self._stop()
+
+    async def _start_workers(self) -> None:
+        base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
+        if compared_before(base, home, free) is None:
+            self._compares = "The engine compares the base with transformers, which it does once for each base."
+            self._log("base", self._compares, "info")
+        compared, self._compares = await compare_once(base, home, free), ""
+        if compared.state == UNVERIFIED:
+            self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
+        await self._supervisor.start()
+
+    async def _tell_that_it_serves(self) -> None:
+        store, plan = self._store, self._supervisor.placement_plan
+        self._serves = True
+        store.telemetry.environments(self._environments.infos())
+        await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
+        self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
+        self._log("base", in_words(plan.memory), "info")
+        self._log("base", precision_words(self._base, self._settings, plan), "info")
+        self._log("placement", plan.words, "info")
+        if self._supervisor.warning:
+            self._log("base", self._supervisor.warning, "warning")
+
+    async def _run(self) -> None:
+        supervisor = self._supervisor
+        await until_first(
+            *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
+            *(self._conformance.run(), self._cards.run()),
+            *(self._heartbeat.run(supervisor), self._api.run()),
+            *([self._nodes.run()] if self._nodes is not None else []),
+            *([self._hosts.run()] if self._hosts is not None else []),
+        )
+
+    async def _stop(self) -> None:
+        store, supervisor = self._store, self._supervisor
+        with contextlib.suppress(StoreError):
+            store.telemetry.heartbeat(store.incarnation, "stopping")
+        await self._heartbeat.stop(supervisor)
+        ends = (self._api.stop(), self._planner.stop(supervisor.stop()), self._environments.stop())
+        await asyncio.gather(*ends, self._notifier.stop(), return_exceptions=True)
+        with contextlib.suppress(StoreError):
+            store.telemetry.heartbeat(store.incarnation, "stopped")
+
+    def _log(self, kind: str, message: str, level: str) -> None:
+        say(f"{level}: {message}")
+        with contextlib.suppress(StoreError):
+            self._store.telemetry.event(kind, message, None, level)
+
+    def _on_environment(self, event: EnvironmentEvent) -> None:
+        store, environments = self._store, self._environments
+        self._log("environment", describe(event), "warning" if event.failure else "info")
+        with contextlib.suppress(StoreError):
+            store.telemetry.environments(environments.infos())
+            if event.kind in ("loaded", "quarantined", "recovered"):
+                standstills = environments.standstills(event.plugin, event.version)
+                store.environments.replace_failing(event.plugin, event.version, standstills)
+        if event.kind in ("loaded", "removed"):
+            self._conformance.changed(event.plugin)
+        loaded = event.kind == "loaded" and self._serves
+        self._scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
+
+    def _played(self) -> Set[str] | None:
+        with contextlib.suppress(StoreError):
+            return self._store.experience.environment_versions()
+        return None
+
 
 M_ARENA_MAX = -8
 
@@ -49,10 +427,6 @@ def keep_to_one_heap() -> None:
     if tune is not None:
         tune(M_ARENA_MAX, 1)
 
-
-# The engine process: prepares lock, settings, base, plan and store, then runs ``Engine``.
-#
-# Run as ``python -m marlaas.engine.daemon.main HOME`` or in the foreground by ``marlaas engine run``.
 
 YOUNG_OBJECTS = 100_000
 """New objects until Python looks for cycles. With many tasks ten thousand objects stay for an episode or a step:

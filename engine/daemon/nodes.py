@@ -163,18 +163,22 @@ def rows_of(
 
 def changes(before: Sequence[NodeRow], rows: Sequence[NodeRow]) -> list[tuple[str, str]]:
     """Changes since the last look for people: sentences and their levels."""
-    known, found = {row.id: row for row in before}, []
+    known = {row.id: row for row in before}
+    found: list[tuple[str, str]] = []
     for row in rows:
-        was = known.get(row.id)
-        if was is None and row.alive:
-            found.append((f"Node {row.name} ({row.address}) is in the cluster.", "info"))
-        elif was is not None and row.alive and not was.alive:
-            found.append((f"Node {row.name} ({row.address}) is back.", "info"))
-        elif was is not None and was.alive and not row.alive:
-            found.append((f"Node {row.name} is gone.", "warning"))
-        if row.alive and row.refused and (was is None or was.refused != row.refused):
-            found.append((f"Node {row.name} is not used: {row.refused}", "warning"))
-        if was is not None and row.alive and was.draining != row.draining:
-            found.append((f"Node {row.name} {'is drained' if row.draining else 'may work again'}.", "info"))
+        was, node = known.get(row.id), f"Node {row.name}"
+        here, word = was is not None and was.alive, "is drained" if row.draining else "may work again"
+        cases = (
+            (was is None and row.alive, f"{node} ({row.address}) is in the cluster.", "info"),
+            (was is not None and row.alive and not here, f"{node} ({row.address}) is back.", "info"),
+            (here and not row.alive, f"{node} is gone.", "warning"),
+            (
+                row.alive and row.refused and (was is None or was.refused != row.refused),
+                f"{node} is not used: {row.refused}",
+                "warning",
+            ),
+            (row.alive and was is not None and was.draining != row.draining, f"{node} {word}.", "info"),
+        )
+        found += [(sentence, level) for holds, sentence, level in cases if holds]
     gone = [row for row in before if row.alive and row.id not in {other.id for other in rows}]
     return found + [(f"Node {row.name} is gone.", "warning") for row in gone]

@@ -19,8 +19,7 @@ from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
 from ..machine.placement.choices import Copy, best, decides_precision, decides_weights, is_small
 from ..machine.plan import PlacementPlan, copies_of, on_machine, on_machines, plan_of, with_copy
-from ..machine.processes import EnvironmentHosts
-from ..machine.supervisor import WorkerSupervisor
+from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
 from ..models.find import BaseModel
 from ..models.memory import ENOUGH, MemoryPlan
 from ..models.weights import parameters

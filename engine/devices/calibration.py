@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from math import isfinite
 from pathlib import Path
 from statistics import median
@@ -85,7 +85,8 @@ def with_rates(
 
     ``again`` measures all devices. A measurement takes some seconds.
     """
-    known = _read(path)
+    table = {key: _rates(value) for key, value in read_table(path).items()}
+    known = {key: rates for key, rates in table.items() if rates is not None}
     notes: list[str] = []
     rates: dict[str, Rates] = {}
     devices: list[Cpu | Gpu] = [found.machine.cpu, *found.machine.gpus]
@@ -94,14 +95,14 @@ def with_rates(
         if key in known and not anew:
             rates[key] = known[key]
         elif (missing or anew) and (isinstance(device, Cpu) or device.kind in MEASURED):
-            got = measure(device)
-            if isinstance(got, Rates):
-                rates[key] = got
+            measured = measure(device)
+            if isinstance(measured, Rates):
+                rates[key] = measured
             else:
                 label = device.label if isinstance(device, Gpu) else "the processor"
-                notes.append(f"The rates of {label} could not be measured: {got}.")
+                notes.append(f"The rates of {label} could not be measured: {measured}.")
     if rates.keys() - known.keys() or anew:
-        add_to_table(path, {key: asdict(one) for key, one in rates.items()})
+        add_to_table(path, {key: asdict(each) for key, each in rates.items()})
     return replace(found, machine=_rated(found, rates)), notes
 
 
@@ -122,38 +123,28 @@ def key_of(device: Cpu | Gpu, found: Inventory) -> str:
 def measure(device: Cpu | Gpu) -> Rates | str:
     """Measure a device: its rates, or why there are none."""
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.calibration"]
-    if isinstance(device, Gpu):
-        command += [device.kind]
-        variables = environment([device])
-    else:
-        command += ["cpu", *map(str, device.cores[-1:])]
-        variables = environment(())
+    command += [device.kind] if isinstance(device, Gpu) else ["cpu", *map(str, device.cores[-1:])]
+    variables = os.environ | environment([device] if isinstance(device, Gpu) else ())
     try:
-        done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return f"nothing came of it within {SECONDS:g} s"
     except OSError as error:
         return str(error)
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    rates = None
-    if lines and done.returncode == 0:
-        with contextlib.suppress(ValueError):
-            rates = _rates(json.loads(lines[-1]))
-    return rates or (lines[-1] if lines else f"it ended with status {done.returncode}")
-
-
-def _read(path: Path) -> dict[str, Rates]:
-    found = {key: _rates(value) for key, value in read_table(path).items()}
-    return {key: rates for key, rates in found.items() if rates is not None}
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    with contextlib.suppress(ValueError, IndexError):
+        if not done.returncode and (rates := _rates(json.loads(lines[-1]))):
+            return rates
+    return lines[-1] if lines else f"it ended with status {done.returncode}"
 
 
 def _rates(value: object) -> Rates | None:
-    if not isinstance(value, dict):
-        return None
-    numbers = [value.get(field.name) for field in fields(Rates)]
-    good = [float(number) for number in numbers if isinstance(number, int | float) and isfinite(number)]
-    rates = Rates(*good) if len(good) == len(numbers) else None
-    return rates if rates and min(rates.matrix, rates.bandwidth) > 0 and rates.bfloat16 >= 0 else None
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # what else a file may have
+        numbers = [float(value[name]) for name in ("matrix", "bandwidth", "bfloat16")]  # type: ignore[index]
+        rates = Rates(*numbers)
+        if all(map(isfinite, numbers)) and min(numbers[:2]) > 0 and rates.bfloat16 >= 0:
+            return rates
+    return None
 
 
 # Measures how fast a device multiplies matrices and moves memory, and prints both rates as JSON, as a program.

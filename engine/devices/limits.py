@@ -16,8 +16,6 @@ from typing import NoReturn
 from ..errors import OutOfMemory
 from .machine import Cpu
 
-# Memory that this process and its children may take, and errors that mean that it ran out.
-
 # Each control group on the way up may have its own limits (https://docs.kernel.org/admin-guide/cgroup-v2.html; version
 # 1: https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html).
 
@@ -143,8 +141,6 @@ def end_process(reason: str, error: BaseException) -> NoReturn:
     os._exit(STATUS if ran_out(error) else 1)
 
 
-# The usable part of the processor, by affinity and the quotas of control groups.
-#
 # A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
 # https://docs.kernel.org/scheduler/sched-bwc.html): a container with a quota of two cores on a machine of 64 still
 # sees 64.

@@ -23,7 +23,6 @@ class Rates:
 
     @property
     def gain(self) -> float:
-        """Speed of bfloat16 over float32 on the processor; 0 for a card."""
         return self.bfloat16 / self.matrix
 
 
@@ -228,7 +227,6 @@ class Placement:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Nodes with a worker; the engine's own machine is the empty name."""
         return frozenset(each.node for each in self._workers)
 
     @property

@@ -237,7 +237,6 @@ Cases = Sequence[tuple[object, str]]
 
 
 def _first(cases: Cases) -> str:
-    """The sentence of the first case that holds; empty if none does."""
     return next((sentence for holds, sentence in cases if holds), "")
 
 

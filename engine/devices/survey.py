@@ -33,8 +33,6 @@ from .usable import (
     usable_resources,
 )
 
-# Reads cards from NVML and Apple's system, and the holders of their memory.
-
 PEOPLE = 500 if sys.platform == "darwin" else 1000
 """Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
 
@@ -74,9 +72,8 @@ def _holder(pid: int, memory: int, computes: bool, ours: Collection[int]) -> Hol
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
-UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
-"""Bytes of held memory without a visible process, above which it counts as an unseen process; the second for the
-older of NVML's two functions, which counts the driver's own memory, too."""
+UNSEEN = 200_000_000
+"""Bytes of held memory without a visible process, above which it counts as an unseen process."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
@@ -155,11 +152,16 @@ def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
 
 def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
     uuid = str(nvml.nvmlDeviceGetUUID(handle))
-    total, used, free, unseen = _memory(nvml, handle)
+    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+    if memory is None:  # a card without its own memory uses the machine's
+        shared = psutil.virtual_memory()
+        total, used, free = shared.total, 0, shared.available
+    else:
+        total, used, free = memory.total, memory.used, memory.free
     holders = holders_of(_processes(nvml, handle), ours)
     told = all(holder.memory for holder in holders)
-    rest = used - sum(holder.memory for holder in holders)
-    if told and rest > unseen:
+    rest = int(used) - sum(holder.memory for holder in holders)
+    if told and rest > UNSEEN:
         holders += (Holder(0, "", rest),)
     rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     return Gpu(
@@ -167,20 +169,11 @@ def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
         uuid,
         str(_ask(nvml, nvml.nvmlDeviceGetName, handle) or ""),
         "cuda",
-        total,
-        free,
+        int(total),
+        int(free),
         utilisation=None if rates is None else min(1.0, rates.gpu / 100),
         holders=holders,
     )
-
-
-def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
-    exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
-    found = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    if found is None:  # a card without its own memory uses the machine's
-        shared = psutil.virtual_memory()
-        return int(shared.total), 0, int(shared.available), UNSEEN
-    return int(found.total), int(found.used), int(found.free), UNSEEN if exact else UNSEEN_ROUGHLY
 
 
 def _processes(nvml: Any, handle: Any) -> list[tuple[int, int, bool]]:
@@ -268,8 +261,6 @@ def print_cuda_order() -> int:
     return 0
 
 
-# A survey of the machine: what there is, what of it may be used and why, what marlaas itself holds.
-
 # The inventory is taken in a child process, because a driver may hang or crash. As a program, ``python -P -m
 # marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory`` to its standard output.
 
@@ -287,21 +278,17 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
         return Inventory(Machine(processor, read_apple(processor.memory)), reason=NO_DRIVER)
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", ",".join(map(str, ours))]
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return _nothing(f"the driver of the cards gave no answer within {seconds:g} s")
     except OSError as error:
         return _nothing(f"cards cannot be looked for: {error}")
-    with child:
-        try:
-            out, said = child.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            return _nothing(f"the driver of the cards gave no answer within {seconds:g} s")
-    try:
-        found = pickle.loads(out)
-    except Exception:  # an incomplete pickle may raise anything
-        last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"status {child.returncode}"]
-        return _nothing(f"looking for cards failed: {last[0]}")
-    return found if isinstance(found, Inventory) else _nothing("looking for cards failed")
+    with contextlib.suppress(Exception):  # an incomplete pickle may raise anything
+        inventory = pickle.loads(done.stdout)
+        if isinstance(inventory, Inventory):
+            return inventory
+    last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"status {done.returncode}"]
+    return _nothing(f"looking for cards failed: {last[0]}")
 
 
 def look(ours: Collection[int] = ()) -> Inventory:

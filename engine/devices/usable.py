@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -91,16 +93,8 @@ def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 def llama_devices(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     """llama.cpp's names for ``gpus`` in a process with that environment, for ``LlamaSampler``."""
-    counted: dict[Kind, int] = {}
-    names = []
-    for gpu in gpus:
-        if gpu.kind in GGML:
-            number = counted.get(gpu.kind, 0)
-            counted[gpu.kind] = number + 1
-            names.append(f"{GGML[gpu.kind]}{number}")
-        else:
-            names.append(gpu.uuid)
-    return tuple(names)
+    numbers: defaultdict[Kind, Iterator[int]] = defaultdict(itertools.count)
+    return tuple(f"{GGML[gpu.kind]}{next(numbers[gpu.kind])}" if gpu.kind in GGML else gpu.uuid for gpu in gpus)
 
 
 # The usable part of the machine, and changes by other accounts.
@@ -231,18 +225,15 @@ def _seen(environment: Mapping[str, str], gpus: Sequence[Gpu], order: Sequence[s
 def _wanted(names: str | Sequence[int | str], gpus: Sequence[Gpu]) -> tuple[set[str], list[int | str]]:
     if isinstance(names, str):
         return ({gpu.uuid for gpu in gpus} if names == "all" else set()), []
-    wanted: set[str] = set()
-    unknown: list[int | str] = []
-    for name in names:
-        if isinstance(name, int):
-            found = {gpu.uuid for gpu in gpus if gpu.index == name}
-        else:
-            one = find(name, gpus) if name else None
-            found = {gpu.uuid for gpu in gpus if gpu.label == f"gpu {name}"} or ({one} if one else set())
-        wanted |= found
-        if not found:
-            unknown.append(name)
-    return wanted, unknown
+    named = {name: _cards(name, gpus) for name in names}
+    return {uuid for uuids in named.values() for uuid in uuids}, [name for name, uuids in named.items() if not uuids]
+
+
+def _cards(name: int | str, gpus: Sequence[Gpu]) -> set[str]:
+    if isinstance(name, int):
+        return {gpu.uuid for gpu in gpus if gpu.index == name}
+    by_id = find(name, gpus) if name else None
+    return {gpu.uuid for gpu in gpus if gpu.label == f"gpu {name}"} or ({by_id} if by_id else set())
 
 
 def _hidden(gpu: Gpu, seen: Mask, environment: Mapping[str, str]) -> str:
@@ -260,24 +251,22 @@ def _unfit(gpu: Gpu, found: Inventory) -> str:
 
 
 def _held(gpu: Gpu, account: str) -> str:
-    others = [holder for holder in gpu.holders if foreign(holder, account)]
-    if not others:
+    amounts: Counter[str] = Counter()
+    for holder in gpu.holders:
+        if foreign(holder, account):
+            amounts[holder.account] += holder.memory
+    sentences = []
+    for name, memory in amounts.most_common():
+        who = f"account {name} holds" if name else "processes that cannot be seen from here hold"
+        sentences.append(f"{who} {memory / GB:.1f} GB" if memory else f"{who} part")
+    if not sentences:
         return ""
-    amounts: dict[str, int] = {}
-    for holder in others:
-        amounts[holder.account] = amounts.get(holder.account, 0) + holder.memory
-    told = "; ".join(_amount(name, amounts[name]) for name in sorted(amounts, key=lambda name: -amounts[name]))
-    return f"{told} of it; `shared_gpus = true` under [resources] takes it all the same"
+    return f"{'; '.join(sentences)} of it; `shared_gpus = true` under [resources] takes it all the same"
 
 
 def foreign(holder: Holder, account: str) -> bool:
     """True if another account than ``account`` holds that memory."""
     return not holder.ours and not holder.screen and holder.account != account
-
-
-def _amount(account: str, memory: int) -> str:
-    who = f"account {account} holds" if account else "processes that cannot be seen from here hold"
-    return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"
 
 
 MOVED = 0.05
@@ -307,11 +296,8 @@ def _moved(old: Gpu, new: Gpu, account: str) -> list[str]:
     if abs(now - was) < MOVED * new.memory and bool(now) == bool(was):
         return []
     who = " and ".join(sorted({h.account or "somebody unseen" for h in new.holders if foreign(h, account)}))
-    if now > was:
-        return [f"{who} took memory of {new.label}: {now / GB:.1f} GB are theirs, {new.free / GB:.1f} GB are free."]
-    if now < was:
-        return [f"Others gave back memory of {new.label}: {new.free / GB:.1f} GB are free."]
-    return []
+    took = f"{who} took memory of {new.label}: {now / GB:.1f} GB are theirs, {new.free / GB:.1f} GB are free."
+    return [took if now > was else f"Others gave back memory of {new.label}: {new.free / GB:.1f} GB are free."]
 
 
 def _foreign(gpu: Gpu, account: str) -> int:

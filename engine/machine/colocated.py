@@ -103,7 +103,6 @@ class Paced(Generic[B]):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """The turn ends when the pass is computed, not when it is queued."""
         with self._gate.turn("trainer"):
             yield
             if self._queued:

@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from .cluster.cluster import StateFiles
 
 
-# The specification of each worker process: class, arguments, cores, cards, variables, loans.
-
-# A worker on cards sees only its own, numbered from 0. A sampler and a trainer in one process are one spec with two
-# parts.
-
 LLAMA = "marlaas.engine.samplers.llama.model:LlamaSampler"
 TORCH = "marlaas.engine.samplers.torch.sampler:TorchSampler"
 VLLM = "marlaas.engine.samplers.vllm.sampler:VllmSampler"
@@ -217,17 +212,26 @@ def _brought_bytes(gguf: str) -> int:
 
 
 def sampler_spec(
-    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: SamplerAssignment | None = None
+    base: BaseModel,
+    home: Home,
+    settings: Settings,
+    memory: MemoryPlan,
+    assignment: SamplerAssignment | None = None,
+    machine: Machine | None = None,
 ) -> WorkerSpec:
-    """A rollout worker at its assignment; without one, the only sampler, by the settings."""
+    """A rollout worker at its assignment on the cards of ``machine``; without one, the only sampler, by the settings.
+
+    ``memory`` has the conversations that fit there.
+    """
     if assignment is None:
         kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
         (assignment,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
+    place, gpus = assignment.place, _gpus(assignment.place, machine)
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "sequences": memory.sequences,
         "context": memory.context,
-        "threads": max(1, len(assignment.place.cores)),
+        "threads": max(1, len(place.cores)),
     }
     if settings.rollout.sequences and assignment.kind != "vllm":
         kwargs["first"] = memory.sequences
@@ -238,11 +242,17 @@ def sampler_spec(
         case "vllm":
             factory, slots = VLLM, slots_for(VERSIONS * settings.engine.tasks)
             kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
+            if gpus:
+                limits = sampler_limits(assignment, wanted_of(base, settings, trains=True))
+                cache = limits.cache * memory.sequences // max(1, limits.sequences)
+                kwargs |= {"device": "cuda", "memory": cache, "slots": limits.slots}
         case _:
             factory, gguf = LLAMA, gguf_of(base, of_assignment(settings, assignment).rollout)
             exact = settings.rollout.exact
             kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
-    return WorkerSpec(assignment.name, factory, kwargs, assignment.place.cores, environment(()), node=assignment.node)
+            if gpus:
+                kwargs |= {"devices": llama_devices(gpus), "memory": place.memory, "weights": assignment.weights}
+    return WorkerSpec(assignment.name, factory, kwargs, place.cores, environment(gpus), _numbers(gpus), assignment.node)
 
 
 def trainer_spec(
@@ -252,22 +262,39 @@ def trainer_spec(
     memory: MemoryPlan,
     assignment: TrainerAssignment | None = None,
     trainers: int = 1,
+    machine: Machine | None = None,
 ) -> WorkerSpec:
     """The training worker at its assignment, one of ``trainers``; without one, next to one sampler."""
     assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
+    place, gpus = assignment.place, _gpus(assignment.place, machine)
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "fingerprint": base.fingerprint,
-        "threads": max(1, len(assignment.place.cores)),
+        "threads": max(1, len(place.cores)),
         "sync": settings.training.sync,
         "room": memory.room,
         "slots": settings.training.slots,
-        "held": memory.held if assignment.place.gpus else -(-memory.held // trainers),
+        "held": memory.held if place.gpus else -(-memory.held // trainers),
         "largest_rank": settings.training.largest_rank,
         "scratch": str(home.scratch),
         "precision": assignment.precision,
     }
-    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()), node=assignment.node)
+    if gpus:
+        kwargs |= {
+            "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
+            "names": tuple(gpu.label for gpu in gpus),
+            "memory": 0 if assignment.sharing == "base" else place.memory,  # one process has one limit
+        }
+    return WorkerSpec(assignment.name, TRAINER, kwargs, place.cores, environment(gpus), _numbers(gpus), assignment.node)
+
+
+def _gpus(place: Place, machine: Machine | None) -> list[Gpu]:
+    by_id = {gpu.uuid: gpu for gpu in machine.gpus} if machine else {}
+    return [by_id[uuid] for uuid in place.gpus if machine]
+
+
+def _numbers(gpus: Sequence[Gpu]) -> tuple[int, ...]:
+    return tuple(sorted(gpu.index for gpu in gpus))
 
 
 COLOCATED = "marlaas.engine.machine.colocated:ColocatedWorker"
@@ -280,39 +307,6 @@ def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec) -> WorkerSpec:
     return replace(
         sampler, factory=COLOCATED, kwargs={SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}, cores=cores
     )
-
-
-def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Machine, wanted: Wanted) -> WorkerSpec:
-    """The same sampler on the card of its assignment; ``spec`` has the conversations that fit there."""
-    gpus = _gpus(assignment.place, machine)
-    if assignment.kind == "vllm":
-        limits = sampler_limits(assignment, wanted)
-        cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
-        own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
-    else:
-        own = {"devices": llama_devices(gpus), "memory": assignment.place.memory, "weights": assignment.weights}
-    return _on(gpus, spec, own)
-
-
-def trainer_on_cards(spec: WorkerSpec, assignment: TrainerAssignment, machine: Machine) -> WorkerSpec:
-    """The same trainer on the cards of its assignment; one in a process with a sampler has no own limit."""
-    gpus = _gpus(assignment.place, machine)
-    own: dict[str, Any] = {
-        "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
-        "names": tuple(gpu.label for gpu in gpus),
-        "memory": 0 if assignment.sharing == "base" else assignment.place.memory,
-    }
-    return _on(gpus, spec, own)
-
-
-def _gpus(place: Place, machine: Machine) -> list[Gpu]:
-    found = {gpu.uuid: gpu for gpu in machine.gpus}
-    return [found[uuid] for uuid in place.gpus]
-
-
-def _on(gpus: list[Gpu], spec: WorkerSpec, own: dict[str, Any]) -> WorkerSpec:
-    numbers = tuple(sorted(gpu.index for gpu in gpus))
-    return replace(spec, kwargs=spec.kwargs | own, environment=environment(gpus), gpus=numbers)
 
 
 # Sampler and trainer of a base of ``LEAST`` parameters or more lend each other their cores on a processor of two.
@@ -373,11 +367,6 @@ def loading(specs: Sequence[WorkerSpec]) -> str:
     return "The workers load the base." + (" For llama.cpp it is converted first, once." if converts else "")
 
 
-# Plans which worker runs on which device of which machine, with how much memory.
-#
-# ``placement`` decides where workers run. A list of samplers in the settings may leave the cards to others.
-
-
 @dataclass(frozen=True)
 class PlacementPlan:
     """The placement of all workers, and the memory that each has."""
@@ -420,17 +409,14 @@ class PlacementPlan:
 
     @property
     def words(self) -> str:
-        """What was decided, and why."""
         return f"Placement: {' '.join(self.placement.reasons)}"
 
     @property
     def context(self) -> int:
-        """Tokens that a conversation may have at any of the samplers."""
         return min(plan.context for plan in self.memory)
 
     @property
     def kinds(self) -> str:
-        """The samplers' kinds, in words."""
         return " + ".join(dict.fromkeys(assignment.kind for assignment in self.placement.samplers))
 
 
@@ -543,7 +529,6 @@ def _placement(
     copies: Sequence[CopySpeed],
     without: Sequence[Sharing],
 ) -> tuple[Placement, Wanted]:
-    """The placement with one trainer on each machine, and what is placed."""
     wanted, choices = wanted_of(base, settings, trains=True), choices_of(settings, without)
     kinds: tuple[SamplerKind, ...] = ()
     if not may_use_cards(settings):
@@ -596,29 +581,21 @@ def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNod
     )
 
 
-# Which processes a placement plan needs, and which of them samples or trains at which assignment.
-#
-# Sampler and trainer that share one copy of the base are one process of two parts; all others are a process each.
-
 Handles = Mapping[str, WorkerHandle]
 
 
 def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
     """The specs of all processes that are to be started."""
-    placement, plans = placement_plan.placement, placement_plan.memory
+    placement, shared = placement_plan.placement, sharing_assignment(placement_plan)
     trainers: list[WorkerSpec] = []
     for number, trainer in enumerate(placement.trainers):
-        machine = placement_plan.machine_at(trainer.node)
         together = sum(other.node == trainer.node for other in placement.trainers)
-        spec = trainer_spec(base, home, settings, placement_plan.memory_of(number), trainer, together)
-        trainers.append(trainer_on_cards(spec, trainer, machine) if trainer.place.gpus and machine else spec)
-    shared = sharing_assignment(placement_plan)
+        memory, machine = placement_plan.memory_of(number), placement_plan.machine_at(trainer.node)
+        trainers.append(trainer_spec(base, home, settings, memory, trainer, together, machine))
     specs = trainers[1:] if shared else trainers
-    for assignment, plan in zip(placement.samplers, plans, strict=True):
+    for assignment, memory in zip(placement.samplers, placement_plan.memory, strict=True):
         machine = placement_plan.machine_at(assignment.node)
-        spec = sampler_spec(base, home, settings, plan, assignment)
-        if assignment.place.gpus and machine:
-            spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
+        spec = sampler_spec(base, home, settings, memory, assignment, machine)
         specs.append(shared_spec(spec, trainers[0]) if assignment is shared else spec)
     if len(placement.nodes) > 1:
         return specs  # what lends cores to each other is one sampler and one trainer on one machine

@@ -140,7 +140,6 @@ def main() -> None:
 
 
 def _peak() -> int:
-    """The most bytes of this process; 0 if unknown. ``getrusage`` counts the parent's, too."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text("ascii").splitlines():
             if line.startswith("VmHWM:"):

@@ -21,8 +21,7 @@ from ..errors import MarlaasError, WorkerDied
 from ..fairness.line import Ledger, stage_of
 from ..home.paths import Home
 from ..machine.plan import PlacementPlan
-from ..machine.processes import WorkerProcesses
-from ..machine.supervisor import WorkerSupervisor
+from ..machine.supervisor import WorkerProcesses, WorkerSupervisor
 from ..machine.workers.handle import BEAT, MISSED
 from ..queue.scheduler.scheduler import Scheduler
 from ..racing import until_first

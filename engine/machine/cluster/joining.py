@@ -181,7 +181,7 @@ FIXED = {
     # Only Python's minor version must agree: code goes by name, not by value. ``Versions`` compares the rest.
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
     # At 95 % of a machine's memory Ray would kill the node host, and with it all workers. The kernel ends one worker,
-    # and the engine starts with less (``machine/processes.py``).
+    # and the engine starts with less (``machine/supervisor.py``).
     "RAY_memory_monitor_refresh_ms": "0",
     # The engine's placement divides the cards. Ray would hide all cards from a process that asks it for none.
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",

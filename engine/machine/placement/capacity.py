@@ -46,9 +46,7 @@ from ...models.memory import (
 )
 from .choices import TORCH_KINDS, Choices
 
-# What a card can do for a base: which sampler and trainer fit, how fast they are, how one card serves both. Pure.
-
-# How fast devices are at each stage, as multiples of the ``REFERENCE`` card, from their measured rates. Pure.
+# How fast devices are at each stage, as multiples of the ``REFERENCE`` card, from their measured rates.
 #
 # Training and reading prompts take arithmetic. Writing replies reads the weights for each token.
 
@@ -62,7 +60,7 @@ WRITING = 0.8
 
 
 def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
-    """A card's measured rates; for one that is not measured the lowest of the others', else the reference."""
+    """A card's measured rates, else the lowest of the others', else the reference."""
     if gpu.rates is not None:
         return gpu.rates
     known = [other.rates for other in gpus if other.rates is not None]
@@ -88,14 +86,11 @@ def training_speed(rates: Rates) -> float:
     return rates.matrix / REFERENCE.matrix
 
 
-# Bytes of a card that sampler and trainer of a base need at least, and that they can make use of. Pure.
-#
-# Sizes follow the tensors; what libraries take besides was read in their sources, not measured on a card.
+# Bytes of a card. Sizes follow the tensors; libraries' own were read in their sources, not measured on a card.
 
 MEBIBYTE = 1 << 20
 RESERVE, RESERVED = 512 * MEBIBYTE, 0.03
-"""Bytes, and the share of a card's memory, that are left free: for other programs' windows, and for what libraries take
-beyond what is counted here."""
+"""Bytes, and the share of a card's memory, that are left free for windows, and for what is not counted here."""
 PROGRAM = 600 * MEBIBYTE
 """What a process takes of a card before it has a tensor there: context, kernels, workspaces of matrix products."""
 GRAPHS = 1024 * MEBIBYTE
@@ -135,7 +130,6 @@ def context_of(wanted: Wanted) -> int:
 class SamplerRoom:
     """What a sampler takes of one card, in bytes."""
 
-    weights: int
     fixed: int
     """Bytes that do not grow with conversations, the weights included."""
     each: int
@@ -147,11 +141,10 @@ class SamplerRoom:
 
     @property
     def least(self) -> int:
-        """Bytes from which on it is worth while."""
         return self.fixed + LEAST * self.each
 
     def conversations(self, memory: int) -> int:
-        """How many conversations fit into ``memory`` bytes; 0 if there is not even room for the weights."""
+        """Conversations that fit into ``memory`` bytes."""
         return min(MOST, max(0, memory - self.fixed) // self.each)
 
     def of_use(self, memory: int) -> int:
@@ -174,7 +167,7 @@ def _vllm_room(wanted: Wanted, slots: int) -> SamplerRoom:
     spare = cache_bytes(config, 0, context_of(wanted), "cuda")
     fixed = weights + spare + adapters + batch + logits + PROGRAM + GRAPHS
     each = cache_bytes(config, 1, context_of(wanted), "cuda") - spare
-    return SamplerRoom(weights, fixed, each, "bf16", slots)
+    return SamplerRoom(fixed, each, "bf16", slots)
 
 
 def llama_room(wanted: Wanted, stored: str) -> SamplerRoom:
@@ -185,7 +178,7 @@ def llama_room(wanted: Wanted, stored: str) -> SamplerRoom:
     work = context_bytes(config, LEAST, length, exact=False) - LEAST * each
     versions = VERSIONS * wanted.tasks
     adapters = versions * version_bytes(config, RANK, torch=False)
-    return SamplerRoom(weights, weights + max(0, work) + adapters + PROGRAM, max(1, each), stored, versions)
+    return SamplerRoom(weights + max(0, work) + adapters + PROGRAM, max(1, each), stored, versions)
 
 
 def chosen(rooms: Sequence[SamplerRoom], memory: int) -> SamplerRoom:
@@ -234,10 +227,7 @@ def base_bytes(wanted: Wanted, precision: Precision) -> int:
     return int(HALF * ends + NF4 * (wanted.parameters - ends))
 
 
-# What a card can do for a base: its samplers, its trainers, how it serves both, and why not.
-#
-# vLLM is built for cards of compute capability 7.5 and more. It computes bfloat16, in which the base is kept here, from
-# 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.26 to 0.33).
+# vLLM computes bfloat16 from compute capability 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.33).
 
 KINDS = tuple(cast(SamplerKind, kind) for kind, traits in SAMPLERS.items() if traits.cards)
 """Samplers on cards, the preferred one first; all cards of a plan have the same."""
@@ -272,27 +262,43 @@ class Card:
 
     @property
     def room(self) -> SamplerRoom:
-        """The room of a sampler that has the card for itself."""
         return chosen([room for _, room in self.samplers], self.usable)
 
 
 def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices: Choices) -> Card:
-    """What ``gpu`` can do."""
+    """What ``gpu`` can do, and why not."""
+    room, capability = usable(gpu), ".".join(map(str, gpu.capability))
     rooms = _sampler_rooms(gpu, software, wanted, choices)
     bases = _trainer_rooms(gpu, software, wanted, choices)
-    room = usable(gpu)
-    samplers = tuple((kind, need) for kind, need in rooms if need.least <= room)
-    trainers = tuple((precision, need) for precision, need in bases if need.least <= room)
-    no_sampler, no_trainer = _missing(gpu, software, wanted, room, [need for _, need in rooms], [n for _, n in bases])
-    return Card(
-        gpu,
-        rates_of(gpu, machine.gpus),
-        room,
-        samplers,
-        trainers,
-        "" if samplers else no_sampler,
-        "" if trainers else no_trainer,
+    samplers = tuple(sampler for sampler in rooms if sampler[1].least <= room)
+    trainers = tuple(trainer for trainer in bases if trainer[1].least <= room)
+    least = size(min((need.least for _, need in rooms), default=0))
+    least_base = size(min((need.least for _, need in bases), default=0))
+    why_not = (
+        (
+            (samplers, ""),
+            (
+                rooms,
+                f"a sampler of this base takes {least} for {LEAST} conversations of {context_of(wanted)} tokens and"
+                f" adapters of {wanted.tasks} tasks, and {size(room)} of it may be used",
+            ),
+            (gpu.kind != "cuda", f"no installed sampler reaches a card by way of {gpu.kind}"),
+            (
+                software.vllm and not _bfloat16(gpu),
+                f"vLLM serves bfloat16 from compute capability 8.0 on, and it has {capability}",
+            ),
+            (True, "the installed llama.cpp does not reach it, and there is no vLLM"),
+        ),
+        (
+            (trainers, ""),
+            (bases, f"training this base takes {least_base}, and {size(room)} of it may be used"),
+            (gpu.kind not in TORCH_KINDS, f"torch does not train here by way of {gpu.kind}"),
+            (not software.torch_cuda, "torch does not reach it"),
+            (True, f"it has compute capability {capability}, which does not go with the precision"),
+        ),
     )
+    clauses = (next(why for holds, why in cases if holds) for cases in why_not)
+    return Card(gpu, rates_of(gpu, machine.gpus), room, samplers, trainers, *clauses)
 
 
 def _sampler_rooms(
@@ -324,35 +330,6 @@ def _trainer_rooms(
 
 def _bfloat16(gpu: Gpu) -> bool:
     return gpu.kind == "cuda" and gpu.capability >= BF16_FROM
-
-
-def _missing(
-    gpu: Gpu, software: Software, wanted: Wanted, room: int, rooms: list[SamplerRoom], bases: list[TrainerRoom]
-) -> tuple[str, str]:
-    """Why a card neither samples nor trains, as two clauses; each holds only if it does not."""
-    capability = ".".join(str(number) for number in gpu.capability)
-    least = min((need.least for need in rooms), default=0)
-    samplers = (
-        (
-            bool(rooms),
-            f"a sampler of this base takes {size(least)} for {LEAST} conversations of {context_of(wanted)} "
-            f"tokens and adapters of {wanted.tasks} tasks, and {size(room)} of it may be used",
-        ),
-        (gpu.kind != "cuda", f"no installed sampler reaches a card by way of {gpu.kind}"),
-        (
-            bool(software.vllm) and not _bfloat16(gpu),
-            f"vLLM serves bfloat16 from compute capability 8.0 on, and it has {capability}",
-        ),
-        (True, "the installed llama.cpp does not reach it, and there is no vLLM"),
-    )
-    least = min((need.least for need in bases), default=0)
-    trainers = (
-        (bool(bases), f"training this base takes {size(least)}, and {size(room)} of it may be used"),
-        (gpu.kind not in TORCH_KINDS, f"torch does not train here by way of {gpu.kind}"),
-        (not software.torch_cuda, "torch does not reach it"),
-        (True, f"it has compute capability {capability}, which does not go with the precision"),
-    )
-    return next(why for holds, why in samplers if holds), next(why for holds, why in trainers if holds)
 
 
 SHARINGS: tuple[Sharing, ...] = ("base", "memory")
@@ -400,10 +377,6 @@ def _way(sharing: Sharing, card: Card, room: SamplerRoom, wanted: Wanted) -> Sha
     conversations = room.conversations(memory)
     return SharedCard(sharing, room, memory, given, conversations) if possible and conversations >= LEAST else None
 
-
-# What workers may take of the memory assigned to them: conversations, slots, bytes for caches and passes. Pure.
-#
-# The same arithmetic by which the bytes were planned gives the numbers for the workers' arguments.
 
 _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
 

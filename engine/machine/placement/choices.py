@@ -66,7 +66,6 @@ class Copy(NamedTuple):
     """The precision, one of ``models.config.BITS``; empty: as the settings say."""
 
     def __str__(self) -> str:
-        """In words."""
         return f"{self.sampler} {self.weights}".strip()
 
 
@@ -107,8 +106,8 @@ class NamedDevices:
     rollout: tuple[str, ...] | None
     """Ids of cards; empty: the processor."""
     training: tuple[str, ...] | None
-    processor_too: bool | None = None
-    """Whether the processor samples next to the cards in ``rollout``; None: if it adds enough."""
+    processor_too: bool = False
+    """Whether the processor samples next to the cards in ``rollout``."""
 
 
 def named_devices(machine: Machine, software: Software, choices: Choices) -> NamedDevices:
@@ -117,18 +116,14 @@ def named_devices(machine: Machine, software: Software, choices: Choices) -> Nam
     rollout = _devices([name for name in choices.rollout if not (both and _is_processor(name))], machine, "[rollout]")
     training = _devices(choices.training, machine, "[training]")
     refuse(
-        *_sampler_contradictions(machine, software, choices, rollout),
-        *_trainer_contradictions(machine, software, choices, training),
-        *(() if choices.share == "auto" else _sharing_contradictions(machine, choices, rollout, training)),
-    )
-    refuse(
+        *_contradictions(machine, software, choices, rollout, training),
         (
             bool(set(rollout or ()) & set(training or ())) and len(training or ()) > 1,
             "`devices` under [rollout] and [training] name the same card and further ones for training.",
             "A card that samples, too, must be the trainer's only one.",
-        )
+        ),
     )
-    return NamedDevices(rollout, training, both if choices.rollout else None)
+    return NamedDevices(rollout, training, both)
 
 
 def _is_processor(name: str) -> bool:
@@ -208,11 +203,18 @@ def may_use_cards(settings: Settings) -> bool:
     return not on_processor
 
 
-def _sampler_contradictions(
-    machine: Machine, software: Software, choices: Choices, rollout: tuple[str, ...] | None
+def _contradictions(
+    machine: Machine,
+    software: Software,
+    choices: Choices,
+    rollout: tuple[str, ...] | None,
+    training: tuple[str, ...] | None,
 ) -> tuple[Contradiction, ...]:
-    kind = choices.sampler
-    vllm, traits = kind == "vllm", SAMPLERS.get(kind)
+    kind, vllm, traits = choices.sampler, choices.sampler == "vllm", SAMPLERS.get(choices.sampler)
+    four_bits, cards = choices.precision == "nf4", bool(machine.gpus)
+    able = software.torch_cuda and any(gpu.kind in TORCH_KINDS for gpu in machine.gpus)
+    shares, key = choices.share != "auto", f'`share = "{choices.share}"` under [resources]'
+    other_sampler = bool(choices.llama) or choices.sampler in ("llama.cpp", "torch")
     return (
         (
             choices.weights == BFLOAT16 and traits is not None and BFLOAT16 not in traits.weights
@@ -240,15 +242,6 @@ def _sampler_contradictions(
             f'`sampler = "{kind}"` under [rollout] computes on the processor, and `devices` names cards.',
             'Write `devices = ["cpu"]`, or `samplers = ["vllm", "torch"]`, or another sampler.',
         ),
-    )  # fmt: skip
-
-
-def _trainer_contradictions(
-    machine: Machine, software: Software, choices: Choices, training: tuple[str, ...] | None
-) -> tuple[Contradiction, ...]:
-    four_bits = choices.precision == "nf4"
-    able = software.torch_cuda and any(gpu.kind in TORCH_KINDS for gpu in machine.gpus)
-    return (
         (
             bool(training) and not software.torch_cuda,
             "`devices` under [training] names cards, and torch does not reach them.",
@@ -264,22 +257,13 @@ def _trainer_contradictions(
             '`precision = "nf4"` under [training] needs bitsandbytes, which is not installed.',
             'Install bitsandbytes, or write `precision = "auto"`.',
         ),
-    )
-
-
-def _sharing_contradictions(
-    machine: Machine, choices: Choices, rollout: tuple[str, ...] | None, training: tuple[str, ...] | None
-) -> tuple[Contradiction, ...]:
-    key, cards = f'`share = "{choices.share}"` under [resources]', bool(machine.gpus)
-    other_sampler = bool(choices.llama) or choices.sampler in ("llama.cpp", "torch")
-    return (
         (
-            cards and (rollout == () or training == ()),
+            shares and cards and (rollout == () or training == ()),
             f"{key} contradicts `devices`, which puts a stage on the processor.",
             "",
         ),
         (
-            bool(rollout and training) and not set(rollout or ()) & set(training or ()),
+            shares and bool(rollout and training) and not set(rollout or ()) & set(training or ()),
             f"{key} contradicts `devices`, which names different cards for sampling and training.",
             "",
         ),
@@ -293,7 +277,7 @@ def _sharing_contradictions(
             f"{key} is for vLLM, and [rollout] chooses another sampler.",
             "",
         ),
-    )
+    )  # fmt: skip
 
 
 # Several machines: ``gpu 0`` and ``cpu`` are devices of the engine's machine, ``NODE/gpu 0`` is one of another node,
@@ -344,13 +328,10 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-# Where workers compute on the processor, and which sampler is the faster one there. Pure.
-
 BFLOAT16_FROM = 3.0
 """How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained and sampled in
-it. Those with AMX reach 5 to 8, and training takes 0.33 to 0.53 of the time (measured on bases 256 to 896 wide). Those
-with AVX-512 BF16 alone reach 2.0, a little more or less at each look: training SmolLM2-135M then takes 0.9 of the time,
-for six times the gap."""
+it. With AMX it is 5 to 8, and training takes 0.33 to 0.53 of the time (bases 256 to 896 wide); with AVX-512 BF16 alone
+2.0, and training SmolLM2-135M takes 0.9 of the time, for six times the gap."""
 MODEST = 4 * SMALL
 """Bytes of float32 weights up to which torch in float32 is a candidate, too: 67 million parameters."""
 SLOWER = 1.15
@@ -365,8 +346,7 @@ def is_small(parameters: int) -> bool:
 def copies_on(cpu: Cpu, wanted: Wanted, choices: Choices) -> tuple[Copy, ...]:
     """The copies of the base that the sampler on this processor may keep. The first is used until they are measured.
 
-    llama.cpp's f16 is the usual one of a large base. torch in bfloat16 comes first on processors that multiply bfloat16
-    fast: with 64 conversations it is then several times as fast as llama.cpp.
+    On a processor with fast bfloat16, torch in it is several times as fast as llama.cpp with 64 conversations.
     """
     from ...models.config import unsupported  # loads numpy, which the command line does without
 
@@ -397,12 +377,9 @@ def best(measured: Sequence[CopySpeed]) -> CopySpeed:
 
 
 def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
-    """The faster one for most bases of this size.
+    """The faster one for most bases of this size: torch up to ``SMALL``; copies of larger bases are measured.
 
-    That is torch for bases up to ``SMALL`` that it can compute. One pass over the rows of all versions is then 1.8 to 5
-    times as fast as a call of llama.cpp for each, and 1.3 to 1.8 times where that keeps weights of eight bits (bases of
-    5 to 55 MB, 64 conversations under 1 to 32 versions); with few conversations of a single version it is slower.
-    Copies of larger bases are measured (``copies``).
+    With 64 conversations under 1 to 32 versions, its one pass is 1.8 to 5 times as fast as llama.cpp's for each.
     """
     from ...models.config import unsupported  # as above
 
@@ -410,10 +387,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
 
 
 def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision:
-    """How a trainer on the processor keeps the base: as the settings say, else as the processor's speed decides.
-
-    A small base stays in float32, in which sampler and trainer agree to 1e-5; it would not be faster in bfloat16.
-    """
+    """How a trainer on the processor keeps the base: as the settings say, else as the processor's speed decides."""
     if choices.precision != "auto":
         return "bf16" if choices.precision == "bf16" else "f32"
     fast = decides_precision(wanted.parameters, choices.precision) and cpu.rates and cpu.rates.gain >= BFLOAT16_FROM
@@ -421,12 +395,12 @@ def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision
 
 
 def decides_precision(parameters: int, precision: str) -> bool:
-    """Whether the precision of a trainer on the processor depends on how fast that is; ``precision`` is as set."""
+    """Whether the processor's speed decides the precision of a trainer on it."""
     return precision == "auto" and not is_small(parameters)
 
 
 def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
-    """Whether the sampler on the processor, or how it keeps the base, depends on how fast that is."""
+    """Whether the processor's speed decides which sampler is on it, or how that keeps the base."""
     free = rollout.weights == "auto" and not rollout.gguf and not rollout.samplers
     return free and rollout.sampler in ("auto", "torch") and not is_small(parameters)
 

@@ -84,8 +84,8 @@ the stages apart: workers on one device hold each other up."""
 DISTURBED = 0.5
 """Share of its sampling speed that a device keeps next to a trainer, if others sample too."""
 LEAST_PART = 0.1
-"""Share of the fastest device's speed at a stage that a device must have to take part unnamed, and share of the cards'
-sampling speed that the processor must add: each sampler is compared with the trainer at every version."""
+"""Share of the fastest device's speed at a stage that a device must have to take part unnamed: each sampler is compared
+with the trainer at every version."""
 SLOW = 30.0
 """Seconds that the state of a policy may be on the way to a node that nobody names."""
 ROWS: tuple[tuple[SamplerKind | None, Precision | None], ...] = (
@@ -182,7 +182,6 @@ def divide(devices: Sequence[Device], most: int, together: bool = False) -> Divi
 
 
 def _with_both(device: Device, devices: Sequence[Device]) -> Division:
-    """One device does both, in turns; all others that can sample do."""
     others = [other for other in devices if other is not device and other.sampling]
     own = device.sampling * (DISTURBED if others else 1.0)
     speed = (math.fsum(other.sampling for other in others) + own) / (WORK + own / device.training)
@@ -246,7 +245,6 @@ def place_over(
 def _sites(
     nodes: Sequence[UsableNode], wanted: Wanted, choices: Choices, kinds: Sequence[SamplerKind]
 ) -> tuple[list[Site], list[str]]:
-    """The machines that may be used, and a sentence on each of the others."""
     usable = [node for node in nodes if not node.draining and not node.refused]
     hint = "`marlaas cluster status` says why; `marlaas cluster undrain NODE` takes one back."
     refuse((not usable, "No node can be used: all drain, or are refused.", hint))
@@ -365,7 +363,6 @@ def _devices(
 def _assigned(
     site: Site, division: Division, wanted: Wanted, copies: Sequence[CopySpeed], kinds: Sequence[SamplerKind]
 ) -> tuple[list[SamplerAssignment], list[TrainerAssignment], list[str]]:
-    """The workers of one machine, and why."""
     node, choices, cpu = site.node.node, site.choices, site.cpu
     sampling = [device for device in division.sampling if device.site.node is site.node]
     training = [device for device in division.training if device.site.node is site.node]
@@ -389,8 +386,19 @@ def _assigned(
         stored = room.stored if SAMPLERS[kind].gguf else ""
         samplers.append(SamplerAssignment(SAMPLER, kind, where, way.sharing if way else "", stored, node))
     why = list(_samplers_on_cards(site, samplers, sampling_cards, shared))
-    next_to_cards, gain = _next_to_cards(site, sampling_cards, trains_here, wanted)
     places, rest = halves(allowed(cpu), max(1, len(kinds)))
+    next_to_cards = []
+    if sampling_cards and site.named.processor_too:
+        asked = replace(choices, sampler=choices.next_to_cards or "auto")
+        kind = copies_on(replace(cpu, rates=None), wanted, asked)[0].sampler  # copies are not measured next to cards
+        next_to_cards.append(SamplerAssignment(SAMPLER, kind, places[0], node=node))
+        reason = "`devices` under [rollout] names it, and its gain is not measured"
+        if cpu.rates and all(card.gpu.rates for card in sampling_cards):
+            added = sampling_speed(rates_of_cores(cpu, len(places[0].cores)))
+            gain = added / sum(sampling_speed(card.rates) for card in sampling_cards)
+            reason = f"by the measured rates it adds {gain:.0%} to the cards' speed"
+        on = f"{_kind(kind)} on {cores_in_words(places[0])}"
+        why.append(f"The processor samples beside them, with {on}: {reason}.")
     halved = trains_here and bool(next_to_cards or samples_here)
     sharing: Sharing = ""
     if samples_here:
@@ -419,31 +427,10 @@ def _assigned(
         where = rest if halved else Place(site.cores)
         trainers.append(TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices), sharing, node))
         why.append(f"Training takes {cores_in_words(where)}, over the base in {BASES[trainers[0].precision]}.")
-        why += _why_precision(trainers[0], cpu, decides_precision(wanted.parameters, choices.precision))
+        why += [_why_precision(trainers[0], cpu)] * decides_precision(wanted.parameters, choices.precision)
     used = {card.gpu.uuid for card in (*sampling_cards, *training_cards)}
     why_not = list(_cards_left_out(site, used, stages, wanted, bool(kinds)))
-    if sampling_cards and site.named.processor_too is not False:
-        why += _why_next_to_cards(next_to_cards, gain)
     return [*samplers, *next_to_cards], trainers, [*why, *why_not] if used else [*why_not, *why]
-
-
-def _next_to_cards(
-    site: Site, cards: Sequence[Card], trains: bool, wanted: Wanted
-) -> tuple[list[SamplerAssignment], float | None]:
-    """The sampler on the processor next to cards, if it is named or adds enough, and the share of speed that it adds.
-
-    ``trains``: the processor trains, too. The share is None if a rate is not measured.
-    """
-    cpu, asked, gain = site.cpu, site.named.processor_too, None
-    unrated = replace(cpu, rates=None)  # copies are not measured next to cards
-    kind = copies_on(unrated, wanted, replace(site.choices, sampler=site.choices.next_to_cards or "auto"))[0].sampler
-    (place,), _ = halves(allowed(cpu))
-    if cards and cpu.rates is not None and all(card.gpu.rates for card in cards):
-        added = sampling_speed(rates_of_cores(cpu, len(place.cores)))
-        gain = added / sum(sampling_speed(card.rates) for card in cards)
-    fits = bool(place.cores) and least_memory(wanted, kind, True, trains) <= cpu.memory
-    used = cards and (asked or (asked is None and gain is not None and gain >= LEAST_PART and fits))
-    return [SamplerAssignment(SAMPLER, kind, place, node=site.node.node)] if used else [], gain
 
 
 def _hosts(
@@ -537,7 +524,6 @@ def cores_in_words(place: Place) -> str:
 
 
 def _on(cards: Sequence[Card]) -> str:
-    """``gpu 0 (NVIDIA H200)``, or several by label."""
     gpus = [card.gpu for card in cards]
     return cards_in_words(gpus) if len(gpus) > 1 or not gpus[0].name else f"{gpus[0].label} ({gpus[0].name})"
 
@@ -594,22 +580,19 @@ def _trainer_on_cards(
         yield "One copy for both did not work here when it was tried."
 
 
-def _why_precision(trainer: TrainerAssignment, cpu: Cpu, decides: bool) -> Iterator[str]:
-    """Why a trainer on the processor keeps the base in bfloat16 or not, if its speed decides."""
-    if not decides:
-        return
-    if cpu.rates is None:
-        yield "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."
-    elif not cpu.rates.gain:
-        yield (
+def _why_precision(trainer: TrainerAssignment, cpu: Cpu) -> str:
+    gain = cpu.rates.gain if cpu.rates else 0.0
+    cases = (
+        (cpu.rates is None, "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."),
+        (
+            not gain,
             "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not by oneDNN, which a limit of"
-            " the address space (`ulimit -v`) rules out."
-        )
-    elif trainer.precision != "bf16":
-        yield "This processor has no fast bfloat16; the trainer uses float32."
-    else:
-        gain = f"{cpu.rates.gain:.1f} times as fast as float32"
-        yield f"The trainer's base is in bfloat16: this processor multiplies it {gain}."
+            " the address space (`ulimit -v`) rules out.",
+        ),
+        (trainer.precision != "bf16", "This processor has no fast bfloat16; the trainer uses float32."),
+        (True, f"The trainer's base is in bfloat16: this processor multiplies it {gain:.1f} times as fast as float32."),
+    )
+    return next(sentence for holds, sentence in cases if holds)
 
 
 def _cards_left_out(
@@ -626,38 +609,18 @@ def _cards_left_out(
             yield f"{card.gpu.label} does no more: {why or 'sampler and trainer do not fit on it together'}."
     missing = site.node.software.vllm_reason, site.node.software.torch_reason
     for stage, reason, name in zip(stages, missing, named, strict=True):
-        if site.cards and stage and reason and not name:
-            yield reason
-    if site.cards:
-        return
-    if not site.node.machine.gpus:
-        yield from ["No GPU: sampling and training share the CPU."] * all(stages)
-    elif samplers_listed:
-        yield "`samplers` under [rollout] leaves the cards to others."
-    else:
-        yield (
-            f"The cards are left to others: this base has {wanted.parameters / 1e6:.1f} million parameters, and up to "
-            f"{SMALL / FLOAT / 1e6:.0f} million the processor is about as fast; `devices` under [rollout] and "
-            "[training] names cards all the same."
-        )
-
-
-def _why_next_to_cards(samplers: Sequence[SamplerAssignment], gain: float | None) -> Iterator[str]:
-    """Why the processor samples next to cards, or why not: ``samplers`` are those on it."""
-    adds = "" if gain is None else f"by the measured rates it adds {gain:.0%} to the cards' speed"
-    for sampler in samplers:
-        why = adds or "`devices` under [rollout] names it, and its gain is not measured"
-        where = f"{_kind(sampler.kind)} on {cores_in_words(sampler.place)}"
-        yield f"The processor samples beside them, with {where}: {why}."
-    if adds and not samplers:
-        yield (
-            f"The processor does not sample beside them: {adds}. It does unasked from {LEAST_PART:.0%} on, with two"
-            " cores and enough memory; `devices` under [rollout] may name it."
-        )
+        yield from [reason] if site.cards and stage and reason and not name else []
+    few = (
+        f"The cards are left to others: this base has {wanted.parameters / 1e6:.1f} million parameters, and up to "
+        f"{SMALL / FLOAT / 1e6:.0f} million the processor is about as fast; `devices` under [rollout] and "
+        "[training] names cards all the same."
+    )
+    left = "`samplers` under [rollout] leaves the cards to others." if samplers_listed else few
+    none = ["No GPU: sampling and training share the CPU."] * all(stages)
+    yield from [] if site.cards else [left] if site.node.machine.gpus else none
 
 
 def _overall(division: Division, sites: Sequence[Site]) -> Iterator[str]:
-    """Why devices are divided so between the stages."""
     if len(sites) > 1:
         samples, trains = (
             [site.node.name for site in sites if any(device.site.node is site.node for device in stage)]

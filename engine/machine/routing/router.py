@@ -178,8 +178,6 @@ def _with_random_b(state: PolicyState) -> PolicyState:
     return replace(state, adapter=adapter)
 
 
-# Makes the sampler endpoints of tasks from live workers, and measures token costs at each.
-
 PROMPT_BYTES, REPLY_BYTES = 4, 8
 """Bytes of a token on the way to a sampler, and on the way back with its log-probability."""
 
@@ -343,11 +341,6 @@ def precision(
     return stored, tolerance_of(own.rollout, stored, exact)
 
 
-# Routes policies to endpoints, by the tokens of their turns and the costs at each sampler.
-#
-# A policy changes its endpoints only between two versions. A deterministic task keeps one endpoint, and one of the
-# same kind of sampler after a restart.
-
 AGAIN = 2.0
 MANY = 100
 """From this many tasks on, a new one is added to the present routes until the next update, whose time grows with
@@ -368,7 +361,10 @@ class _Routed:
 
 
 class Router:
-    """Routes of the policies of one incarnation's tasks."""
+    """Routes policies to endpoints, by the tokens of their turns and the costs at each sampler.
+
+    A policy changes its endpoints only between two versions. A deterministic task keeps one endpoint.
+    """
 
     def __init__(
         self,

@@ -90,12 +90,10 @@ class YieldLoop:
             until = command.arguments.get("until")
             self._yielded = YieldRequest(None if until is None else float(until))
             return ""
-        refused = "" if self._yielded or self._hours.active(self._now()) else self._outside_hours()
-        self._yielded = None
-        return refused
-
-    def _outside_hours(self) -> str:
-        changes, now = self._hours.changes(self._now()), self._now()
+        now, had, self._yielded = self._now(), self._yielded, None
+        if had or self._hours.active(now):
+            return ""
+        changes = self._hours.changes(now)
         goes_on = f" and goes on at {clock(changes, now)}" if changes is not None else ""
         hint = "`active_hours` under [resources] in marlaas.toml says when it may work, from its next start on."
         return f"The engine has not yielded the machine: it is outside of its active hours{goes_on}. {hint}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.daemon.engine import sentence
+from marlaas.engine.daemon.main import sentence
 from marlaas.engine.environments.conformance.finding import Finding
 
 NOTE = Finding("latency", "note", "It is quick.")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.daemon import engine
+from marlaas.engine.daemon import main as engine
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.daemon.engine import Notifier, described
+from marlaas.engine.daemon.main import Notifier, described
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Reason

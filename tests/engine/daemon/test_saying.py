@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from marlaas.engine.daemon.engine import describe, in_words, names_of, say
+from marlaas.engine.daemon.main import describe, in_words, names_of, say
 from marlaas.engine.environments.protocol import EnvironmentEvent, EnvironmentInfo
 from marlaas.engine.models.memory import MemoryPlan
 from marlaas.engine.trajectories import Failure

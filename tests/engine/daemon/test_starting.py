@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.daemon import engine
-from marlaas.engine.daemon.engine import start_up
+from marlaas.engine.daemon import main as engine
+from marlaas.engine.daemon.main import start_up
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

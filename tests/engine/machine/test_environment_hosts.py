@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -13,8 +12,8 @@ import pytest
 from marlaas.engine.devices.machine import EnvironmentHost
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.errors import ClusterUnreachable
-from marlaas.engine.machine import processes
-from marlaas.engine.machine.processes import EnvironmentHosts
+from marlaas.engine.machine import supervisor as processes
+from marlaas.engine.machine.supervisor import EnvironmentHosts
 from marlaas.engine.machine.workers.handle import Launcher, LocalLauncher
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
@@ -96,13 +95,3 @@ async def test_where_none_can_be_started_is_said_once(lab: Lab, monkeypatch: pyt
     assert lab.said == ["warning: No environments can run on b: No cluster answers."]
     lab.reachable = True
     assert await lab.look(HERE, B) == ["b"]
-
-
-async def test_it_looks_again_and_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "LOOK", 0.01)
-    running = asyncio.ensure_future(lab.hosts.run())
-    lab.wanted = (HERE, B)
-    while "b" not in lab.nodes:
-        await asyncio.sleep(0.01)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)

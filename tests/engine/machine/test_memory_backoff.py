@@ -8,7 +8,7 @@ from marlaas.engine.devices.machine import Place
 from marlaas.engine.errors import OutOfMemory, WorkerDied
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.machine.plan import PlacementPlan, on_processor
-from marlaas.engine.machine.processes import MemoryBackoff
+from marlaas.engine.machine.supervisor import MemoryBackoff
 from marlaas.engine.models.find import load_base
 
 BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=128, context=64))

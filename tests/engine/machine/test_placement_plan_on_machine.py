@@ -16,11 +16,7 @@ from marlaas.engine.machine.plan import (
     WorkerSpec,
     on_machine,
     placed,
-    sampler_on_card,
     sampler_spec,
-    trainer_on_cards,
-    trainer_spec,
-    wanted_of,
     worker_specs,
 )
 from marlaas.engine.machine.routing.router import EXACT, HALF, ROUNDED, precision, repeats
@@ -40,21 +36,8 @@ def staffed(found: Machine, software: Software = ALL, settings: Settings = Setti
 
 
 def specs(placement_plan: PlacementPlan, settings: Settings) -> list[WorkerSpec]:
-    home = Home(Path("home"))
-    assert placement_plan.machine is not None
-    wanted = wanted_of(BASE, settings, trains=True)
-    assignment, trainer = placement_plan.placement.samplers[0], placement_plan.placement.trainer
-    return [
-        sampler_on_card(
-            sampler_spec(BASE, home, settings, placement_plan.memory[0], assignment),
-            assignment,
-            placement_plan.machine,
-            wanted,
-        ),
-        trainer_on_cards(
-            trainer_spec(BASE, home, settings, placement_plan.memory[0], trainer), trainer, placement_plan.machine
-        ),
-    ]
+    """The sampler's and the trainer's."""
+    return worker_specs(BASE, Home(Path("home")), settings, placement_plan)[::-1]
 
 
 LARGE = replace(B06, tasks=1)
@@ -146,7 +129,8 @@ def test_a_trainer_that_shares_a_process_has_no_limit() -> None:
     settings = replace(ON_CARDS, training=TrainingSettings(devices=("gpu 0",)))
     placement_plan = staffed(machine("A100"), settings=settings)
     assert placement_plan.placement.trainer.sharing == "base"
-    assert specs(placement_plan, settings)[1].kwargs["memory"] == 0
+    (spec,) = specs(placement_plan, settings)
+    assert spec.kwargs["trainer"]["memory"] == 0
     again = on_machine(BASE, settings, FREE, UsableResources(machine("A100")), ALL, without=("base",))
     assert again.placement.trainer.sharing == "memory"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.machine import plan, processes
+from marlaas.engine.machine import plan, supervisor as processes
 from marlaas.engine.machine.plan import LLAMA, TORCH, TRAINER, WorkerSpec
-from marlaas.engine.machine.processes import WorkerProcesses
+from marlaas.engine.machine.supervisor import WorkerProcesses
 
 pytestmark = [
     pytest.mark.processes,

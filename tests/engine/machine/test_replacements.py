@@ -23,8 +23,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.machine import supervisor as replacements
 from marlaas.engine.machine.plan import PlacementPlan, on_processor
-from marlaas.engine.machine.processes import WorkerProcesses
-from marlaas.engine.machine.supervisor import TRIES, WorkerSupervisor, replaceable
+from marlaas.engine.machine.supervisor import TRIES, WorkerProcesses, WorkerSupervisor, replaceable
 from marlaas.engine.machine.trainers import TaskTrainer
 from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.sampler_client import SamplerClient

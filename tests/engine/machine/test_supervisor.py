@@ -22,9 +22,8 @@ from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.machine.plan import PlacementPlan, on_processor
-from marlaas.engine.machine.processes import WorkerProcesses
 from marlaas.engine.machine.services import ServicesFactory
-from marlaas.engine.machine.supervisor import WorkerSupervisor
+from marlaas.engine.machine.supervisor import WorkerProcesses, WorkerSupervisor
 from marlaas.engine.models.find import load_base
 from marlaas.engine.store.store import Store
 from tests.engine.rollout.contract.asking import request

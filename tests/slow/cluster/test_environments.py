@@ -13,7 +13,7 @@ import pytest_asyncio
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.cluster.node_host import NodeLauncher, named
-from marlaas.engine.machine.processes import FACTORY
+from marlaas.engine.machine.supervisor import FACTORY
 from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.models.find import load_base
 from tests.engine.environments.conftest import World, a_spec, echoing

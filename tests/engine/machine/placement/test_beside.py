@@ -1,4 +1,4 @@
-"""The processor samples beside cards where that is asked for, or where measured rates say that it gains."""
+"""The processor samples beside cards where that is asked for."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
+from marlaas.engine.devices.machine import Cpu, Software
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.machine.placement.capacity import least_memory, memory_plans
 from marlaas.engine.machine.placement.choices import Choices
 from marlaas.engine.models.memory import Wanted
 from tests.engine.machine.placement.imaginary import place
 
-from .imaginary import ALL, B06, B17, GB, LLAMA_ONLY, NO_VLLM, SERVER, TINY, machine, shape
+from .imaginary import ALL, B06, B17, GB, LLAMA_ONLY, NO_VLLM, TINY, machine, shape
 
-CORE = Rates(matrix=80e9, bandwidth=12e9)
-FAST = Rates(matrix=8e12, bandwidth=1.2e12)
-MEASURED = replace(SERVER, rates=CORE)
-SHORT = replace(MEASURED, memory=2 * GB)
 BOTH = ("gpu 0", "cpu")
 WITH_TORCH = Choices(sampler="vllm", next_to_cards="torch", rollout=BOTH)
 LLAMA_TWICE = Choices(sampler="llama.cpp", next_to_cards="llama.cpp", rollout=BOTH)
@@ -50,30 +46,9 @@ def test_a_core_of_two_is_left_for_the_rest() -> None:
     assert (found.samplers[1].place.cores, found.trainer.place.cores) == ((4,), (6,))
 
 
-USUAL = [
-    ("a fast card: nothing to gain", machine("A100", cpu=MEASURED), False, "it adds 1%"),
-    ("a slow card", machine("P40", cpu=MEASURED), True, "it adds 13%"),
-    ("many slow cores more", machine("P40", cpu=replace(MEASURED, count=8)), False, "it adds 5%"),
-    ("a core is not measured", machine("P40"), False, ""),
-    ("no memory", machine("P40", cpu=SHORT), False, "and enough memory"),
-    ("a single core", machine("P40", cpu=replace(SERVER, cores=(0,), rates=FAST)), False, "and enough memory"),
-]
-
-
-@pytest.mark.parametrize(("found", "used", "words"), [pytest.param(*row[1:], id=row[0]) for row in USUAL])
-def test_unasked_only_measured_rates_decide(found: Machine, used: bool, words: str) -> None:
-    plan = place(found, ALL, B06)
-    assert [assignment.kind for assignment in plan.samplers] == [
-        "llama.cpp" if found.gpus[0].name == "P40" else "vllm"
-    ] + (["llama.cpp"] if used else [])
-    said = " ".join(plan.reasons)
-    assert words in said and ("beside them" in said) is bool(words), said
-
-
-def test_cards_that_are_named_sample_alone() -> None:
-    slow = machine("P40", cpu=MEASURED)
-    assert len(place(slow, ALL, B06).samplers) == 2
-    assert len(place(slow, ALL, B06, Choices(rollout=("gpu 0",))).samplers) == 1
+def test_unasked_cards_sample_alone() -> None:
+    assert len(place(machine("P40"), ALL, B06).samplers) == 1
+    assert len(place(machine("P40"), ALL, B06, Choices(rollout=("gpu 0",))).samplers) == 1
 
 
 @pytest.mark.parametrize("gigabytes", [14, 20, 40])

@@ -24,11 +24,10 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.home.paths import Home
-from marlaas.engine.machine.processes import Preemptible
 from marlaas.engine.machine.routing.assignment import TokenCosts
 from marlaas.engine.machine.routing.router import AGAIN, Router, Tolerance
 from marlaas.engine.machine.services import Services
-from marlaas.engine.machine.supervisor import WorkerSupervisor
+from marlaas.engine.machine.supervisor import Preemptible, WorkerSupervisor
 from marlaas.engine.machine.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.queue.scheduler.scheduler import Ending, Runner, run_task
 from marlaas.engine.queue.submission.taskfile import submission
