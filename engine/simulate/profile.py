@@ -253,7 +253,7 @@ def record(home: Home) -> Profile:
         replies: list[_Reply] = []
         environments = _environments(timed, replies, _failures(timings.outcome_counts(reader)))
         steps = timings.step_times(reader)
-        base, kinds, _, messages = timings.engines_said(reader)
+        base, kinds, messages = timings.engines_said(reader)
         sizes = timings.state_sizes(reader)
         publish = sorted(step.publish for step in steps if step.publish is not None)
         engine = _engine(timings.engine_windows(reader))

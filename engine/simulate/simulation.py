@@ -80,7 +80,8 @@ def measure(database: Path, after: int = 0) -> Figures:
         ended = max((task.finished or task.created for task in tasks), default=0.0)
         makespan = ended - begun
         histories = timings.policy_histories(reader, after)
-        waits, episodes = _reply_waits(reader, after)
+        turns = dict(timings.reply_times(reader, after))  # once for a play that several policies learn from
+        waits = [answered - asked for times in turns.values() for _, asked, answered in times]
         staleness = timings.staleness_counts(reader, after)
         bound = max((history.bound for history in histories), default=0)
         started = [task.started - task.created for task in tasks if task.started is not None]
@@ -88,7 +89,7 @@ def measure(database: Path, after: int = 0) -> Figures:
             tasks=len(tasks),
             done=sum(task.state == "done" for task in tasks),
             steps=sum(history.step for history in histories),
-            episodes=episodes,
+            episodes=len(turns),
             turns=len(waits),
             makespan=makespan,
             reply_wait=quantile(waits, WAITED),
@@ -106,16 +107,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     """The value that ``share`` of all do not exceed; 0 if there are none."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
-
-
-def _reply_waits(reader: Reader, after: int) -> tuple[list[float], int]:
-    waits: list[float] = []
-    seen: set[tuple[int, int]] = set()
-    for row in timings.timings_of(reader, after):
-        if (row.play, row.member) not in seen:  # once for a play that several policies learn from
-            seen.add((row.play, row.member))
-            waits += [answered - asked for _, asked, answered in row.turns]
-    return waits, len(seen)
 
 
 def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 WINDOW = 30.0
 """Seconds: shorter samples of stages come from one look at the workers. Older ones are merged to a minute."""
 _TIMED = """
-SELECT p.task, p.name AS policy, t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
-       g.id AS "group", j.member, j.agent, j.spans, j.reward, j.timing
+SELECT t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
+       j.member, j.agent, j.spans, j.reward, j.timing
 FROM groups g JOIN policies p ON p.id = g.policy JOIN tasks t ON t.id = p.task JOIN trajectories j ON j."group" = g.id
 WHERE j.status = 'ok' AND j.timing IS NOT NULL OR j.status = 'ok' AND g.split = 'train'
 ORDER BY coalesce(g.play, g.id), j.member, g.id, j.id
@@ -38,7 +38,7 @@ WITH passed AS (
 ), summed AS (
     SELECT policy, step, total(signal) AS groups, total(tokens * signal) AS tokens FROM passed GROUP BY policy, step
 )
-SELECT s.policy, s.number, coalesce(x.groups, 0) AS groups, coalesce(x.tokens, 0) AS tokens,
+SELECT coalesce(x.groups, 0) AS groups, coalesce(x.tokens, 0) AS tokens,
        (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'training_seconds')
            AS training,
        (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'update_seconds')
@@ -50,7 +50,7 @@ SELECT s.policy, s.number, coalesce(x.groups, 0) AS groups, coalesce(x.tokens, 0
 FROM steps s LEFT JOIN summed x ON x.policy = s.policy AND x.step = s.number ORDER BY s.id
 """
 _HISTORIES = """
-SELECT p.task, p.name AS policy, p.step, json_extract(t.config, '$.train.groups_per_step') AS batch,
+SELECT p.task, p.step, json_extract(t.config, '$.train.groups_per_step') AS batch,
        json_extract(t.config, '$.train.max_staleness') AS bound,
        (SELECT count(*) FROM groups g WHERE g.policy = p.id AND g.split = 'train' AND g.state = 'consumed') AS consumed,
        (SELECT count(DISTINCT number) FROM groups g
@@ -67,14 +67,11 @@ FROM policies p JOIN tasks t ON t.id = p.task WHERE t.kind = 'train' ORDER BY p.
 class TimedTrajectory:
     """One trajectory of an episode that ended well."""
 
-    task: int
-    policy: str
     config: str
     split: str
     component: str
     suite: str
     play: int
-    group: int
     member: int
     agent: str
     spans: list[list[Any]]
@@ -84,20 +81,9 @@ class TimedTrajectory:
 
 
 @dataclass(frozen=True)
-class EpisodeTimes:
-    """The turns of one episode."""
-
-    play: int
-    member: int
-    turns: list[tuple[str, float, float]]
-
-
-@dataclass(frozen=True)
 class StepTimes:
     """Durations of one step, in seconds; None if not recorded."""
 
-    policy: int
-    number: int
     groups: int
     """Groups with different rewards: the others need no pass."""
     tokens: int
@@ -125,7 +111,6 @@ class PolicyHistory:
     """Completeness of a policy's history."""
 
     task: int
-    policy: str
     step: int
     batch: int
     bound: int
@@ -149,10 +134,13 @@ def timed_trajectories(reader: Reader) -> Iterator[TimedTrajectory]:
         yield TimedTrajectory(**told | {"timing": json.loads(row["timing"]) if row["timing"] else None})
 
 
-def timings_of(reader: Reader, after: int = 0) -> Iterator[EpisodeTimes]:
-    """Times of asks and answers in training episodes, of tasks above the number ``after``."""
+def reply_times(reader: Reader, after: int = 0) -> Iterator[tuple[tuple[int, int], list[tuple[str, float, float]]]]:
+    """(play, member) and (agent, asked, answered) of the turns, in seconds, of training episodes.
+
+    Only of tasks above the number ``after``.
+    """
     for row in reader.all(_EPISODES, after):
-        yield EpisodeTimes(row["play"], row["member"], json.loads(row["timing"])[0])
+        yield (row["play"], row["member"]), json.loads(row["timing"])[0]
 
 
 def step_times(reader: Reader) -> list[StepTimes]:
@@ -238,20 +226,9 @@ def policy_histories(reader: Reader, after: int = 0) -> list[PolicyHistory]:
     return [PolicyHistory(**dict(row)) for row in reader.all(_HISTORIES) if row["task"] > after]
 
 
-def engines_said(reader: Reader) -> tuple[str, str, str, list[str]]:
-    """The newest engine's base, sampler kind and placement; and all engines' messages about memory and the workers'
-    start.
-    """
-    rows = reader.all("SELECT base, sampler, placement FROM engines ORDER BY incarnation DESC LIMIT 1")
-    base, sampler, placement = tuple(rows[0]) if rows else ("", "", "")
-    return (
-        base,
-        sampler,
-        placement,
-        [
-            row[0]
-            for row in reader.all(
-                "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
-            )
-        ],
-    )
+def engines_said(reader: Reader) -> tuple[str, str, list[str]]:
+    """The newest engine's base and sampler kind; all engines' messages about memory and the workers' start."""
+    rows = reader.all("SELECT base, sampler FROM engines ORDER BY incarnation DESC LIMIT 1")
+    base, sampler = tuple(rows[0]) if rows else ("", "")
+    sql = "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
+    return base, sampler, [row[0] for row in reader.all(sql)]

@@ -36,35 +36,9 @@ def test_files_arrive_whole_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert changed.key != parcel.key and len(sent(changed, there)) == 1
 
 
-def test_folders_keep_their_names(tmp_path: Path) -> None:
-    (tmp_path / "saved" / "train").mkdir(parents=True)
-    (tmp_path / "saved" / "train" / "rows.arrow").write_bytes(b"rows")
-    parcel = Parcel.of(Source(tmp_path / "saved").record())
-    assert [name for name, _ in parcel.files] == ["saved/train/rows.arrow"] and parcel.path == "saved"
-
-
 def test_other_bytes_than_were_sent_are_refused(tmp_path: Path) -> None:
     there = RowsThere(tmp_path)
     there.take("0" * 64, b"something else")
     with pytest.raises(OSError, match="others than were sent"):
         there.lay_out([("train.jsonl", "0" * 64)], tmp_path / "lent")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_node_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "KEPT", 1)
-    there = RowsThere(tmp_path / "there")
-    for number in range(3):
-        (tmp_path / f"{number}.jsonl").write_text(str(number))
-        parcel = Parcel.of(Source(tmp_path / f"{number}.jsonl").record())
-        sent(parcel, there)
-        there.lay_out(parcel.files, tmp_path / "lent" / str(number))
-    assert len(list((tmp_path / "there").iterdir())) == 1
-    assert len(list((tmp_path / "lent").rglob("*.jsonl"))) == 3
-
-
-def test_what_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST", 3)
-    (tmp_path / "rows.jsonl").write_text("long")
-    with pytest.raises(OSError, match="they are larger than 3e-09 GB"):
-        Parcel.of(Source(tmp_path / "rows.jsonl").record())
