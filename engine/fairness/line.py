@@ -70,7 +70,6 @@ class FairClock(Generic[K]):
         (self._accounts.get(key) or self._account(key)).weight = weight
 
     def counter(self, key: K) -> float:
-        """A key's charges and reservations, divided by its weight, plus its lifts."""
         account = self._account(key)
         return account.spent + account.reserved / account.weight
 
@@ -123,7 +122,6 @@ class FairClock(Generic[K]):
         account.reserved += cost
 
     def settle(self, key: K, reserved: int = 0, cost: int = 0) -> None:
-        """Give a reservation back, and charge a cost."""
         account = self._accounts.get(key) or self._account(key)
         account.reserved -= reserved
         account.spent += cost / account.weight
@@ -176,7 +174,6 @@ class Mix:
 
     @property
     def of_one(self) -> tuple[float, float] | None:
-        """Prefilled and sampled tokens of an episode, if known."""
         if not self.sampled or not self.episodes:
             return None
         return self.prefilled / self.episodes, self.sampled / self.episodes
@@ -211,13 +208,11 @@ class Ledger:
 
     def __init__(self) -> None:
         self._used: defaultdict[tuple[int, str], list[float]] = defaultdict(lambda: [0, 0.0])
-        """Tokens and seconds by task and stage."""
         self._costs: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._unshared: defaultdict[str, float] = defaultdict(float)
         self.busy: defaultdict[str, float] = defaultdict(float)
         self.ended: defaultdict[str, int] = defaultdict(int)
         self.made: defaultdict[str, int] = defaultdict(int)
-        """Total of tokens sampled (rollout) and trained on (training)."""
         self.read: defaultdict[str, int] = defaultdict(int)
         self.passes: defaultdict[str, int] = defaultdict(int)
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
@@ -320,11 +315,9 @@ def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
 Rank = tuple[bool, int]
 """Urgency and priority: larger ones first."""
 Policy = tuple[int, str]
-"""Task and name."""
 NEWEST = 0.25
 """Weight of the newest cost in the moving mean of costs."""
 KNOWN = 1000
-"""Most means that are kept."""
 
 
 class _Tenant(Generic[T]):
@@ -335,7 +328,6 @@ class _Tenant(Generic[T]):
         """Only ranks and queues that are not empty."""
 
     def next(self) -> tuple[T, Payer, bool]:
-        """The next item, its payer, and True if it is urgent."""
         rank = max(self.ranks)
         queues = self.ranks[rank]
         task = self.tasks.behind([policy[0] for policy in queues])
@@ -357,9 +349,7 @@ class Line(Generic[T]):
         self.clock: FairClock[str] = clock or FairClock()
         self._tenants: dict[str, _Tenant[T]] = {}
         self._here: dict[str, int] = {}
-        """Waiting items by tenant."""
         self._means: dict[tuple[int, str, str], float] = {}
-        """The moving mean of costs by task, policy and kind."""
         self._overall = 1.0
 
     def __len__(self) -> int:

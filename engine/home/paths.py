@@ -52,19 +52,14 @@ class Home:
     bases = _Place("bases")
     logs = _Place("logs")
     screenshots = _Place("screenshots")
-    """Users' pictures of the terminal application; can be deleted at any time."""
     scratch = _Place("scratch")
     venvs = _Place("venvs")
     """Libraries of plugins; can be deleted while no engine runs."""
     rates = _Place("rates.json")
-    """Measured rates of the machine's devices; can be deleted at any time."""
     speeds = _Place("speeds.json")
-    """Measured speeds of bases; can be deleted at any time."""
     lock = _Place("engine.lock")
     cluster_token = _Place("cluster.token")
-    """The token of this machine's cluster, unless the settings name another file."""
     node_lock = _Place("node.lock")
-    """The lock file that this machine's Ray holds while it lives."""
 
     def name_of(self, path: Path) -> str:
         """A file's path relative to the home, for the database, so that the home can be moved and copied."""

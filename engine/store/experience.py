@@ -70,7 +70,7 @@ def _turns(transcript: Transcript) -> str:
         return json.dumps(told)
 
 
-# The drawn rows of a policy's groups and their rewards, for a curriculum. Engine side.
+# The drawn rows of a policy's groups and their rewards, for a curriculum.
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,6 @@ class Beside:
     speaker: str
     episodes: tuple[Episode, ...]
     transcripts: Transcripts
-
-
-NO_TOKENS = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
 class ExperienceTable(Table):
@@ -264,7 +261,7 @@ class ExperienceTable(Table):
                 texts[member, row["agent"], place] = transcript_of(row["turns"], row["places"])
             numbers = json.loads(row["parts"] or "{}"), json.loads(row["metrics"] or "{}")
             spoke = dict.fromkeys(agent for _, agent, _ in texts if agent)
-            trajectories = tuple(replace(NO_TOKENS, agent=agent, reward=rewards[member].get(agent)) for agent in spoke)
+            trajectories = tuple(replace(NOTHING, agent=agent, reward=rewards[member].get(agent)) for agent in spoke)
             episode = Episode(member, row["status"], trajectories, *numbers)
             outcome = EpisodeOutcome(row["status"], rewards[member], *numbers)
             episodes.append(FinishedEpisode(episode, texts, None, outcome))
@@ -424,7 +421,7 @@ def _timing(timing: Timing | None) -> str | None:
 # Finished samples of open plays: they survive the engine, and are removed with their play.
 #
 # A play is open until every trained policy has its group. Its samples wait here with all agents' conversations; only
-# stored groups are trained on. Engine side.
+# stored groups are trained on.
 
 Speaking = tuple[int, str]
 

@@ -47,14 +47,6 @@ class QueuedTask:
 
 
 @dataclass(frozen=True)
-class Tries:
-    """Retries of a task, and their limit."""
-
-    made: int
-    allowed: int
-
-
-@dataclass(frozen=True)
 class Command:
     """A request of the app."""
 
@@ -121,9 +113,10 @@ class TaskTable(Table):
             self._db.conn.execute("SELECT coalesce(max(step), 0) FROM policies WHERE task = ?", [task]).fetchone()[0]
         )
 
-    def tries(self, task: int) -> Tries:
-        allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
-        return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
+    def tries(self, task: int) -> tuple[int, int]:
+        """Retries of a task, and their limit."""
+        sql = "SELECT retried, coalesce(json_extract(config, '$.queue.retries'), 0) FROM tasks WHERE id = ?"
+        return tuple(self._db.conn.execute(sql, [task]).fetchone())
 
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
         """Move a task to a state and drop a due try; a finished task's open plays are removed.
@@ -315,7 +308,7 @@ def today() -> str:
     return day_of(wall_time())
 
 
-# Tables of the API: keys by their hashes, their use, and its state. Engine side.
+# Tables of the API: keys by their hashes, their use, and its state.
 
 
 @dataclass(frozen=True)
@@ -365,7 +358,7 @@ class ApiTable(Table):
 
 # Versions for clients, the tenants' names for them, and files that are in use.
 #
-# Engine side. Every read names the tenant: nobody sees another's.
+# Every read names the tenant: nobody sees another's.
 
 MOST_NAMES = 1000
 _COLUMNS = """v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,

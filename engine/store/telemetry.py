@@ -42,7 +42,6 @@ class TelemetryTable(Table):
     """
 
     def __init__(self, database: Database, root: Path) -> None:
-        """``root``: the home; its files are named relative to it."""
         super().__init__(database)
         self._root = root
         self._held_events: list[dict[str, Any]] = []
@@ -150,7 +149,6 @@ class TelemetryTable(Table):
                 )
 
     def standings(self, standings: Mapping[str, Sequence[Standing]]) -> None:
-        """Tenants' places in the queues, written if they have changed."""
         rows = [{"stage": stage, **asdict(row)} for stage, many in standings.items() for row in many if row.tenant]
         self._replace_changed("standings", rows)
 
@@ -158,7 +156,6 @@ class TelemetryTable(Table):
         self._replace("devices", ({**_columns(row), "place": place} for place, row in enumerate(rows)))
 
     def nodes(self, rows: Sequence[NodeRow]) -> None:
-        """The nodes of the cluster as last seen, written if they have changed."""
         self._replace_changed("nodes", list(map(_columns, rows)))
 
     def drained(self) -> frozenset[str]:
@@ -178,7 +175,6 @@ class TelemetryTable(Table):
         return YieldRequest(row[0]) if row else None
 
     def begin_yield(self, until: float | None) -> None:
-        """Yield until a time in seconds since 1970 (None: until taken back); replaces an earlier request."""
         with transaction(self._db):
             insert_all(self._db, "yields", [{"id": 1, "since": wall_time(), "until": until}], replace=True)
 
@@ -235,7 +231,6 @@ class EnvironmentTable(Table):
             )
 
     def failing(self) -> dict[tuple[str, str], list[Standstill]]:
-        """Parameters that only failed in an environment version, by plugin and version."""
         rows = self._db.conn.execute(
             "SELECT plugin, version, environment, parameters, message, file, line, rest FROM failing"
         )

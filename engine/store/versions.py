@@ -439,17 +439,14 @@ class EvaluationTable:
         return tuple(HeldOutScore(**row) for row in rows)
 
     def best_of_each(self, policy: int) -> set[int]:
+        """The ``best`` step of each series, without version 0."""
         rows = self._db.query(
-            "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = ? AND split = ?",
+            "SELECT step FROM (SELECT step, row_number() OVER (PARTITION BY series ORDER BY score DESC, step) AS place"
+            " FROM evals WHERE policy = ? AND suite = ? AND split = ? AND score IS NOT NULL AND step > 0)"
+            " WHERE place = 1",
             [policy, self._suite, self._split],
         )
-        found = set()
-        for series in [row["series"] for row in rows]:
-            scores = {step: score for step, score in self.measured(policy, series).items() if score is not None}
-            scores.pop(0, None)
-            if scores:
-                found.add(best(scores))
-        return found
+        return {row["step"] for row in rows}
 
 
 # Findings: each kind is kept at most once for a policy. ``VersionTable.void_after`` removes those of voided steps.
@@ -546,22 +543,14 @@ class FindingTable(Table):
 
     def seen(self, policy: int, names: Sequence[str], first: int, last: int) -> list[StepSeen]:
         """Metrics ``names`` of the ``first`` and the ``last`` steps on the newest environment version, oldest first."""
-        newest = next(iter(self._db.query("SELECT max(number) AS n FROM steps WHERE policy = ?", [policy])))["n"]
+        (newest,) = self._db.conn.execute("SELECT max(number) FROM steps WHERE policy = ?", [policy]).fetchone()
         if newest is None:
             return []
         environment = self.environment_at(policy, newest)
-        begun = (
-            next(
-                iter(
-                    self._db.query(
-                        "SELECT max(number) AS n FROM steps WHERE policy = ?"
-                        " AND coalesce(environment_version, '') != ?",
-                        [policy, environment],
-                    )
-                )
-            )["n"]
-            or 0
-        ) + 1
+        sql = (
+            "SELECT coalesce(max(number), 0) + 1 FROM steps WHERE policy = ? AND coalesce(environment_version, '') != ?"
+        )
+        (begun,) = self._db.conn.execute(sql, [policy, environment]).fetchone()
         metrics = self._metrics(policy, names, begun, begun + first - 1)
         metrics |= self._metrics(policy, names, max(begun, newest - last + 1), newest)
         return [StepSeen(step, environment, found) for step, found in sorted(metrics.items())]

@@ -51,7 +51,6 @@ class Ending:
     """How a task's run ends."""
 
     state: str
-    """The task's state from now on; *running* if the next engine continues from its last commit."""
     reason: Reason = NO_REASON
     again: bool = False
 
@@ -112,14 +111,12 @@ async def run_task(
                 made = "measured versions" if spec.kind == "eval" else "steps"
                 reason = f"Workers died {losses} times after {max(last, 0)} {made} of this task: {error}"
                 return paused(reason, again=True)
-        except Blocked as error:
+        except (Blocked, DatabaseUnwritable) as error:
             return blocked(str(error))
         except DatabaseLocked:  # in a write without retries: continue from the last commit once it is free
             await supervisor.store.unlocked()
         except AdapterUnreachable as error:
             return blocked(f"waiting for its adapters: {error}")
-        except DatabaseUnwritable as error:
-            return blocked(str(error))
         except (Paused, StoreError, AdapterError) as error:
             return paused(str(error), again=not isinstance(error, Fruitless))
         except (ConfigError, ValueError) as error:
@@ -158,7 +155,6 @@ class Run:
     since: float
     """Its time is accounted for up to this moment of the monotonic clock."""
     runner: Runner | None = None
-    """None until nothing blocks the task."""
 
 
 @dataclass
@@ -323,10 +319,10 @@ class Scheduler:
         if ending.state == "queued":
             self._wait(task, reason)
             return
-        tries = store.tasks.tries(task)
-        if ending.again and tries.made < tries.allowed:
-            pause = PAUSES[min(tries.made, len(PAUSES) - 1)]
-            cause = in_words(tries.made + 1, tries.allowed, reason.words)
+        made, allowed = store.tasks.tries(task)
+        if ending.again and made < allowed:
+            pause = PAUSES[min(made, len(PAUSES) - 1)]
+            cause = in_words(made + 1, allowed, reason.words)
             store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
             store.tasks.try_again(task, self._clock() + pause, cause)
             return

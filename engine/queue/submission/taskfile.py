@@ -26,7 +26,7 @@ from ...spec.toml_text import Position, key_positions, read_toml
 from ...spec.validation import STAND_IN, UNKNOWN, shaped
 from ...store.submissions import Submission
 
-# Finds line and column of a mistake's key in a task file. Pure.
+# Finds line and column of a mistake's key in a task file.
 
 NOWHERE: Mapping[str, int] = MappingProxyType({})
 T = TypeVar("T", TaskSpec, ComponentSpec, SuiteSpec)
@@ -65,8 +65,6 @@ def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) 
         path = path[: path.rindex("[")] if path.endswith("]") else path.rpartition(".")[0]
     return next((known[each] for name in names for each in (f"sweep.{name}", name) if each in known), Position())
 
-
-# Standard library only; knows no store and no engine.
 
 LARGEST = 1_000_000
 """Bytes of a task file: one with hundreds of thousands of keys would take minutes to be refused."""

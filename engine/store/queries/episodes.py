@@ -8,7 +8,8 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..rows import PLAY, POLICY, Turn
@@ -172,7 +173,7 @@ class StoredConversation(Conversation):
         return sum(part.length for part in self.parts)
 
 
-# Excerpts of conversations, for lists. Standard library only.
+# Excerpts of conversations, for lists.
 
 PROMPT, REPLY = 2000, 200
 """Most characters in lists: prompts may differ only after a long common beginning."""
@@ -235,8 +236,6 @@ def reply_ends(turns: Sequence[Turn]) -> list[int]:
 
 
 # Reads one agent's conversation in one episode with its tokens, or those of all agents.
-#
-# Standard library only.
 
 _HEAD = """
 SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
@@ -341,12 +340,11 @@ def _table(text: str | None) -> dict[str, Any]:
     return dict(json.loads(text)) if text else {}
 
 
-# Reads of rollouts: steps, groups and conversations. Standard library only.
+# Reads of rollouts: steps, groups and conversations.
 #
 # Lists are read as ids first, from indexes only, then as rows by id, page by page: 100,000 trajectories are listed
 # without reading their tokens. Steps and groups belong to one policy of the task, by default the first.
 
-_OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
 _KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
 _SPLITS = {TRAIN: "'train'", EVAL: "'eval', 'test'"}
 _WAITING = -1
@@ -355,22 +353,16 @@ _LISTED = "(SELECT value FROM json_each(?))"
 
 def rollout_steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
     """Steps and evaluations from step ``since`` on, oldest first; unconsumed groups come last."""
-    whose = (task, policy)
-    rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
-    scores = _by_step(reader, f"{_OWN} AND policy = {POLICY}", "step", "score", whose, since)
-    counted = f"SELECT kind, step, groups AS count, failures FROM played WHERE policy = {POLICY}"
-    rows = reader.all(f"{counted} AND step >= ? ORDER BY step, kind DESC", *whose, since)
-    rows += reader.all(f"{counted} AND step = {_WAITING}", *whose)
-    return [
-        StepSummary(
-            split=row["kind"],
-            step=None if row["step"] == _WAITING else row["step"],
-            groups=row["count"],
-            reward=(rewards if row["kind"] == "train" else scores).get(row["step"]),
-            failures=row["failures"],
-        )
-        for row in rows
-    ]
+    sql = (
+        f"SELECT kind AS split, nullif(step, {_WAITING}) AS step, groups, CASE kind WHEN 'train' THEN (SELECT value"
+        " FROM metrics m WHERE m.policy = d.policy AND m.step = d.step AND name = 'reward') ELSE (SELECT score"
+        " FROM evals e WHERE e.policy = d.policy AND suite = '' AND score IS NOT NULL AND e.step = d.step"
+        " AND split = (SELECT split FROM policies WHERE id = d.policy) ORDER BY e.id DESC LIMIT 1) END AS reward,"
+        " failures"
+        f" FROM played d WHERE policy = {POLICY} AND (d.step >= ? OR d.step = {_WAITING})"
+        f" ORDER BY d.step = {_WAITING}, d.step, kind DESC"
+    )
+    return reader.rows(StepSummary, sql, task, policy, since)
 
 
 def group_ids(
@@ -544,17 +536,6 @@ def _groups_where(task: int, policy: str | None, split: str | None, step: int | 
     return f"{where} AND g.split IN ({_SPLITS[split]}) AND g.step IS ?", (*arguments, step)
 
 
-def _by_step(
-    reader: Reader, table_where: str, step: str, value: str, whose: tuple[int, str | None], since: int
-) -> dict[int | None, float]:
-    return {
-        row["step"]: row["value"]
-        for row in reader.all(
-            f"SELECT {step} AS step, {value} AS value FROM {table_where} AND {step} >= ?", *whose, since
-        )
-    }
-
-
 def _ids(rows: Iterable[sqlite3.Row]) -> array[int]:
     return array("q", (row[0] for row in rows))
 
@@ -563,7 +544,7 @@ def _json(ids: Sequence[int]) -> str:
     return json.dumps(list(ids))
 
 
-# Reads for replay: groups with the text of all turns. Standard library only.
+# Reads for replay: groups with the text of all turns.
 #
 # Tokens are not read: the text is exact, and stays after tokens have been removed.
 
@@ -630,15 +611,12 @@ def recorded_groups(reader: Reader, task: int, split: str, last: int, component:
 
 
 def _recorded_group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
-    members: dict[int, list[sqlite3.Row]] = {}
-    for row in rows:
-        members.setdefault(row["member"], []).append(row)
     return RecordedGroup(
         number=group["number"],
         instance=group["instance"],
         environment_version=group["environment_version"],
         step=group["step"],
-        episodes=tuple(_episode(member, own) for member, own in members.items()),
+        episodes=tuple(_episode(member, list(own)) for member, own in groupby(rows, itemgetter("member"))),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from array import array
@@ -157,7 +158,7 @@ def group_ages(reader: Reader, task: int, after: int, policy: str | None = None)
     return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))
 
 
-# Progress to a policy's first step: episodes finished and needed. Standard library only.
+# Progress to a policy's first step: episodes finished and needed.
 
 _COUNTED = f"""
 WITH own AS (
@@ -195,7 +196,7 @@ def first_step(reader: Reader, task: int, policy: str | None = None) -> FirstSte
     return None
 
 
-# Reads for the report of a home: its policies' progress in a span of time. Standard library only.
+# Reads for the report of a home: its policies' progress in a span of time.
 
 _SCORE = (
     "(SELECT score FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval' AND score IS NOT NULL"
@@ -234,7 +235,7 @@ def progress(reader: Reader, since: float) -> list[ProgressRow]:
     return reader.rows(ProgressRow, _PROGRESS, since)
 
 
-# Reads for estimates: durations of earlier tasks on an environment. Standard library only.
+# Reads for estimates: durations of earlier tasks on an environment.
 
 TASKS = 20
 STEPS = 500
@@ -243,28 +244,26 @@ GROUPS = 8
 LEAST_STEPS = 3
 """A task with fewer steps is left out: its first step waits for the first evaluation."""
 
-_RUNS = """
+_NEWEST = f"""FROM trajectories j WHERE j."group" IN
+    (SELECT id FROM groups WHERE policy = p.id AND split = 'train' ORDER BY number DESC LIMIT {GROUPS})"""
+_RUNS = f"""
 SELECT t.id AS task, coalesce(json_extract(t.config, '$.policies."' || p.name || '".groups_per_step'),
-                              json_extract(t.config, '$.train.groups_per_step')) AS groups_per_step,
-       json_extract(t.config, '$.train.group_size') AS group_size,
-       json_extract(t.config, '$.sampling.max_tokens') AS max_tokens,
-       count(s.number) AS steps, total(s.seconds) AS seconds, p.step AS made, p.id AS policy,
-       (SELECT total(m.value) FROM metrics m
-        WHERE m.policy = p.id AND m.name = 'tokens' AND m.step > p.step - ?) AS tokens,
-       (SELECT total(seconds) FROM usage u WHERE u.task = t.id AND u.stage = 'rollout') AS rollout,
-       (SELECT total(seconds) FROM usage u WHERE u.task = t.id AND u.stage = 'training') AS training
+                              json_extract(t.config, '$.train.groups_per_step'), 1) AS groups_per_step,
+       coalesce(json_extract(t.config, '$.train.group_size'), 1) AS group_size,
+       coalesce(json_extract(t.config, '$.sampling.max_tokens'), 0) AS max_tokens,
+       count(s.number) AS steps, total(s.seconds) AS seconds,
+       (SELECT CAST(total(m.value) AS INTEGER) FROM metrics m
+        WHERE m.policy = p.id AND m.name = 'tokens' AND m.step > p.step - {STEPS}) AS tokens,
+       (SELECT total(seconds) FROM usage u WHERE u.task = t.id AND u.stage = 'rollout') / p.step AS rollout,
+       (SELECT total(seconds) FROM usage u WHERE u.task = t.id AND u.stage = 'training') / p.step AS training,
+       coalesce((SELECT avg(coalesce(j.length, length(j.tokens) / 4)) {_NEWEST}), 0.0) AS trajectory_tokens,
+       coalesce((SELECT avg(length(CAST(j.turns AS BLOB)) + length(coalesce(j.parts, ''))
+           + length(coalesce(j.metrics, '')) + length(coalesce(j.spans, ''))) {_NEWEST}), 0.0) AS trajectory_text
 FROM tasks t JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
-JOIN steps s ON s.policy = p.id AND s.number > p.step - ?
-WHERE t.id IN (SELECT id FROM tasks WHERE environment IN ({names}) AND base IN (?, '') AND started IS NOT NULL
-               ORDER BY id DESC LIMIT ?)
-GROUP BY t.id HAVING count(s.number) >= ? ORDER BY t.id DESC
-"""
-_SIZES = """
-SELECT avg(coalesce(j.length, length(j.tokens) / 4)) AS tokens,
-       avg(length(CAST(j.turns AS BLOB)) + length(coalesce(j.parts, '')) + length(coalesce(j.metrics, ''))
-           + length(coalesce(j.spans, ''))) AS text
-FROM trajectories j WHERE j."group" IN
-    (SELECT id FROM groups WHERE policy = ? AND split = 'train' ORDER BY number DESC LIMIT ?)
+JOIN steps s ON s.policy = p.id AND s.number > p.step - {STEPS}
+WHERE t.id IN (SELECT id FROM tasks WHERE environment IN (SELECT value FROM json_each(?)) AND base IN (?, '')
+               AND started IS NOT NULL ORDER BY id DESC LIMIT {TASKS})
+GROUP BY t.id HAVING count(s.number) >= {LEAST_STEPS} ORDER BY t.id DESC
 """
 
 
@@ -291,32 +290,10 @@ class PastRun:
 
 def past_runs(reader: Reader, names: Sequence[str], base: str) -> list[PastRun]:
     """Tasks that trained on an environment, by any of its names, and on the base of that fingerprint; newest first."""
-    sql = _RUNS.format(names=", ".join("?" * len(names)))
-    rows = reader.all(sql, STEPS, STEPS, *names, base, TASKS, LEAST_STEPS)
-    runs = []
-    for row in rows:
-        (size,) = reader.all(_SIZES, row["policy"], GROUPS)
-        runs.append(
-            PastRun(
-                task=row["task"],
-                groups_per_step=row["groups_per_step"] or 1,
-                group_size=row["group_size"] or 1,
-                max_tokens=row["max_tokens"] or 0,
-                steps=row["steps"],
-                seconds=row["seconds"],
-                tokens=int(row["tokens"] or 0),
-                rollout=(row["rollout"] or 0.0) / row["made"],
-                training=(row["training"] or 0.0) / row["made"],
-                trajectory_tokens=size["tokens"] or 0.0,
-                trajectory_text=size["text"] or 0.0,
-            )
-        )
-    return runs
+    return reader.rows(PastRun, _RUNS, json.dumps(list(names)), base)
 
 
 # All totals of a home, for ``/metrics``: tasks, tokens, steps, versions, and use of keys.
-#
-# Standard library only.
 
 _USED = "FROM usage u JOIN tasks t ON t.id = u.task GROUP BY t.tenant, u.stage"
 _TOTALS = f"""
@@ -351,7 +328,7 @@ def totals(reader: Reader) -> list[Total]:
     return [Total(*row) for row in reader.all(_TOTALS)]
 
 
-# Reads the kept adapter versions, with the data to choose one. Standard library only.
+# Reads the kept adapter versions, with the data to choose one.
 #
 # A policy's mark changes with its kept versions, so only changed policies need be read again.
 
@@ -410,7 +387,7 @@ def _kept(reader: Reader, row: sqlite3.Row) -> KeptVersion:
     return KeptVersion(reader.version(values), **own)
 
 
-# Reads the names that tenants have given to versions. Standard library only.
+# Reads the names that tenants have given to versions.
 
 
 @dataclass(frozen=True)
@@ -436,7 +413,7 @@ def given_names(reader: Reader) -> list[GivenName]:
     return [GivenName(**{**dict(row), "kept": bool(row["kept"])}) for row in rows]
 
 
-# Reads the versions that met in the episodes of a task, and their rewards. Standard library only.
+# Reads the versions that met in the episodes of a task, and their rewards.
 #
 # One row for each pair of versions that spoke in one episode. A version's reward in an episode is the mean of its
 # agents' rewards. Episodes against itself are left out.
@@ -476,7 +453,7 @@ def matchups(reader: Reader, task: int) -> list[Matchup]:
     return reader.rows(Matchup, _MET, task)
 
 
-# Reads the score of each prompt of an evaluation, for comparisons by prompt. Standard library only.
+# Reads the score of each prompt of an evaluation, for comparisons by prompt.
 
 _SCORES = f"""
 WITH played AS (SELECT id, instance, rewards FROM groups

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ...devices.machine import Holder
 from ...environments.durations import quantile
@@ -16,7 +17,7 @@ from ..rows import EngineRow, EventRow
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Reads the GPUs as the engine last saw them. Standard library only.
+# Reads the GPUs as the engine last saw them.
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
     return held
 
 
-# Reads the nodes of the cluster as the engine last saw them. Standard library only.
+# Reads the nodes of the cluster as the engine last saw them.
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def drained_nodes(reader: Reader) -> frozenset[str]:
     return frozenset(drained)
 
 
-# Reads recent outcomes and durations of episodes, by environment. Standard library only.
+# Reads recent outcomes and durations of episodes, by environment.
 
 LATELY = 3600.0
 """Seconds before the present that count."""
@@ -200,7 +201,7 @@ def _summed(rows: Iterable[tuple[str, str, int, int]]) -> tuple[Mapping[str, int
     return +statuses, quantile(+seconds, 0.5), quantile(+seconds, 0.95)
 
 
-# Reads for ``marlaas stats``: use of the stages over a time, and by task. Standard library only.
+# Reads for ``marlaas stats``: use of the stages over a time, and by task.
 #
 # Use by stage is stored by the second, use by task by the day (UTC).
 
@@ -272,23 +273,17 @@ def weights(reader: Reader) -> dict[str, float]:
 
 def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[TenantUse]:
     """The tasks' sums by tenant, in the order of names."""
-    together = sum(task.rollout + task.training for task in tasks)
-    used = []
-    for tenant in sorted({task.tenant for task in tasks}):
-        own = [task for task in tasks if task.tenant == tenant]
-        rollout, training = sum(task.rollout for task in own), sum(task.training for task in own)
-        used.append(
-            TenantUse(
-                tenant,
-                weights.get(tenant, 1.0),
-                rollout,
-                training,
-                environment=sum(task.environment for task in own),
-                tokens=sum(task.tokens for task in own),
-                share=(rollout + training) / together if together > 0 else 0.0,
-            )
-        )
-    return used
+
+    def total(tenant: str, name: str) -> Any:
+        return sum(getattr(task, name) for task in tasks if task.tenant == tenant)
+
+    names = ("rollout", "training", "environment", "tokens")
+    used = [
+        TenantUse(tenant, weights.get(tenant, 1.0), *(total(tenant, name) for name in names))
+        for tenant in sorted({task.tenant for task in tasks})
+    ]
+    together = sum(row.rollout + row.training for row in used)
+    return [replace(row, share=(row.rollout + row.training) / together if together > 0 else 0.0) for row in used]
 
 
 def engine_cost(stages: Sequence[StageSample]) -> float | None:
@@ -480,27 +475,18 @@ def event_bounds(reader: Reader) -> tuple[int, int]:
 
 
 def _where(wanted: EventFilter) -> tuple[str, list[str | float]]:
-    where, arguments = "", list[str | float]()
-    for column, texts in (("message", wanted.words), ("kind", (wanted.kind,) if wanted.kind else ())):
-        for text in texts:
-            where += f" AND {column} LIKE ? ESCAPE '\\'"
-            arguments.append(_like(text))
-    if wanted.level:
-        where += f" AND level IN ({', '.join('?' * len(wanted.levels))})"
-        arguments += wanted.levels
-    if wanted.task is not None:
-        where += " AND task = ?"
-        arguments.append(wanted.task)
-    if wanted.since:
-        where += " AND created >= ?"
-        arguments.append(wanted.since)
-    if wanted.tenant:
-        where += " AND task IN (SELECT id FROM tasks WHERE tenant LIKE ? ESCAPE '\\')"
-        arguments.append(_like(wanted.tenant))
-    return where, arguments
+    like = "{} LIKE ? ESCAPE '\\'"
+    options: list[tuple[object, str, str | float]] = [
+        *((True, like.format("message"), _like(word)) for word in wanted.words),
+        (wanted.kind, like.format("kind"), _like(wanted.kind)),
+        (wanted.level, "level IN (SELECT value FROM json_each(?))", json.dumps(wanted.levels)),
+        (wanted.task is not None, "task = ?", wanted.task or 0),
+        (wanted.since, "created >= ?", wanted.since),
+        (wanted.tenant, f"task IN (SELECT id FROM tasks WHERE {like.format('tenant')})", _like(wanted.tenant)),
+    ]
+    chosen = [(sql, value) for is_set, sql, value in options if is_set]
+    return "".join(f" AND {sql}" for sql, _ in chosen), [value for _, value in chosen]
 
 
 def _like(text: str) -> str:
-    for special in ("\\", "%", "_"):
-        text = text.replace(special, f"\\{special}")
-    return f"%{text}%"
+    return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"

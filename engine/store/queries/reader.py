@@ -20,10 +20,10 @@ from ...errors import StoreError
 from ...models.reference import is_unverified
 from ...spec.task import TOGETHER
 from ..rows import (
-    ACTIVE,
     BASIS,
     BEHIND,
     FINDINGS,
+    FINISHED,
     PLAY,
     POLICY,
     ApiKeyRow,
@@ -397,15 +397,16 @@ class Reader:
         return EngineRow(**values, unverified=is_unverified(self._root, values.get("fingerprint") or ""))
 
     def bound_tasks(self) -> list[BoundTask]:
-        rows = self.all(
+        return self.rows(
+            BoundTask,
             f"SELECT t.id, t.tenant, t.name, {shown_state('t')} AS state, t.base, count(v.id) AS versions,"
             " coalesce(sum(v.size), 0) AS size,"
             " coalesce((SELECT e.base FROM engines e WHERE e.fingerprint = t.base AND t.base != ''"
             " ORDER BY e.incarnation DESC LIMIT 1), '') AS base_name"
             " FROM tasks t LEFT JOIN policies p ON p.task = t.id"
-            " LEFT JOIN versions v ON v.policy = p.id AND v.state = 'committed' GROUP BY t.id ORDER BY t.id"
+            " LEFT JOIN versions v ON v.policy = p.id AND v.state = 'committed' GROUP BY t.id"
+            f" HAVING t.state NOT IN {FINISHED} OR count(v.id) > 0 ORDER BY t.id",
         )
-        return [task for task in (BoundTask(**dict(row)) for row in rows) if task.state in ACTIVE or task.versions]
 
     def workers(self) -> list[WorkerRow]:
         return self.rows(WorkerRow, "SELECT * FROM workers ORDER BY name")
