@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.operations.settings_file import Setting, settings
-from marlaas.app.tui.screens.dialogs.readings import table
+from marlaas.app.tui.screens.dialogs import table
 from marlaas.engine.spec.task import TaskSpec
 
 
