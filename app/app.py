@@ -10,15 +10,14 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
-from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
@@ -29,11 +28,9 @@ from marlaas.engine.home.paths import Home
 from .lists.lines import Learner, learner
 from .text.format import line, short_path
 from .text.tasks import liveness
-from .tui.context.snapshot import Notice, Snapshot, counting, current, lasting
-from .tui.context.themes import DEFAULT, THEMES, legible_theme
-from .tui.frame.feed import Feed, Sender
+from .tui.context.feed import Feed, Notice, Sender, Snapshot, counting, current, lasting
 from .tui.frame.first_frame import title_of
-from .tui.frame.line_filters import Ascii, Colourless, Legible
+from .tui.frame.looks import DEFAULT, THEMES, Ascii, Colourless, Legible, legible_theme
 from .tui.frame.modes import ALL_MODES, Palette
 from .tui.frame.preferences import Preferences
 from .tui.frame.terminal import KeyOrder, copy, save_picture
@@ -46,17 +43,11 @@ _SECOND = 1.0
 _CHARACTERS = 400
 """Most characters of a notice."""
 TEXTUALS = ("Theme", "Quit", "Screenshot")
-"""Commands of Textual's own in the palette; for its others there are keys."""
+"""Textual's commands in the palette; for its others there are keys."""
 
 
 class MarlaasApp(KeyOrder):
     """The application of one home."""
-
-    @dataclass
-    class Noticed(Message, bubble=False):
-        """There is something to tell."""
-
-        notice: Notice
 
     CSS_PATH = "app.tcss"
     TITLE = "marlaas"
@@ -92,11 +83,10 @@ class MarlaasApp(KeyOrder):
         """``readonly`` refuses every action; ``web`` also keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
         super().__init__()
-        self.home = home
-        self.readonly = readonly
+        self.home, self.readonly, self.web = home, readonly, web
         self.snapshot = Snapshot(now=clock())
         self._feed = Feed(home, clock)
-        self._sender = Sender(self, home.database, self._feed)
+        self._sender = Sender(self, self._feed)
         self.told: deque[Notice] = deque(maxlen=_REMEMBERED)
         """The last notices, the newest last."""
         self._going: dict[str, float] = {}
@@ -105,7 +95,6 @@ class MarlaasApp(KeyOrder):
         self.animation_level = "none"
         self.title = title_of(demo, readonly)
         self.home_text = short_path(home.root)
-        self.web = web
         self.views = ALL_MODES
         self.selected: int | None = None
         self.policy = ""
@@ -120,25 +109,20 @@ class MarlaasApp(KeyOrder):
         self._interval = interval
         self._timer: Timer | None = None
         self._before = "queue"
-        self._styled_for: dict[str, str] = {}
-        """The theme variables that styles were last read with."""
-        self._dress(preferences)
-
-    def _dress(self, preferences: Preferences) -> None:
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = preferences.theme or DEFAULT
         self.set_keymap(dict(preferences.keys))
-        self._filters.append(Legible())
-        if self.no_color:
-            self._filters.append(Colourless())
-        if preferences.ascii:
-            self._filters.append(Ascii())
+        self._filters += [
+            Legible(),
+            *([Colourless()] if self.no_color else []),
+            *([Ascii()] if preferences.ascii else []),
+        ]
         self._styled_for = self.get_css_variables()
+        """The theme variables that styles were last read with."""
         self.stylesheet.set_variables(self._styled_for)  # before the first style is read
 
     def get_css_variables(self) -> dict[str, str]:
-        """Theme variables for the styles, with muted text made ``legible``."""
         return legible_theme(super().get_css_variables())
 
     def refresh_css(self, animate: bool = True) -> None:
@@ -164,14 +148,12 @@ class MarlaasApp(KeyOrder):
         self.poll()
 
     def on_unmount(self) -> None:
-        """Close the connection."""
         self._feed.close()
 
     # Notices: shown for the time that it takes to read them. A dialog has no line for them: there toasts show them.
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """The notices of now."""
         now = time.monotonic()
         going = (Notice(counting(text, now - began)) for text, began in self._going.items())
         return (*current(self.told, now), *going)
@@ -188,7 +170,7 @@ class MarlaasApp(KeyOrder):
         return end
 
     def say(self, text: str, bad: bool = False) -> None:
-        """Show a notice; ``text`` may come from others."""
+        """Show a notice; ``text`` may come from others. May be called from any thread."""
         self.notify(text, severity="warning" if bad else "information", markup=False)
 
     def notify(
@@ -203,11 +185,9 @@ class MarlaasApp(KeyOrder):
         """Show a notice; may be called from any thread. No markup is read."""
         text = line(f"{title}: {message}" if title else message, _CHARACTERS)
         until = time.monotonic() + (lasting(text) if timeout is None else timeout)
-        self.post_message(self.Noticed(Notice(text, severity != "information", until)))
+        self.call_later(self._notice, Notice(text, severity != "information", until))
 
-    def on_marlaas_app_noticed(self, message: Noticed) -> None:
-        """Show it at once."""
-        notice = message.notice
+    def _notice(self, notice: Notice) -> None:
         self.told.append(notice)
         self._show_notices()
         if self.screen_stack and not self.screen.query(NoticeLine):
@@ -233,45 +213,34 @@ class MarlaasApp(KeyOrder):
         """Why no action is possible; empty if actions are."""
         return "This is the read-only mode: nothing can be changed." if self.readonly else ""
 
-    def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Send a command to the engine; the text ``done`` is shown once it is carried out."""
-        reason = self.may_act()
-        if not reason and not liveness(self.snapshot.engine, self.snapshot.now).serves:
-            reason = "No engine runs: S starts one."
+    def refuses(self, reason: str = "") -> bool:
+        """Whether no action is possible, or there is another reason not to act; then that is said."""
+        reason = self.may_act() or reason
         if reason:
             self.say(reason, bad=True)
-        else:
-            self._sender.send(kind, tasks, done, **arguments)
+        return bool(reason)
 
-    def on_sender_sent(self, message: Sender.Sent) -> None:
-        """Say that commands were written, or why they could not be."""
-        if message.problem:
-            self._sender.unsent(message.act)
-            self.say(message.problem, bad=True)
-        else:
-            self._sender.sent(message.act)
+    def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
+        """Send a command to the engine; the text ``done`` is shown once it is carried out."""
+        serves = liveness(self.snapshot.engine, self.snapshot.now).serves
+        if not self.refuses("" if serves else "No engine runs: S starts one."):
+            self._sender.send(kind, tasks, done, **arguments)
 
     def action_add(self, copy_from: int | None = None) -> None:
         """Open the form for tasks, empty or as a copy of one."""
         from .tui.screens.submit import SubmitScreen
 
-        if reason := self.may_act():
-            self.say(reason, bad=True)
-        else:
+        if not self.refuses():
             self.push_screen(SubmitScreen(copy_from))
 
     def action_undo(self) -> None:
         """Undo the last action; one that the engine has not answered yet is undone once it has."""
-        if notice := self._sender.undo():
-            self.say(notice.text, notice.bad)
+        self._sender.undo()
 
     def action_start_engine(self) -> None:
-        """Start an engine in the background."""
-        if reason := self.may_act():
-            self.say(reason, bad=True)
-            return
-        ended = self.under_way("Starting the engine …")
-        self.run_worker(partial(self._start_engine, ended), thread=True, group="engine", exit_on_error=False)
+        if not self.refuses():
+            ended = self.under_way("Starting the engine …")
+            self.run_worker(partial(self._start_engine, ended), thread=True, group="engine", exit_on_error=False)
 
     def _start_engine(self, ended: Callable[[], None]) -> None:
         from marlaas.engine.daemon import control
@@ -280,7 +249,7 @@ class MarlaasApp(KeyOrder):
             control.create_database(self.home)
             control.ensure_running(self.home)
         except MarlaasError as error:
-            self.call_from_thread(partial(self.say, str(error), bad=True))
+            self.say(str(error), bad=True)
         finally:
             self.call_from_thread(ended)
 
@@ -300,17 +269,15 @@ class MarlaasApp(KeyOrder):
     def _poll(self) -> None:
         snapshot = self._feed.poll()
         if not get_current_worker().is_cancelled:
-            self.post_message(Feed.Updated(snapshot))
+            self.call_later(self._updated, snapshot)
 
-    def on_feed_updated(self, message: Feed.Updated) -> None:
-        """Show a snapshot."""
-        first, self.snapshot = self._timer is None, message.snapshot
+    def _updated(self, snapshot: Snapshot) -> None:
+        first, self.snapshot = self._timer is None, snapshot
         if self.view is not None and self.view.is_mounted:
-            self.view.show(self.snapshot)
+            self.view.show(snapshot)
         if first:
             self.call_after_refresh(self.begun)
-        for notice in self._sender.outcomes(self.snapshot.outcomes, self.snapshot.now):
-            self.say(notice.text, bad=notice.bad)
+        self._sender.take(snapshot.outcomes, snapshot.now)
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_timer(self._interval, self.poll)
@@ -327,7 +294,6 @@ class MarlaasApp(KeyOrder):
     # Moving between views.
 
     def action_open_view(self, name: str) -> None:
-        """Open a view, by its number key."""
         if name != self.current_mode:
             self._before = self.current_mode
             self.switch_mode(name)
@@ -349,13 +315,13 @@ class MarlaasApp(KeyOrder):
         """Go back from a view that another one opened."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
 
-    # Which policy of the selected task is looked at.
-
     @property
     def learner(self) -> Learner | None:
         """The selected task, or the policy chosen in it; None if no task is selected."""
         task = self.snapshot.task(self.selected)
-        return learner(task, self.policy) if task else None if self.selected is None else Learner(self.selected)
+        if task is not None:
+            return learner(task, self.policy)
+        return None if self.selected is None else Learner(self.selected)
 
     def why_no_other_policy(self) -> str:
         """Why there is no next policy; empty if there is."""
@@ -364,9 +330,9 @@ class MarlaasApp(KeyOrder):
 
     def next_policy(self) -> None:
         """Look at the next policy that the selected task trains."""
-        task, own = self.snapshot.task(self.selected), self.learner
-        if task and own and own.policy in task.trained:
-            self.policy = task.trained[(task.trained.index(own.policy) + 1) % len(task.trained)]
+        task, shown = self.snapshot.task(self.selected), self.learner
+        if task and shown and shown.policy in task.trained:
+            self.policy = task.trained[(task.trained.index(shown.policy) + 1) % len(task.trained)]
 
     # What every view may use.
 
@@ -390,18 +356,14 @@ class MarlaasApp(KeyOrder):
             self.say(f"The screenshot is saved: {file}")
         return None
 
-    # Global keys.
-
     def action_help(self) -> None:
-        """The keys of this view."""
-        from .tui.screens.dialogs.readings import KeysHelp, key_lines
+        from .tui.screens.dialogs import KeysHelp, key_lines
 
         active = [(each, self.get_key_display(each.binding)) for each in self.screen.active_bindings.values()]
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
     def action_explain(self, word: str = "") -> None:
-        """Say what words and metrics mean, with the cursor on one."""
-        from .tui.screens.dialogs.readings import Explain
+        from .tui.screens.dialogs import Explain
 
         self.push_screen(Explain(word))
 
@@ -410,49 +372,28 @@ class MarlaasApp(KeyOrder):
         self.action_command_palette()
 
     async def action_quit(self) -> None:
-        """Leave; say what continues without us."""
         unfinished = self.snapshot.unfinished
         if unfinished and liveness(self.snapshot.engine, self.snapshot.now).alive:
             tasks = "1 task goes" if unfinished == 1 else f"{unfinished} tasks go"
             self.farewell = f"{tasks} on running; `marlaas engine stop` stops the engine."
         self.exit()
 
-    # What the first paint does not need is loaded when it is wanted.
-
-    def _yield(self) -> None:
-        from .tui.screens.engine import ask_yield
-
-        ask_yield(self)
-
-    def _take_back(self) -> None:
-        from .tui.screens.engine import take_back
-
-        take_back(self)
-
-    def _open_api(self) -> None:
-        from .tui.screens.api import open_api
-
-        open_api(self)
-
-    def _close_api(self) -> None:
-        from .tui.screens.api import close_api
-
-        close_api(self)
-
-    def _new_key(self) -> None:
-        from .tui.screens.api import ask_key
-
-        ask_key(self)
-
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
-        yield SystemCommand("Start the engine", "It goes on when this program is closed", self.action_start_engine)
-        yield SystemCommand("Yield the machine", "Free cards and memory for others, for some time", self._yield)
-        yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
-        yield SystemCommand("Open the API", "Programs on this machine may ask the base and adapters", self._open_api)
-        yield SystemCommand("Close the API", "Programs get no more answers; their keys stay", self._close_api)
-        yield SystemCommand("New key for the API", "For a program; it is shown once", self._new_key)
-        yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
-        yield SystemCommand("Explain a word or a metric", "What it means and what is healthy", self.action_explain)
-        yield SystemCommand("Keys", "What the keys of this view do", self.action_help)
+
+        def later(module: str, function: str) -> Callable[[], None]:  # the first paint does not need these
+            return lambda: getattr(import_module(f".tui.screens.{module}", __package__), function)(self)
+
+        ours = {
+            "Start the engine": ("It goes on when this program is closed", self.action_start_engine),
+            "Yield the machine": ("Free cards and memory for others, for some time", later("engine", "ask_yield")),
+            "Take the machine back": ("End a yield; tasks go on from their last commit", later("engine", "take_back")),
+            "Open the API": ("Programs on this machine may ask the base and adapters", later("api", "open_api")),
+            "Close the API": ("Programs get no more answers; their keys stay", later("api", "close_api")),
+            "New key for the API": ("For a program; it is shown once", later("api", "ask_key")),
+            "Add tasks": ("Fill in a form; the command line has `marlaas submit FILE`", self.action_add),
+            "Explain a word or a metric": ("What it means and what is healthy", self.action_explain),
+            "Keys": ("What the keys of this view do", self.action_help),
+        }
+        yield from (SystemCommand(title, *rest) for title, rest in ours.items())
         yield from (each for each in super().get_system_commands(screen) if each.title in TEXTUALS)

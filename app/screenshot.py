@@ -55,7 +55,6 @@ async def _save(
 
 
 async def _read(app: MarlaasApp, pilot: Pilot[None]) -> None:
-    """Read the store once; lists read their pages after it."""
     app.poll()
     for _ in range(3):
         await app.workers.wait_for_complete()

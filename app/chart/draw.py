@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
 from .plot import SHAPES, Curve, Mark, Plot, Point, Scale, linear, logarithmic, short
-
-# A grid of characters with their kinds, in which each cell may also hold 2 x 4 braille dots, over a band. Pure.
-#
-# Coordinates count from the upper left: cells (column, row), dots (2 · column + 0…1, 4 · row + 0…3).
 
 Run = tuple[str, str]
 """Text and its kind."""
@@ -26,77 +22,6 @@ WITHIN = "+band"
 """What the kind of anything else ends with where it lies in the band."""
 FAINT = "ghost"
 """The kind of dots that give way to those of any other kind."""
-
-
-class Canvas:
-    """A grid of characters: what is put later covers what was there; the dots of one cell add up."""
-
-    def __init__(self, columns: int, rows: int) -> None:
-        self.columns, self.rows = columns, rows
-        self._cells = [[_BLANK] * columns for _ in range(rows)]
-        self._dots: dict[Dot, int] = {}
-        self._band: dict[int, tuple[int, int]] = {}
-
-    def put(self, column: int, row: int, text: str, kind: str) -> None:
-        """Put characters of width 1, from a cell to the right; what has no room is left out."""
-        for place, character in enumerate(text, column):
-            if 0 <= place < self.columns and 0 <= row < self.rows:
-                self._cells[row][place] = (character, kind)
-                self._dots.pop((place, row), None)
-
-    def put_behind(self, column: int, row: int, text: str, kind: str) -> None:
-        """Put characters likewise, but only into empty cells."""
-        for place, character in enumerate(text, column):
-            if 0 <= place < self.columns and 0 <= row < self.rows and self._cells[row][place] == _BLANK:
-                self.put(place, row, character, kind)
-
-    def dot(self, x: int, y: int, kind: str) -> None:
-        """Draw one dot; its cell takes its kind, and loses a character or a shade."""
-        cell = (x // 2, y // 4)
-        if 0 <= cell[0] < self.columns and 0 <= cell[1] < self.rows:
-            covers = kind != FAINT and self._cells[cell[1]][cell[0]][1] == FAINT
-            mask = (0 if covers else self._dots.get(cell, 0)) | _MASKS[x % 2][y % 4]
-            self._dots[cell] = mask
-            self._cells[cell[1]][cell[0]] = (chr(0x2800 + mask), kind)
-
-    def line(self, dots: Sequence[Dot], kind: str) -> None:
-        """Draw a line from dot to dot."""
-        for (x0, y0), (x1, y1) in zip(dots, [*dots[1:], *dots[-1:]], strict=True):
-            parts = max(abs(x1 - x0), abs(y1 - y0), 1)
-            for part in range(parts + 1):
-                self.dot(x0 + round((x1 - x0) * part / parts), y0 + round((y1 - y0) * part / parts), kind)
-
-    def fill(self, x: int, top: int, bottom: int) -> None:
-        """Fill the band's column of cells at ``x`` from one row of dots to another; two calls for one column add up."""
-        above, below = self._band.get(x // 2, (top, bottom))
-        self._band[x // 2] = (min(above, top), max(below, bottom))
-
-    def lines(self) -> list[list[Run]]:
-        """Every row as runs of one kind."""
-        shown = [list(row) for row in self._cells]
-        for column, (top, bottom) in self._band.items():
-            if 0 <= column < self.columns:
-                self._show_band(shown, column, top // 2, bottom // 2)
-        return [
-            [("".join(text for text, _ in run), kind) for kind, run in groupby(cells, key=lambda cell: cell[1])]
-            for cells in shown
-        ]
-
-    def _show_band(self, shown: list[list[Run]], column: int, first: int, last: int) -> None:
-        """Put the band behind one column; ``first`` and ``last`` count halves of cells."""
-        for row in range(max(0, first // 2), min(self.rows - 1, last // 2) + 1):
-            text, kind = shown[row][column]
-            upper, lower = 2 * row >= first, 2 * row + 1 <= last
-            if (text, kind) != _BLANK:
-                shown[row][column] = (text, kind + WITHIN)
-            elif upper and lower:
-                shown[row][column] = (" ", BAND)
-            else:
-                shown[row][column] = ("▀" if upper else "▄", EDGE)
-
-
-# How the pieces of a chart look: a style for each kind, in theme variables. Pure.
-
 STYLES = {
     "curve0": "$text-primary",
     "curve1": "$text-success",
@@ -112,7 +37,7 @@ STYLES = {
     "cursor": "bold $text",
     "axis": "$text-muted",
 }
-_SHADE = "░"
+"""The style of each kind, in theme variables."""
 
 
 def looks(runs: Sequence[Run], colours: bool = True) -> list[tuple[str, str]]:
@@ -121,79 +46,16 @@ def looks(runs: Sequence[Run], colours: bool = True) -> list[tuple[str, str]]:
 
 
 def _look(text: str, kind: str, colours: bool) -> tuple[str, str]:
-    own = kind.removesuffix(WITHIN)
+    style = STYLES.get(kind.removesuffix(WITHIN), "")
     if not colours:
-        return (_SHADE * len(text), "dim") if kind in (BAND, EDGE) else (text, STYLES.get(own, ""))
-    within = own != kind
-    return text, f"{STYLES.get(own, '')} {STYLES[BAND]}" if within else STYLES.get(own, "")
+        return ("░" * len(text), "dim") if kind in (BAND, EDGE) else (text, style)
+    return text, f"{style} {STYLES[BAND]}" if kind.endswith(WITHIN) else style
 
 
-# The frame of a chart: a vertical axis at the left, steps below, labels of marks above. Pure.
-
-_COLUMNS_PER_TICK = 12
-_LEAST_LABEL = 3
-
-
-def gutter(vertical: Scale) -> int:
-    """Cells at the left of the vertical axis: its labels and a space."""
-    return max(_LEAST_LABEL, *(len(tick.label) for tick in vertical.ticks)) + 1
-
-
-def column_of(step: float, last: float, columns: int) -> int:
-    """In which of the columns over steps 0 to ``last`` a step lies."""
-    return min(columns - 1, max(0, round(step / last * (columns - 1))))
-
-
-def dot_row(value: float, vertical: Scale, rows: int) -> int:
-    """In which row of dots, counted from the top, a value lies."""
-    dots = rows * 4 - 1
-    return dots - round(vertical.place(value) * dots)
-
-
-def with_axis(canvas: Canvas, vertical: Scale) -> list[list[Run]]:
-    """The lines of a canvas, each after its part of the vertical axis."""
-    labels: dict[int, str] = {}
-    for tick in (vertical.ticks[0], vertical.ticks[-1], *vertical.ticks):
-        labels.setdefault(dot_row(tick.value, vertical, canvas.rows) // 4, tick.label)
-    width, lines = gutter(vertical), canvas.lines()
-    for row, runs in enumerate(lines):
-        runs.insert(0, (f"{labels.get(row, ''):>{width - 1}} {'┤' if row in labels else '│'}", "axis"))
-    return lines
-
-
-def step_axis(last: float, left: int, columns: int) -> list[list[Run]]:
-    """The horizontal axis and its labels, behind a gutter; the last step is always named."""
-    axis, labels = ["─"] * columns, [" "] * (left + 1 + columns)
-    most = max(2, min(columns // _COLUMNS_PER_TICK, int(last)) + 1)
-    ticks = [(tick.value, tick.label) for tick in linear(0.0, last, most).ticks if tick.value < last]
-    taken = len(labels)
-    for value, text in [(last, short(last)), *ticks]:
-        column = column_of(value, last, columns)
-        begin = min(left + 1 + column - (len(text) - 1) // 2, len(labels) - len(text))
-        free = value == last or begin + len(text) < taken
-        if free and not "".join(labels[max(0, begin - 1) : begin + len(text)]).strip():
-            labels[begin : begin + len(text)] = text
-            axis[column] = "┴"
-            taken = begin if value == last else taken
-    return [[(" " * left + "└" + "".join(axis), "axis")], [("".join(labels), "axis")]]
-
-
-def mark_labels(marks: Sequence[Mark], last: float, left: int, columns: int) -> list[Run]:
-    """A row above the chart, behind a gutter; of labels that would overlap the later one stays."""
-    row = [" "] * columns
-    places = [column_of(mark.step, last, columns) for mark in marks]
-    for place, after, mark in zip(places, [*places[1:], columns + 1], marks, strict=True):
-        begin = min(place, columns - len(mark.label))
-        if begin >= 0 and place + len(mark.label) < after:
-            row[begin : begin + len(mark.label)] = mark.label
-    return [(" " * (left + 1), ""), ("".join(row), "mark")]
-
-
-# Decimation: any number of steps into a bounded number of buckets, each with its mean and its band. Pure.
+# Decimation: any number of steps into a bounded number of buckets, each with its mean and its band.
 #
 # It comes before everything else that is done to a curve, so that drawing costs the width of the screen and not the
-# length of the run. Slices of a sorted sequence are summed by built-in functions, so that 100,000 steps take a few
-# milliseconds.
+# length of the run. Slices of a sorted sequence are summed by built-in functions: 100,000 steps take milliseconds.
 
 
 @dataclass(frozen=True)
@@ -232,40 +94,32 @@ def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> De
         if end == begin:
             continue
         values = curve.values[begin:end]
-        total = sum(values)
-        if not math.isfinite(total):
-            values, count = _finite(values), len(values)
-            total = sum(value / len(values) for value in values) * len(values)
+        if not math.isfinite(sum(values)):
+            values, count = [value for value in values if math.isfinite(value)], len(values)
             infinite += count - len(values)
-        low, high = (min(values), max(values)) if values else (0.0, 0.0)
-        if positive and values and low <= 0:
+        if positive and values and min(values) <= 0:
             values, count = [value for value in values if value > 0], len(values)
-            total, low = sum(values), min(values, default=0.0)
             negative += count - len(values)
         if values:
-            mean = min(high, max(low, total / len(values)))  # a rising curve is drawn rising, despite rounding
-            lower, upper = _mean(curve.low[begin:end]), _mean(curve.high[begin:end])
-            low, high = min(mean, low if lower is None else lower), max(mean, high if upper is None else upper)
-            buckets.append(Bucket((curve.steps[begin] + curve.steps[end - 1]) / 2, low, mean, high, joined))
+            mean = min(max(values), max(min(values), _mean(values)))  # a rising curve is drawn rising, despite rounding
+            low = _mean(curve.low[begin:end], min(values))
+            high = _mean(curve.high[begin:end], max(values))
+            step = (curve.steps[begin] + curve.steps[end - 1]) / 2
+            buckets.append(Bucket(step, min(mean, low), mean, max(mean, high), joined))
         joined = bool(values)
         begin = end
     return Decimated(tuple(buckets), infinite, negative)
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    """The mean of the finite values; None if there are none."""
+def _mean(values: Sequence[float], otherwise: float = 0.0) -> float:
     total = sum(values)
     if not math.isfinite(total):
-        values = _finite(values)
+        values = [value for value in values if math.isfinite(value)]
         total = sum(value / len(values) for value in values) * len(values)
-    return total / len(values) if values else None
+    return total / len(values) if values else otherwise
 
 
-def _finite(values: Sequence[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]
-
-
-# Exponential smoothing of a curve, as TensorBoard does it. Pure.
+# Exponential smoothing of a curve, as TensorBoard does it.
 #
 # The mean of all values so far, in which each step back counts ``weight`` times as much. It begins at 0 and is
 # divided by the sum of the weights given so far, 1 - weightⁿ, so that the first values are not drawn towards 0 (the
@@ -273,8 +127,8 @@ def _finite(values: Sequence[float]) -> list[float]:
 # ``resmoothDataset`` (tensorboard/components/vz_line_chart2/line-chart.ts), with the default weight 0.6.
 
 WEIGHTS = (0.6, 0.9, 0.97, 0.0)
-"""What a person may choose from, in the order in which a key goes through them; 0: no smoothing. The first is
-TensorBoard's default; after about 1 / (1 - weight) steps a value counts little."""
+"""What a person may choose from, in the order in which a key goes through them; 0: no smoothing. After about
+1 / (1 - weight) steps a value counts little."""
 
 
 def smoothed(values: Sequence[float], weight: float) -> Sequence[float]:
@@ -284,52 +138,114 @@ def smoothed(values: Sequence[float], weight: float) -> Sequence[float]:
     """
     if not weight or len(values) < 2:
         return values
-    if not math.isfinite(sum(values)):
-        return _around_gaps(values, weight)
-    own = 1 - weight
-    sums = accumulate(values, lambda mean, value: mean * weight + value * own, initial=0.0)
-    next(sums)
     found, left = array("d"), 1.0
-    for mean in sums:
+    if not math.isfinite(sum(values)):
+        total = 0.0
+        for value in values:
+            if math.isfinite(value):
+                total, left = total * weight + value * (1 - weight), left * weight
+            found.append(total / (1 - left) if math.isfinite(value) else value)
+        return found
+    sums = accumulate(values, lambda total, value: total * weight + value * (1 - weight), initial=0.0)
+    next(sums)
+    for total in sums:
         left *= weight
-        found.append(mean / (1 - left))
+        found.append(total / (1 - left))
         if left < 1e-17:  # the divisor is 1 from here on
             break
     found.extend(sums)
     return found
 
 
-def _around_gaps(values: Sequence[float], weight: float) -> Sequence[float]:
-    found, mean, left = array("d"), 0.0, 1.0
-    for value in values:
-        if math.isfinite(value):
-            mean, left = mean * weight + value * (1 - weight), left * weight
-        found.append(mean / (1 - left) if math.isfinite(value) else value)
-    return found
-
-
-# Draws what is inside the axes: baseline, marks, band, curves, points and cursor, one over the other. Pure.
+# The canvas, and what is drawn on it: one over the other.
+#
+# Curves are braille dots, the band from the worst to the best a quiet fill behind them; ``◆`` is a held-out point,
+# ``◇`` one of an earlier series, ``│`` its error, ``╌`` the constant-answer baseline, ``┊`` a mark. Where curves share
+# a chart, shapes on them tell them apart without a colour.
 
 _SHAPE_COLUMNS = 12
 """Columns between two shapes on a curve."""
 
 
-class Picture:
-    """A canvas with the scales of a chart; ``last`` is the step at its right edge."""
+class Canvas:
+    """A grid of characters over the two axes of a chart; ``last`` is the step at its right edge.
 
-    def __init__(self, canvas: Canvas, vertical: Scale, last: float) -> None:
-        self._canvas, self._vertical, self._last = canvas, vertical, last
+    Coordinates count from the upper left: cells (column, row), dots (2 · column + 0…1, 4 · row + 0…3), of which a cell
+    holds 2 x 4. What is put later covers what was there; the dots of one cell add up.
+    """
+
+    def __init__(self, columns: int, rows: int, vertical: Scale, last: float) -> None:
+        self.columns, self.rows, self.vertical, self.last = columns, rows, vertical, last
+        self._cells = [[_BLANK] * columns for _ in range(rows)]
+        self._dots: dict[Dot, int] = {}
+        self._band: dict[int, tuple[int, int]] = {}
+
+    def put(self, column: int, row: int, text: str, kind: str, behind: bool = False) -> None:
+        """Put characters of width 1, from a cell to the right; ``behind``: only into empty cells."""
+        for place, character in enumerate(text, column):
+            inside = 0 <= place < self.columns and 0 <= row < self.rows
+            if inside and (not behind or self._cells[row][place] == _BLANK):
+                self._cells[row][place] = (character, kind)
+                self._dots.pop((place, row), None)
+
+    def line(self, dots: Sequence[Dot], kind: str) -> None:
+        """Draw a line from dot to dot; a cell takes its kind, and loses a character or a shade."""
+        for (x0, y0), (x1, y1) in zip(dots, [*dots[1:], *dots[-1:]], strict=True):
+            parts = max(abs(x1 - x0), abs(y1 - y0), 1)
+            for part in range(parts + 1):
+                x, y = x0 + round((x1 - x0) * part / parts), y0 + round((y1 - y0) * part / parts)
+                cell = column, row = x // 2, y // 4
+                if 0 <= column < self.columns and 0 <= row < self.rows:
+                    covers = kind != FAINT and self._cells[row][column][1] == FAINT
+                    self._dots[cell] = (0 if covers else self._dots.get(cell, 0)) | _MASKS[x % 2][y % 4]
+                    self._cells[row][column] = (chr(0x2800 + self._dots[cell]), kind)
+
+    def fill(self, x: int, top: int, bottom: int) -> None:
+        """Fill the band's column of cells at ``x`` from one row of dots to another; two calls for one column add up."""
+        above, below = self._band.get(x // 2, (top, bottom))
+        self._band[x // 2] = (min(above, top), max(below, bottom))
+
+    def lines(self) -> list[list[Run]]:
+        """Every row as runs of one kind, with the band behind them."""
+        shown = [list(row) for row in self._cells]
+        for column, (top, bottom) in self._band.items():
+            first, last = top // 2, bottom // 2  # in halves of cells
+            for row in range(max(0, first // 2), min(self.rows - 1, last // 2) + 1) if column < self.columns else ():
+                text, kind = shown[row][column]
+                upper, lower = 2 * row >= first, 2 * row + 1 <= last
+                half = (" ", BAND) if upper and lower else ("▀" if upper else "▄", EDGE)
+                shown[row][column] = half if (text, kind) == _BLANK else (text, kind + WITHIN)
+        return [
+            [("".join(text for text, _ in run), kind) for kind, run in groupby(cells, key=lambda cell: cell[1])]
+            for cells in shown
+        ]
+
+    # Places of values.
+
+    def _drawable(self, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not self.vertical.logarithmic)
+
+    def _y(self, value: float) -> int:
+        return dot_row(value, self.vertical, self.rows)
+
+    def _x(self, bucket: Bucket) -> int:
+        return column_of(bucket.step, self.last, self.columns * 2)
+
+    def _column(self, step: float) -> int:
+        return column_of(step, self.last, self.columns)
+
+    # What is drawn.
 
     def baseline(self, value: float) -> None:
         """Draw the constant-answer baseline: a dashed line."""
         if self._drawable(value):
-            self._canvas.put(0, self._y(value) // 4, "╌" * self._canvas.columns, "baseline")
+            self.put(0, self._y(value) // 4, "╌" * self.columns, "baseline")
 
     def marks(self, marks: Sequence[Mark]) -> None:
         """Draw a dotted line from top to bottom for each mark."""
         for column in {self._column(mark.step) for mark in marks}:
-            for row in range(self._canvas.rows):
-                self._canvas.put(column, row, "┊", "mark")
+            for row in range(self.rows):
+                self.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
         """Fill the band between the edges of the buckets; if none has a width there is none."""
@@ -338,32 +254,22 @@ class Picture:
         before: tuple[int, int, int] | None = None
         for bucket in buckets:
             x, high, low = self._x(bucket), self._y(bucket.high), self._y(bucket.low)
-            if bucket.joined and before is not None:
-                start, top, bottom = before
-                for between in range(start + 1, x):
-                    share = (between - start) / (x - start)
-                    self._canvas.fill(
-                        between, round(top + (high - top) * share), round(bottom + (low - bottom) * share)
-                    )
-            self._canvas.fill(x, high, low)
+            start, top, bottom = before if bucket.joined and before is not None else (x - 1, high, low)
+            for between in range(start + 1, x + 1):
+                share = (between - start) / (x - start)
+                self.fill(between, round(top + (high - top) * share), round(bottom + (low - bottom) * share))
+            self.fill(x, high, low)
             before = (x, high, low)
 
-    def faint(self, buckets: Sequence[Bucket]) -> None:
-        """Draw what a curve was before it was smoothed."""
-        self._line(buckets, FAINT)
-
-    def curve(self, buckets: Sequence[Bucket], place: int) -> None:
+    def curve(self, buckets: Sequence[Bucket], kind: str) -> None:
         """Draw a line through the means of the buckets, with gaps where values are missing."""
-        self._line(buckets, f"curve{place}")
-
-    def _line(self, buckets: Sequence[Bucket], kind: str) -> None:
-        dots: list[tuple[int, int]] = []
+        dots: list[Dot] = []
         for bucket in buckets:
             if not bucket.joined:
-                self._canvas.line(dots, kind)
+                self.line(dots, kind)
                 dots = []
             dots.append((self._x(bucket), self._y(bucket.mean)))
-        self._canvas.line(dots, kind)
+        self.line(dots, kind)
 
     def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
         """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves next to it."""
@@ -372,7 +278,7 @@ class Picture:
         for bucket in buckets:
             column = self._x(bucket) // 2
             if column >= due or bucket is buckets[-1]:
-                self._canvas.put(column, self._y(bucket.mean) // 4, SHAPES[place], f"curve{place}")
+                self.put(column, self._y(bucket.mean) // 4, SHAPES[place], f"curve{place}")
                 due = column + _SHAPE_COLUMNS
 
     def points(self, points: Sequence[Point], shared: bool) -> None:
@@ -385,42 +291,79 @@ class Picture:
             kind = "curve0" if shared else "earlier" if point.earlier else "point"
             error = point.error if math.isfinite(point.error) else 0.0
             for row in range(self._y(point.score + error) // 4, self._y(point.score - error) // 4 + 1):
-                self._canvas.put(column, row, "│", kind)
-            self._canvas.put(column, self._y(point.score) // 4, "◇" if point.earlier else "◆", kind)
+                self.put(column, row, "│", kind)
+            self.put(column, self._y(point.score) // 4, "◇" if point.earlier else "◆", kind)
 
     def cursor(self, step: int, curve: Curve | None) -> None:
-        """Draw a line at a step, with a cross where the curve has a value there."""
+        """Draw a line at a step, with a cross if the curve has a value there."""
         column = self._column(step)
-        for row in range(self._canvas.rows):
-            self._canvas.put_behind(column, row, "│", "cursor")
+        for row in range(self.rows):
+            self.put(column, row, "│", "cursor", behind=True)
         place = bisect_left(curve.steps, step) if curve else 0
         if curve and place < len(curve.steps) and self._drawable(curve.values[place]):
-            self._canvas.put(column, self._y(curve.values[place]) // 4, "┼", "cursor")
-
-    def _drawable(self, value: float) -> bool:
-        return math.isfinite(value) and (value > 0 or not self._vertical.logarithmic)
-
-    def _y(self, value: float) -> int:
-        return dot_row(value, self._vertical, self._canvas.rows)
-
-    def _x(self, bucket: Bucket) -> int:
-        return column_of(bucket.step, self._last, self._canvas.columns * 2)
-
-    def _column(self, step: float) -> int:
-        return column_of(step, self._last, self._canvas.columns)
+            self.put(column, self._y(curve.values[place]) // 4, "┼", "cursor")
 
 
-# Draws a plot as rows of characters: decimated curves, what is behind them, points, and the axes around them.
-#
-# Curves are braille dots, the band from the worst to the best a quiet fill behind them; ``◆`` is a held-out point,
-# ``◇`` one of an earlier series, ``│`` its error, ``╌`` the constant-answer baseline, ``┊`` a mark. The kind of each
-# piece is for the widget, which gives it a colour; where curves share a chart, shapes on them tell them apart without
-# one.
+# The frame of a chart: a vertical axis at the left, steps below, labels of marks above.
+
+_COLUMNS_PER_TICK, _ROWS_PER_TICK = 12, 3
+
+
+def column_of(step: float, last: float, columns: int) -> int:
+    """In which of the columns over steps 0 to ``last`` a step lies."""
+    return min(columns - 1, max(0, round(step / last * (columns - 1))))
+
+
+def dot_row(value: float, vertical: Scale, rows: int) -> int:
+    """In which row of dots, counted from the top, a value lies."""
+    dots = rows * 4 - 1
+    return dots - round(vertical.place(value) * dots)
+
+
+def _with_axis(canvas: Canvas, left: int) -> list[list[Run]]:
+    labels: dict[int, str] = {}
+    ticks = canvas.vertical.ticks
+    for tick in (ticks[0], ticks[-1], *ticks):
+        labels.setdefault(dot_row(tick.value, canvas.vertical, canvas.rows) // 4, tick.label)
+    return [
+        [(f"{labels.get(row, ''):>{left - 1}} {'┤' if row in labels else '│'}", "axis"), *runs]
+        for row, runs in enumerate(canvas.lines())
+    ]
+
+
+def _step_axis(last: float, left: int, columns: int) -> list[list[Run]]:
+    """The horizontal axis and its labels, behind a gutter; the last step is always named."""
+    axis, labels = ["─"] * columns, [" "] * (left + 1 + columns)
+    most = max(2, min(columns // _COLUMNS_PER_TICK, int(last)) + 1)
+    ticks = [(tick.value, tick.label) for tick in linear(0.0, last, most).ticks if tick.value < last]
+    taken = len(labels)
+    for value, text in [(last, short(last)), *ticks]:
+        column = column_of(value, last, columns)
+        begin = min(left + 1 + column - (len(text) - 1) // 2, len(labels) - len(text))
+        free = value == last or begin + len(text) < taken
+        if free and not "".join(labels[max(0, begin - 1) : begin + len(text)]).strip():
+            labels[begin : begin + len(text)] = text
+            axis[column] = "┴"
+            taken = begin if value == last else taken
+    return [[(" " * left + "└" + "".join(axis), "axis")], [("".join(labels), "axis")]]
+
+
+def _mark_labels(marks: Sequence[Mark], last: float, left: int, columns: int) -> list[Run]:
+    """A row above the chart, behind a gutter; of labels that would overlap the later one stays."""
+    row = [" "] * columns
+    places = [column_of(mark.step, last, columns) for mark in marks]
+    for place, after, mark in zip(places, [*places[1:], columns + 1], marks, strict=True):
+        begin = min(place, columns - len(mark.label))
+        if begin >= 0 and place + len(mark.label) < after:
+            row[begin : begin + len(mark.label)] = mark.label
+    return [(" " * (left + 1), ""), ("".join(row), "mark")]
+
+
+# The whole chart.
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _FEW_STEPS = 8
 """Steps that an axis has at least, if this many are planned."""
-_ROWS_PER_TICK = 3
 _LABELLED = 8
 """With at least this many rows, one is used for the labels of marks."""
 
@@ -446,44 +389,59 @@ class Drawing:
         return round(column / (self.columns - 1) * self.last) if 0 <= column < self.columns else None
 
 
-@dataclass(frozen=True)
-class _Decimated:
-    """A curve that is ready to be drawn, and what it was before it was smoothed."""
-
-    curve: Decimated
-    raw: Decimated
-    """Empty if nothing was smoothed."""
-    band: Decimated
-    """Whose edges are the band: of a smoothed curve without edges of its own, the values that share a column."""
-    place: int
-
-
 def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
     """``height`` rows that are ``width`` cells wide; blank ones if there is no room for axes.
 
     ``bare``: without the axis of steps and the labels of marks, for charts of a few rows.
     """
-    last = last_step(plot)
-    curves = [_decimated(curve, max(2, 2 * width), last, plot.logarithmic) for curve in plot.curves]
+    last, most = last_step(plot), max(2, 2 * width)
+    curves = [decimate(curve, most, last, plot.logarithmic) for curve in plot.curves]
+    raw: Sequence[Bucket] = ()
+    band: Sequence[Bucket] = ()
+    if len(plot.curves) == 1 and plot.band:
+        (single,) = plot.curves
+        raw = decimate(replace(single, values=single.raw), most, last, plot.logarithmic).buckets if single.raw else ()
+        band = raw if single.raw and not single.low else curves[0].buckets
     labelled = bool(plot.marks) and height >= _LABELLED and not bare
     rows = height - (0 if bare else 2) - labelled
-    vertical = _vertical(plot, curves, rows)
-    left = gutter(vertical)
+    drawn = [bucket.mean for curve in curves for bucket in curve.buckets] + [bucket.mean for bucket in raw]
+    drawn += [edge for bucket in band for edge in (bucket.low, bucket.high)]
+    drawn += [point.score + error for point in plot.points for error in (-point.error, 0.0, point.error)]
+    drawn += [] if plot.baseline is None else [plot.baseline]
+    vertical = _vertical(plot, drawn, rows)
+    left = max(3, *(len(tick.label) for tick in vertical.ticks)) + 1
     columns = width - left - 1
     if columns < _LEAST_COLUMNS or rows < _LEAST_ROWS:
         return Drawing([[(" " * max(0, width), "")] for _ in range(max(0, height))])
-    canvas = Canvas(columns, rows)
-    _paint(Picture(canvas, vertical, last), plot, curves)
-    head = [mark_labels(plot.marks, last, left, columns)] if labelled else []
-    below = [] if bare else step_axis(last, left, columns)
-    lines = [*head, *with_axis(canvas, vertical), *below]
-    return Drawing(lines, _notes(plot, curves), left + 1, columns, last)
+    canvas = Canvas(columns, rows, vertical, last)
+    if plot.baseline is not None:
+        canvas.baseline(plot.baseline)
+    canvas.marks(plot.marks)
+    canvas.band(band)
+    canvas.curve(raw, FAINT)
+    behind_first = [(few.buckets, curve.place) for few, curve in zip(curves, plot.curves, strict=True)][::-1]
+    for buckets, place in behind_first:
+        canvas.curve(buckets, f"curve{place}")
+    for buckets, place in behind_first if len(curves) > 1 else ():
+        canvas.shapes(buckets, place)
+    canvas.points(plot.points, shared=len(curves) > 1)
+    if plot.cursor is not None:
+        canvas.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
+    head = [_mark_labels(plot.marks, last, left, columns)] if labelled else []
+    below = [] if bare else _step_axis(last, left, columns)
+    infinite, negative = sum(curve.infinite for curve in curves), sum(curve.negative for curve in curves)
+    negative += sum(point.score <= 0 for point in plot.points) if plot.logarithmic else 0
+    left_out = ((infinite, "not finite"), (negative, "≤ 0"))
+    notes = tuple(f"{count:,} value{'s' * (count > 1)} {what}: left out" for count, what in left_out if count)
+    return Drawing([*head, *_with_axis(canvas, left), *below], notes, left + 1, columns, last)
 
 
-def _decimated(curve: Curve, most: int, last: float, positive: bool) -> _Decimated:
-    shown = decimate(curve, most, last, positive)
-    raw = decimate(replace(curve, values=curve.raw), most, last, positive) if curve.raw else Decimated(())
-    return _Decimated(shown, raw, raw if curve.raw and not curve.low else shown, curve.place)
+def _vertical(plot: Plot, drawn: Sequence[float], rows: int) -> Scale:
+    values = [value for value in drawn if math.isfinite(value) and (value > 0 or not plot.logarithmic)]
+    if not plot.logarithmic and (plot.unit or not values):
+        values += [0.0, 1.0]
+    make = logarithmic if plot.logarithmic else linear
+    return make(min(values, default=1.0), max(values, default=1.0), rows // _ROWS_PER_TICK + 1)
 
 
 def last_step(plot: Plot) -> float:
@@ -494,59 +452,3 @@ def last_step(plot: Plot) -> float:
     while 0 < made <= end / 2 and end / 2 >= _FEW_STEPS:
         end /= 2
     return max(math.ceil(end), made, 1.0)
-
-
-def _paint(picture: Picture, plot: Plot, curves: Sequence[_Decimated]) -> None:
-    if plot.baseline is not None:
-        picture.baseline(plot.baseline)
-    picture.marks(plot.marks)
-    if len(curves) == 1 and plot.band:
-        picture.band(curves[0].band.buckets)
-        picture.faint(curves[0].raw.buckets)
-    behind_first = [(one.curve.buckets, one.place) for one in curves][::-1]
-    for buckets, place in behind_first:
-        picture.curve(buckets, place)
-    if len(curves) > 1:
-        for buckets, place in behind_first:
-            picture.shapes(buckets, place)
-    picture.points(plot.points, shared=len(curves) > 1)
-    if plot.cursor is not None:
-        picture.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
-
-
-def _vertical(plot: Plot, curves: Sequence[_Decimated], rows: int) -> Scale:
-    values = [value for value in _extent(plot, curves) if math.isfinite(value) and (value > 0 or not plot.logarithmic)]
-    if not plot.logarithmic and (plot.unit or not values):
-        values += [0.0, 1.0]
-    make = logarithmic if plot.logarithmic else linear
-    return make(min(values, default=1.0), max(values, default=1.0), rows // _ROWS_PER_TICK + 1)
-
-
-def _extent(plot: Plot, curves: Sequence[_Decimated]) -> Iterable[float]:
-    for one in curves:
-        yield from (bucket.mean for bucket in one.curve.buckets)
-        if len(curves) == 1 and plot.band:
-            for bucket in one.band.buckets:
-                yield from (bucket.low, bucket.high)
-            yield from (bucket.mean for bucket in one.raw.buckets)
-    for point in plot.points:
-        yield from (point.score - point.error, point.score, point.score + point.error)
-    if plot.baseline is not None:
-        yield plot.baseline
-
-
-def _notes(plot: Plot, curves: Sequence[_Decimated]) -> tuple[str, ...]:
-    infinite = sum(one.curve.infinite for one in curves)
-    negative = sum(one.curve.negative for one in curves)
-    if plot.logarithmic:
-        negative += sum(point.score <= 0 for point in plot.points)
-    notes = []
-    if infinite:
-        notes.append(f"{_values(infinite)} not finite: left out")
-    if negative:
-        notes.append(f"{_values(negative)} ≤ 0: left out")
-    return tuple(notes)
-
-
-def _values(count: int) -> str:
-    return "1 value" if count == 1 else f"{count:,} values"

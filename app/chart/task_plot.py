@@ -161,7 +161,6 @@ def _curve(learned: LearningCurve, metric: str, place: int, weight: float) -> Cu
 
 
 def _smoothed(curve: Curve, weight: float) -> Curve:
-    """The curve and its band smoothed, with what it was."""
     if not weight:
         return curve
     low, high = smoothed(curve.low, weight), smoothed(curve.high, weight)
@@ -188,7 +187,6 @@ def _points(learned: LearningCurve) -> list[Point]:
 
 
 def _label(version: str) -> str:
-    """The first letters of an environment version, which is a checksum."""
     return "".join(letter for letter in version if letter.isascii() and letter.isalnum())[:_LABEL] or "?"
 
 

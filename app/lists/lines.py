@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.learning import KeptVersion
-from marlaas.engine.store.rows import PaceRow, PolicyRow, TaskRow, VersionRow
+from marlaas.engine.store.rows import PaceRow, PolicyRow, TaskRow
 
 from ..operations.commands import reference
-from ..text.format import bar, cells, clip, count, line, pad, score, share, short_duration, size, sparkline
+from ..text.format import bar, clip, count, counted, line, pad, score, share, short_duration, size, sparkline
 from ..text.learning import MARK, marked, state_text, why
 from ..text.metrics import value_text
 from ..text.scores import with_error
@@ -106,24 +106,6 @@ def title(column: Column, mark: str = "") -> str:
 def filling(column: Column, text: str) -> str:
     """A text that fills its column."""
     return f"{pad(clip(text, column.width), column.width, column.right)} "
-
-
-def parts(text: str, widths: Sequence[int]) -> list[str]:
-    """A text cut into pieces that lie side by side in columns; each piece fills its column.
-
-    A wide character that would lie in two columns begins in the next; what has no room is left out, with an ellipsis.
-    """
-    rest, found = clip(text, sum(widths)), []
-    for width in widths:
-        taken = used = 0
-        for character in rest:
-            used += cells(character)
-            if used > width:
-                break
-            taken += 1
-        found.append(pad(rest[:taken], width))
-        rest = rest[taken:]
-    return found
 
 
 # The lines of the queue: tasks in an order; lines of sweeps, tenants and tasks with several policies fold. Pure.
@@ -339,12 +321,11 @@ class Course:
 def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
     """A line's text in a column, safe and short enough."""
     if shown.policy is not None:
-        return clip(_of_policy(shown.tasks[0], shown.policy, course, shown.depth, column), column.width)
+        return clip(_of_policy(shown, shown.policy, course, column), column.width)
     if column.name == "id":
         text = str(shown.tasks[0].id) if shown.single else f"×{len(shown.tasks)}"
         return f"*{text.rjust(column.width - 1)}" if marked else text
-    text = _of_task(shown.single, course, shown, column) if shown.single else _of_several(shown, course, column)
-    return clip(text, column.width)
+    return clip(_of_tasks(shown, course, column), column.width)
 
 
 def second_line(shown: QueueLine) -> str:
@@ -357,56 +338,69 @@ def second_line(shown: QueueLine) -> str:
     return f"{_BELOW}└ {why}" if why else ""
 
 
-def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) -> str:
-    pace = course.paces.get(task.id)
+def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
+    """The text for a task, or for a sweep or a tenant: sums, ranges, and the longest time that is left."""
+    tasks, task, several, width = shown.tasks, shown.tasks[0], bool(shown.title), column.width
     match column.name:
+        case "task":
+            fold = ("▾ " if shown.unfolded else "▸ ") if several or task.policies else ""
+            before = "  " * shown.depth + fold
+            return before + (line(shown.title, width) if several else short_name(task, width - len(before)))
         case "state":
-            return state_text(task, course.serving)
-        case "step":
-            return _steps(task.step, task.steps, column.width)
-        case "progress":
-            return _progress(task.step, task.steps, column.width)
-        case "rewards":
-            return sparkline(course.rewards.get(task.id, ()), column.width)
-        case "reward":
-            return score(task.reward)
-        case "held-out":
-            return "none" if task.basis is not None and task.score is None else score(task.score)
+            return standing(tasks, course.serving) if several else state_text(task, course.serving)
+        case "step" | "progress":
+            step, steps = sum(task.step for task in tasks), sum(task.steps for task in tasks)
+            made = f"{step}/{steps}"
+            if column.name == "step":
+                return made if len(made) <= width else share(step / steps)
+            return f"{bar(step, steps, max(3, width - max(8, len(made) + 1)))} {made}"
+        case "reward" | "held-out":
+            values = [task.reward if column.name == "reward" else task.score for task in tasks]
+            if not several:
+                unmeasured = column.name == "held-out" and task.basis is not None and task.score is None
+                return "none" if unmeasured else score(values[0])
+            over = spread(values)
+            if over is None:
+                return "-"
+            return f"{score(over.low)}–{score(over.high)}" if width >= 9 and over.high > over.low else score(over.mean)
         case "best":
-            return "" if task.best is None else score(task.best)
+            return score(max(best)) if (best := [each.best for each in tasks if each.best is not None]) else ""
+        case "time" | "tokens":
+            total = sum(task.seconds if column.name == "time" else task.tokens for task in tasks)
+            return "" if not total else short_duration(total) if column.name == "time" else count(int(total))
+        case "tokens/s":
+            rates = [rate for each in tasks if (rate := tokens_per_second(each, course.paces.get(each.id))) is not None]
+            return count(int(sum(rates))) if rates else ""
+        case "left":
+            paces = [(task, course.paces.get(task.id)) for task in tasks]
+            left = [(rest, is_rough(pace)) for task, pace in paces if (rest := seconds_left(task, pace)) is not None]
+            return left_text(*max(left)) if left else ""
+        case "tenant" | "environment" if several:
+            names = {str(getattr(task, column.name)) for task in tasks}
+            return line(names.pop(), width) if len(names) == 1 else f"{len(names)} of them"
+        case _ if several:
+            return ""
+        case "rewards":
+            return sparkline(course.rewards.get(task.id, ()), width)
         case "stale":
             return value_text("staleness", task.staleness)
-        case "time":
-            return short_duration(task.seconds) if task.seconds else ""
-        case "tokens":
-            return count(task.tokens) if task.tokens else ""
-        case "tokens/s":
-            rate = tokens_per_second(task, pace)
-            return "" if rate is None else count(int(rate))
-        case "left":
-            left = seconds_left(task, pace)
-            return "" if left is None else left_text(left, is_rough(pace))
         case "why":
-            return "" if task.state == "blocked" or task.stuck else line(why(task, course.serving), column.width)
-        case "task":
-            before = "  " * shown.depth + (_fold(shown) if task.policies else "")
-            return before + short_name(task, column.width - len(before))
+            return "" if task.state == "blocked" or task.stuck else line(why(task, course.serving), width)
         case name:
-            return line(str(getattr(task, name)), column.width)
+            return line(str(getattr(task, name)), width)
 
 
-def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, column: Column) -> str:
+def _of_policy(shown: QueueLine, policy: PolicyRow, course: Course, column: Column) -> str:
     """The text for one of several policies: a trained one has numbers of its own, others show who they are."""
+    task = shown.tasks[0]
     match column.name:
         case "task":
-            return "  " * depth + line(policy.name, column.width)
+            return "  " * shown.depth + line(policy.name, column.width)
         case "environment":
             return line(names(policy.agents), column.width)
         case "state":
             return kind(policy) if policy.trained else "frozen" if policy.frozen else "pool"
-        case "why" if policy.measured:
-            return ""
-        case "why":
+        case "why" if not policy.measured:
             who = "" if policy.trained else f"{kind(policy)}, "
             return line(f"{who}acts as {names(policy.agents)}", column.width)
         case "progress" if not policy.trained:  # continues from the state: frozen at base, pool of player
@@ -414,102 +408,28 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
         case "rewards" if policy.trained:
             return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
         case "step" | "progress" | "reward" | "held-out" | "best" | "stale" if policy.trained:
-            return _of_task(task.seen_by(policy), course, QueueLine("", (task,)), column)
+            return _of_tasks(QueueLine("", (task.seen_by(policy),)), course, column)
         case _:
             return ""
 
-
-def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
-    """The text for a sweep or a tenant: sums, means and ranges."""
-    tasks = shown.tasks
-    match column.name:
-        case "task":
-            return "  " * shown.depth + _fold(shown) + line(shown.title, column.width)
-        case "state":
-            return standing(tasks, course.serving)
-        case "step":
-            return _steps(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
-        case "progress":
-            return _progress(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
-        case "reward" | "held-out":
-            over = spread(task.reward if column.name == "reward" else task.score for task in tasks)
-            if over is None:
-                return "-"
-            wide = column.width >= 9 and over.high > over.low
-            return f"{score(over.low)}–{score(over.high)}" if wide else score(over.mean)
-        case "tokens/s":
-            rates = [tokens_per_second(task, course.paces.get(task.id)) for task in tasks]
-            return count(int(sum(rate for rate in rates if rate is not None))) if any(rates) else ""
-        case "left":
-            paces = [course.paces.get(task.id) for task in tasks]
-            left = [(seconds_left(task, pace), is_rough(pace)) for task, pace in zip(tasks, paces, strict=True)]
-            longest = max(((seconds, rough) for seconds, rough in left if seconds is not None), default=None)
-            return "" if longest is None else left_text(*longest)
-        case "best":
-            best = [task.best for task in tasks if task.best is not None]
-            return score(max(best)) if best else ""
-        case "time" | "tokens":
-            total = sum(task.seconds if column.name == "time" else task.tokens for task in tasks)
-            return "" if not total else short_duration(total) if column.name == "time" else count(int(total))
-        case "tenant" | "environment":
-            names = {str(getattr(task, column.name)) for task in tasks}
-            return line(names.pop(), column.width) if len(names) == 1 else f"{len(names)} of them"
-        case _:
-            return ""
-
-
-def _fold(shown: QueueLine) -> str:
-    """The sign that shows whether a line is folded."""
-    return "▾ " if shown.unfolded else "▸ "
-
-
-def _steps(step: int, steps: int, width: int) -> str:
-    """17/60; as a percentage if that has no room."""
-    made = f"{step}/{steps}"
-    return made if len(made) <= width else share(step / steps)
-
-
-def _progress(step: int, steps: int, width: int) -> str:
-    made = f"{step}/{steps}"
-    return f"{bar(step, steps, max(3, width - max(8, len(made) + 1)))} {made}"
-
-
-# How the queue shares its lines between the table and what is below it. Pure.
 
 AROUND = 7
 """Lines for bars, keys, the state of workers, and the task under the cursor."""
-_LEAST = 6
-"""Lines that a verdict and a chart take at least."""
-_LEAST_TABLE = 6
-"""Lines that stay for the table before anything is given away."""
-_SHARE = 0.4
-"""What the lower part gets at least, if there is room."""
 
 
-@dataclass(frozen=True)
-class Room:
-    """Lines of the two parts."""
+def lower_part(height: int, wanted: int) -> tuple[int, int] | None:
+    """The lines of the table, which would like ``wanted``, and of what is below it, in a terminal of ``height`` lines.
 
-    table: int
-    below: int
-
-
-def lower_part(height: int, wanted: int) -> Room | None:
-    """The lines of a terminal of ``height`` lines whose table would like ``wanted``; None: no room for two parts.
-
-    The table gets what it needs as long as the lower part has its share; what it does not need is the lower part's.
+    The table gets what it needs as long as the lower part has two fifths. None: there is no room for two parts.
     """
     lines = height - AROUND
-    if lines < _LEAST + _LEAST_TABLE:
+    if lines < 12:
         return None
-    below = max(_LEAST, int(lines * _SHARE))
-    table = max(_LEAST_TABLE, min(wanted, lines - below))
-    return Room(table, lines - table)
+    table = max(6, min(wanted, lines - max(6, int(lines * 0.4))))
+    return table, lines - table
 
 
-# Which versions the view of adapters shows, in which order, and what each line says. Pure; knows no Textual.
-#
-# The first line of a task, or of each of its policies, names it and gives its total size.
+# Which versions the view of adapters shows, in which order, and what each line says.
 
 SORTS = ("task", "score", "size", "age")
 """The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""
@@ -518,14 +438,17 @@ _KEYS: dict[str, Callable[[KeptVersion], float]] = {
     "size": lambda kept: -kept.row.size,
     "age": lambda kept: kept.row.created,
 }
-COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("resumable", 9))
+_VERSION = (
+    Column("version", 7, right=True),
+    Column("label", 11),
+    Column("held-out", 11, right=True),
+    Column("size", 6, right=True),
+    Column("age", 6, right=True),
+    Column("resumable", 9),
+)
 """The columns after the task. ``resumable``: whether its optimizer is kept; else training begins with a new one."""
-LEAST = 12
-"""Cells that the task's column needs; if there is no room for them, the last columns go."""
-SUMS, MOST = 34, 64
-"""Widths of the task's column: from the first on it has the total size as well, and it has no more than the second."""
-RIGHT = ("version", "held-out", "size", "age")
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_LEAST, _SUMS, _MOST = 12, 34, 64
+"""Cells of the task's column at least; from which on it gives some to the total size; and at most."""
 
 
 @dataclass(frozen=True)
@@ -539,84 +462,56 @@ class Choice:
     sort: str = "task"
 
 
-@dataclass(frozen=True)
-class VersionLine:
-    """One line of the list."""
+def chosen_versions(versions: Iterable[KeptVersion], choice: Choice) -> list[KeptVersion]:
+    """The versions that a person wants to see, in order."""
 
-    kept: KeptVersion
-    total: int = 0
-    """Bytes of the policy's versions that are shown, on its first line; 0 elsewhere."""
+    def wanted(kept: KeptVersion) -> bool:
+        row = kept.row
+        words = f"{reference(row)} {row.task_name} {row.tenant} {kept.label} {kept.environment}".lower()
+        return choice.task in (None, row.task) and all(word in words for word in choice.words)
 
-    @property
-    def row(self) -> VersionRow:
-        """The version."""
-        return self.kept.row
+    found = [kept for kept in versions if wanted(kept)]
+    return found if choice.sort == "task" else sorted(found, key=_KEYS[choice.sort])
 
 
-def lines(versions: Iterable[KeptVersion], choice: Choice) -> list[VersionLine]:
-    """The lines of the wanted versions, in order."""
-    wanted = [kept for kept in versions if _wanted(kept, choice)]
-    if choice.sort != "task":
-        return [VersionLine(kept) for kept in sorted(wanted, key=_KEYS[choice.sort])]
+def version_columns(width: int) -> tuple[Column, ...]:
+    """The columns for a list of ``width`` cells; if there is no room for all, the last ones go."""
+    shown = [*_VERSION]
+    while len(shown) > 1 and _LEAST + table_cells(shown) > width:
+        shown.pop()
+    room = min(_MOST, max(1, width - 1 - table_cells(shown)))
+    together = (Column("together", 9, right=True),) if room >= _SUMS else ()
+    return (Column("task", room - 10 * len(together)), *together, *shown)
+
+
+def version_rows(versions: Sequence[KeptVersion], columns: Sequence[Column], now: float, sort: str) -> list[Row]:
+    """A row for each version. In the order of tasks, the first of a task's policy names it and has its total size."""
     totals = Counter[int]()
-    for kept in wanted:
+    for kept in versions:
         totals[kept.policy_id] += kept.row.size
-    return [VersionLine(kept, totals.pop(kept.policy_id, 0)) for kept in wanted]
+    rows = []
+    for kept in versions:
+        row, together = kept.row, totals.pop(kept.policy_id, 0) if sort == "task" else 0
+        whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
+        owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, 64)}"
+        texts = {
+            "task": line(owner, 100) if together or sort != "task" else "",
+            "together": size(together) if together else "",
+            "version": str(row.number),
+            "label": line(kept.label, 11),
+            "held-out": with_error(row.score, row.basis).replace("± ", "±"),
+            "size": size(row.size),
+            "age": short_duration(now - row.created),
+            "resumable": "yes" if row.resumable else "no",
+        }
+        style = "$text-success" if "best" in kept.label else "$text-primary" if "final" in kept.label else ""
+        rows.append(Row(str(row.id), tuple(Cell(texts[column.name], style) for column in columns)))
+    return rows
 
 
-def _wanted(kept: KeptVersion, choice: Choice) -> bool:
-    row = kept.row
-    if choice.task is not None and row.task != choice.task:
-        return False
-    said = f"{reference(row)} {row.task_name} {row.tenant} {kept.label} {kept.environment}".lower()
-    return all(word in said for word in choice.words)
-
-
-def head(width: int) -> str:
-    """The names of the columns."""
-    return _joined("task", "together", [name for name, _ in COLUMNS], width)
-
-
-def text(shown: VersionLine, width: int, now: float, sort: str) -> str:
-    """A version in ``width`` cells. Under its task's first line the task is not said again."""
-    row = shown.row
-    named = shown.total or sort != "task"
-    whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
-    owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, width)}" if named else ""
-    resumable = "yes" if row.resumable else "no"
-    values = [str(row.number), shown.kept.label, with_error(row.score, row.basis).replace("± ", "±"), size(row.size)]
-    together = size(shown.total) if shown.total else ""
-    return _joined(owner, together, [*values, age(now - row.created), resumable], width)
-
-
-def age(seconds: float) -> str:
-    """In one unit: 5 min, 3 d."""
-    for length, unit in _UNITS:
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return "0 s"
-
-
-def _joined(owner: str, together: str, values: Sequence[str], width: int) -> str:
-    shown = len(COLUMNS)
-    while shown > 1 and LEAST + sum(wide + 1 for _, wide in COLUMNS[:shown]) > width:
-        shown -= 1
-    rest = [
-        pad(line(value, wide), wide, right=name in RIGHT)
-        for (name, wide), value in zip(COLUMNS[:shown], values[:shown], strict=True)
-    ]
-    room = min(MOST, max(1, width - sum(wide + 1 for _, wide in COLUMNS[:shown])))
-    if room >= SUMS:
-        together = pad(together, 9, right=True)
-        return " ".join([pad(line(owner, room - 10), room - 10), together, *rest])
-    return " ".join([pad(line(owner, room), room), *rest])
-
-
-def summary(shown: Sequence[VersionLine], versions: Sequence[KeptVersion]) -> str:
+def summary(shown: Sequence[KeptVersion], versions: Sequence[KeptVersion]) -> str:
     """How many versions are shown, and how much of the disk they take."""
-    tasks = len({each.row.task for each in shown})
-    taken = sum(each.row.size for each in shown)
-    counted = f"{len(shown)} version{'' if len(shown) == 1 else 's'} of {tasks} task{'' if tasks == 1 else 's'}"
-    total = sum(kept.row.size for kept in versions)
+    taken, total = (sum(kept.row.size for kept in each) for each in (shown, versions))
+    tasks = len({kept.row.task for kept in shown})
     whole = "" if len(shown) == len(versions) else f"; all {len(versions)} take {size(total)}"
-    return f"{counted}, {size(taken)}{whole}"
+    return f"{counted(len(shown), 'version')} of {counted(tasks, 'task')}, {size(taken)}{whole}"

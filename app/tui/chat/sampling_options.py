@@ -4,79 +4,76 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from marlaas.engine.samplers.sampling import Truncation
 
-HOTTEST = 10.0
-LONGEST = 131_072
-MOST_KEPT = 1_000_000
-LEAST_SHARE = 0.001
+
+@dataclass(frozen=True)
+class SamplingOption:
+    """One option of the command line, and one field of the chat's settings."""
+
+    name: str
+    kind: type[int] | type[float]
+    low: float
+    high: float
+    metavar: str
+    about: str
+    """For the command line."""
+    label: str
+    """For the settings."""
+    what: str
+    """What a value is, in an error."""
+
+    def parse(self, text: str) -> Any:
+        """The value that a text stands for. Raises ``ArgumentTypeError``."""
+        value: float = math.nan
+        if self.kind is float or (text.isascii() and text.isdigit() and len(text) <= 16):
+            try:
+                value = self.kind(text)
+            except ValueError:
+                value = math.nan
+        if not self.low <= value <= self.high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no {self.what}")
+        return value
+
+
+OPTIONS = (
+    SamplingOption(
+        "temperature", float, 0, 10, "T", "of the policy (default: the task's, or 1)", "Temperature (0 is greedy)",
+        "temperature from 0 to 10",
+    ),
+    SamplingOption(
+        "max_tokens", int, 1, 131_072, "N", "of a turn of the policy (likewise, or 256)", "Tokens of an answer",
+        "number of tokens from 1 to 131,072",
+    ),
+    SamplingOption(
+        "top_p", float, 0.001, 1, "P", "draw from the likeliest that have P together",
+        "Likeliest tokens with this sum of probabilities (top-p; 1 is all)", "probability from 0.001 to 1",
+    ),
+    SamplingOption(
+        "top_k", int, 0, 1_000_000, "K", "draw from the K likeliest tokens",
+        "This many of the likeliest tokens (top-k; 0 is all)", "number of tokens from 0 (all) to 1,000,000",
+    ),
+    SamplingOption(
+        "min_p", float, 0, 1, "P", "draw from tokens P times as likely as the likeliest",
+        "Tokens this likely relative to the likeliest (min-p; 0 is all)", "probability from 0 to 1",
+    ),
+)  # fmt: skip
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add the options; absent ones are None."""
-    parser.add_argument(
-        "--temperature", type=temperature, metavar="T", help="of the policy (default: the task's, or 1)"
-    )
-    parser.add_argument("--max-tokens", type=max_tokens, metavar="N", help="of a turn of the policy (likewise, or 256)")
-    parser.add_argument("--top-p", type=top_p, metavar="P", help="draw from the likeliest that have P together")
-    parser.add_argument("--top-k", type=top_k, metavar="K", help="draw from the K likeliest tokens")
-    parser.add_argument("--min-p", type=min_p, metavar="P", help="draw from tokens P times as likely as the likeliest")
+    for option in OPTIONS:
+        flag = f"--{option.name.replace('_', '-')}"
+        parser.add_argument(flag, type=option.parse, metavar=option.metavar, help=option.about)
 
 
 def truncation(args: argparse.Namespace) -> Truncation:
     """Which tokens may be drawn, as the options say; all of them if none is given."""
-    from marlaas.engine.samplers.sampling import WHOLE, Truncation
+    from marlaas.engine.samplers.sampling import Truncation
 
-    return Truncation(
-        WHOLE.top_k if args.top_k is None else args.top_k,
-        WHOLE.top_p if args.top_p is None else args.top_p,
-        WHOLE.min_p if args.min_p is None else args.min_p,
-    )
-
-
-def max_tokens(text: str) -> int:
-    """Parse the tokens of one turn."""
-    if not text.isascii() or not text.isdigit() or len(text) > 16 or not 0 < int(text) <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens from 1 to {LONGEST:,}")
-    return int(text)
-
-
-def top_k(text: str) -> int:
-    """Parse how many of the likeliest tokens may be drawn; 0 is all."""
-    if not text.isascii() or not text.isdigit() or len(text) > 16 or int(text) > MOST_KEPT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens from 0 (all) to {MOST_KEPT:,}")
-    return int(text)
-
-
-def top_p(text: str) -> float:
-    """Parse a probability above 0; 1 is all."""
-    return _share(text, LEAST_SHARE)
-
-
-def min_p(text: str) -> float:
-    """Parse a probability; 0 is all."""
-    return _share(text, 0.0)
-
-
-def _share(text: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no probability from {least:g} to 1")
-    return value
-
-
-def temperature(text: str) -> float:
-    """Parse the temperature; 0 is greedy."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= HOTTEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no temperature from 0 to {HOTTEST:g}")
-    return value
+    given = {name: getattr(args, name) for name in ("top_k", "top_p", "min_p") if getattr(args, name) is not None}
+    return Truncation(**given)

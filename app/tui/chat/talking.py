@@ -137,7 +137,6 @@ class ChatThread:
         return False
 
     async def _look(self) -> None:
-        """Tell what a sampler would take, before anything is taken."""
         plan = self._planned()
         self._tell(SamplerNotice(f"{cost_of(plan)} Your first message starts it."))
 
@@ -161,7 +160,6 @@ class ChatThread:
         self._tell(SamplerNotice(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
 
     async def _converse(self, lone: LoneSampler, message: Message) -> None:
-        """Answer until nobody says anything for a while."""
         lone.rollout.check_thinking(message.manner.thinking)
         self._settle(lone)
         while True:
@@ -225,7 +223,6 @@ class Side:
 
     @property
     def name(self) -> str:
-        """The name by which the sampler knows it."""
         return self.version.name if self.version else BARE
 
     @property
@@ -235,7 +232,6 @@ class Side:
 
     @property
     def title(self) -> str:
-        """A longer label, in a few safe words."""
         if self.version is None:
             return "the base without an adapter"
         label = f", {self.version.label}" if self.version.label else ""

@@ -6,6 +6,7 @@ import getpass
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -179,8 +180,12 @@ class FormField:
 
     @property
     def name(self) -> str:
-        """Within its table."""
         return self.key.removeprefix(f"{self.table}.")
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that lead to its value in a task file."""
+        return (*(self.table.split(".", 1) if self.table else ()), self.name)
 
 
 @cache
@@ -331,7 +336,6 @@ def copied(reader: Reader, task: int) -> dict[str, Any] | None:
 
 
 def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """What differs from the defaults."""
     kept = {}
     for key, value in table.items():
         usual = defaults.get(key)
@@ -457,57 +461,44 @@ def missing(checked: Checked) -> str:
 _WORDS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True)
-class Several:
-    """Several values for one key; each makes a task."""
-
-    values: tuple[Any, ...]
-
-
 def read(field: FormField, text: str) -> Any:
-    """The value that a text stands for, or ``Several``; the text itself if it cannot be read."""
+    """The value that a text stands for, or a tuple of several; the text itself if it cannot be read."""
     text = text.strip()
-    if field.kind == NAMES:
-        return names_in(text)
     if field.kind == "list":
         return [int(part) if part.isdecimal() else part for part in _parts(text)]
     if field.swept and _is_list(field, text):
         inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
         if field.kind == "str" and not field.choices:
             try:
-                return Several(tuple(json.loads(f"[{inner}]")))
+                return tuple(json.loads(f"[{inner}]"))
             except ValueError:
                 return text
-        return Several(tuple(_scalar(field.kind, part) for part in _parts(inner)))
+        return tuple(_scalar(field.kind, part) for part in _parts(inner))
     return _scalar(field.kind, text)
 
 
 def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, Any]:
     """The table of a task file with what was typed and nothing else. Sweeps of parameters are in ``[sweep]``."""
     table: dict[str, Any] = {}
-    for form_field in fields:
-        text = texts.get(form_field.key, "")
-        if not text.strip():
-            continue
-        value = read(form_field, text)
-        if form_field.kind == NAMES:
-            if form_field.key == POLICIES:
-                table[POLICIES] = {name: {} for name in value}
-            continue
-        if isinstance(value, Several):
-            if form_field.table == PARAMETERS or form_field.table.startswith(f"{POLICIES}."):
-                table.setdefault("sweep", {})[form_field.key] = list(value.values)
-                continue
-            value = list(value.values)
-        place(table, form_field)[form_field.name] = value
+    for each in fields:
+        text = texts.get(each.key, "")
+        if each.kind == NAMES:
+            for name in names_in(text) if each.key == POLICIES else ():
+                table.setdefault(POLICIES, {}).setdefault(name, {})
+        elif text.strip():
+            value = read(each, text)
+            if isinstance(value, tuple) and each.table.startswith((PARAMETERS, f"{POLICIES}.")):
+                table.setdefault("sweep", {})[each.key] = list(value)
+            else:
+                _put(table, each, list(value) if isinstance(value, tuple) else value)
     return table
 
 
-def place(table: dict[str, Any], field: FormField) -> dict[str, Any]:
-    """The table that a field's key is in, which is made if there is none."""
-    for name in field.table.split(".", 1) if field.table else ():
-        table = table.setdefault(name, {})
-    return table
+def _put(table: dict[str, Any], field: FormField, value: Any) -> None:
+    *inner, name = field.path
+    for each in inner:
+        table = table.setdefault(each, {})
+    table[name] = value
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -517,46 +508,42 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, str]:
     """The texts that would make a table if typed; values that are the default are left out."""
-    sweep = table.get("sweep")
-    swept: Mapping[str, Any] = sweep if isinstance(sweep, dict) else {}
+    swept = table.get("sweep")
+    swept = swept if isinstance(swept, Mapping) else {}
     texts = {}
-    for form_field in fields:
-        if form_field.kind == NAMES:
-            if text := _names(form_field.key, table.get(form_field.key)):
-                texts[form_field.key] = text
-            continue
-        inner: Any = table
-        for name in form_field.table.split(".", 1) if form_field.table else ():
-            inner = inner.get(name) if isinstance(inner, Mapping) else None
-        value = swept.get(form_field.key)
-        if value is None and isinstance(inner, Mapping):
-            value = inner.get(form_field.name)
-        text = _typed(form_field, value, form_field.key in swept)
-        if text != form_field.default:
-            texts[form_field.key] = text
+    for each in fields:
+        value: Any = table
+        for name in each.path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        text = (
+            _names(each.key, value)
+            if each.kind == NAMES
+            else _typed(each, swept.get(each.key, value), each.key in swept)
+        )
+        if text != each.default:
+            texts[each.key] = text
     return texts
 
 
 def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a table that no field has: mixtures, suites, names that a field cannot hold, and mistakes."""
-    named = {field.key for field in fields if field.kind == NAMES}
-    keys, tables = {field.key for field in fields} - named, {field.table for field in fields}
-    kept: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == PARAMETERS:
-            continue
-        if key in named and _names(key, value):
-            if value := _beyond_names(key, keys, value):
-                kept[key] = value
-            continue
-        if isinstance(value, Mapping) and (key in tables or key == "sweep"):
-            prefix = "" if key == "sweep" else f"{key}."
-            value = {name: each for name, each in value.items() if f"{prefix}{name}" not in keys}
-            if not value:
-                continue
-        if key not in keys:
-            kept[key] = value
-    return kept
+    rest = deepcopy(dict(table))
+    rest.pop(PARAMETERS, None)
+    for each in fields:
+        if each.kind != NAMES:
+            _drop(rest, each.path)
+            _drop(rest, ("sweep", each.key))
+    return rest
+
+
+def _drop(table: dict[str, Any], path: Sequence[str]) -> None:
+    name, *inner = path
+    if not inner:
+        table.pop(name, None)
+    elif isinstance(table.get(name), dict):
+        _drop(table[name], inner)
+        if not table[name]:
+            del table[name]
 
 
 def _names(key: str, value: Any) -> str:
@@ -566,16 +553,6 @@ def _names(key: str, value: Any) -> str:
         return ""
     text = ", ".join(map(str, value))
     return text if text.isprintable() and [*names_in(text)] == [*value] else ""
-
-
-def _beyond_names(key: str, keys: set[str], value: Mapping[str, Any]) -> dict[str, Any]:
-    if key == AGENTS:
-        return {agent: policy for agent, policy in value.items() if f"{AGENTS}.{agent}" not in keys}
-    left = {
-        name: {own: each for own, each in policy.items() if f"{POLICIES}.{name}.{own}" not in keys}
-        for name, policy in value.items()
-    }
-    return {name: policy for name, policy in left.items() if policy}
 
 
 def joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -684,7 +661,6 @@ class Form:
 
     @property
     def fields(self) -> tuple[FormField, ...]:
-        """All fields of the form."""
         return (*task_fields(), *self.named, *self.parameters)
 
     def choices(self, field: FormField) -> tuple[Choice, ...]:
@@ -765,7 +741,6 @@ class Checked:
 
     @property
     def ready(self) -> bool:
-        """Whether it can be submitted."""
         return bool(self.submissions)
 
 
@@ -825,9 +800,9 @@ def _alone(entry: FormField, value: Any) -> str:
     """What is wrong with one field, whatever the others hold; empty if it is fine."""
     if entry.table == PARAMETERS or entry.kind == NAMES:
         return ""  # the environment, or the rules of policies, say this once the whole task is checked
-    for one in value.values if isinstance(value, Several) else (value,):
+    for each in value if isinstance(value, tuple) else (value,):
         table: dict[str, Any] = {**_STANDING}
-        place(table, entry)[entry.name] = one
+        _put(table, entry, each)
         try:
             build(TaskSpec, table, WHERE)
         except ConfigError as error:
@@ -836,7 +811,6 @@ def _alone(entry: FormField, value: Any) -> str:
 
 
 def _by_field(error: ConfigError, fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, str]:
-    """The mistakes by the fields that show them; of one field the first."""
     found: dict[str, str] = {}
     for mistake in error.mistakes:
         found.setdefault(_field_of(mistake.path, fields, texts), _plain(mistake))

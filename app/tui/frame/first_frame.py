@@ -30,7 +30,6 @@ from ...lists.lines import (
     filling,
     layout,
     lower_part,
-    parts,
     second_line,
     title,
 )
@@ -126,10 +125,9 @@ def _first(name: str, engine: EngineRow | None, width: int, now: float) -> str:
 
 
 def _in_sight(lines: Sequence[QueueLine], height: int) -> list[QueueLine]:
-    """The lines that the table will have room for."""
     needed = 1 + sum(2 if second_line(line) else 1 for line in lines)
     room = lower_part(height, needed)
-    left = (height - AROUND if room is None else room.table) - 1
+    left = (height - AROUND if room is None else room[0]) - 1
     kept = []
     for line in lines:
         left -= 2 if second_line(line) else 1
@@ -160,5 +158,5 @@ def _table(shown: Sequence[QueueLine], course: Course, width: int) -> list[str]:
     for line in shown:
         drawn.append("".join(filling(column, cell_text(line, course, False, column)) for column in columns))
         if below := second_line(line):
-            drawn.append("".join(parts(below, [column.width + 1 for column in columns])))
+            drawn.append(clip(below, sum(column.width + 1 for column in columns)))
     return [f" {text}".rstrip() for text in drawn]

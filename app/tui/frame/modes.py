@@ -59,7 +59,7 @@ class Palette(Provider):
         return cast("MarlaasApp", self.app)
 
     def _explain(self, word: str) -> None:
-        from ..screens.dialogs.readings import Explain
+        from ..screens.dialogs import Explain
 
         self.app.push_screen(Explain(word))
 

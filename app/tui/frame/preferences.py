@@ -18,6 +18,15 @@ THEME_NAMES = ("marlaas", "marlaas-light", "marlaas-colour-blind", "ansi-dark", 
 """Ours, and those that use the terminal's own sixteen colours."""
 
 
+_RENAMED = {
+    **{f"{name}.leave": "ask.leave" for name in ("api", "manner", "export", "new")},
+    **{f"{name}.next": "ask.next" for name in ("api", "manner", "export")},
+    "new.up": "ask.up",
+    "new.down": "ask.down",
+}
+"""Names that keys had in version 0.1; a file that has them is still read."""
+
+
 @dataclass(frozen=True)
 class Preferences:
     """How the terminal application looks, and which keys it hears."""
@@ -64,7 +73,7 @@ def _checked(path: Path, said: dict[str, Any]) -> Preferences:
         raise ConfigError(f"ascii must be true or false, not {ascii_!r}.", where=str(path))
     if not isinstance(keys, dict) or not all(isinstance(key, str) and key for key in keys.values()):
         raise ConfigError("[keys] must name keys in quotes, such as \"task.pause\" = 'P'.", where=str(path))
-    return Preferences(theme, ascii_, keys)
+    return Preferences(theme, ascii_, {_RENAMED.get(str(name), str(name)): key for name, key in keys.items()})
 
 
 def check_theme(name: str, where: str) -> str:

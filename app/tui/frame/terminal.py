@@ -138,7 +138,6 @@ class KeyOrder(App[None]):
         return bool(self._early or self._under_way)
 
     async def on_event(self, event: Event) -> None:
-        """Handle the event, or keep a key that comes too early."""
         if not isinstance(event, (Key, Paste)) or event.is_forwarded:
             await super().on_event(event)
         elif self._under_way:

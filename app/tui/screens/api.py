@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
-from textual.events import Resize
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.learning import GivenName
@@ -34,26 +33,20 @@ from ...text.machine import (
     variables,
 )
 from ...text.tasks import liveness
-from ..context.snapshot import Snapshot
+from ..context.feed import Snapshot
 from ..widgets.bars import Nothing
-from ..widgets.keyed_table import KeyedTable
+from ..widgets.tables import KeyedTable
 from .engine import Line, Pane, table
 from .view import View
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
-    from .dialogs.questions import KeyWish
-
-
-# The table of the API's keys and the lines around it.
 
 # The lines around the table of keys: the state of the API; one key in detail, the names that its tenant may use, and
 # what was asked with it.
 
 _STYLES = {OPEN: "bold $text-success", CLOSED: "bold $text-muted"}
 _HINTS = {OPEN: "", CLOSED: " o opens it."}
-REQUESTS = 20
-"""Latest requests of a key that are shown."""
 _LABEL = 10
 """Cells of the labels' column."""
 
@@ -61,17 +54,23 @@ _LABEL = 10
 def head(row: ApiRow, keys: Sequence[ApiKeyRow], alive: bool, now: float, width: int) -> list[Line]:
     """The API in a line or more: its state, with what to do about it; then what its keys have used."""
     state = api_state(row, alive)
-    style = _STYLES.get(state, "bold $text-error")
     hint = _HINTS.get(state, " o tries again.") if alive else " S starts one."
     text = f"{GLYPHS[state]} The API is {state_text(row, alive, now)}{hint}"
-    lines: list[Line] = [((text[start:stop], style),) for start, stop in wrapped(text, width)]
-    return [*lines, ((used_text(keys), ""),)] if keys else lines
+    return [
+        *_wrapped(text, _STYLES.get(state, "bold $text-error"), width),
+        *([((used_text(keys), ""),)] if keys else []),
+    ]
+
+
+def _wrapped(text: str, style: str, width: int) -> list[Line]:
+    return [((text[start:stop], style),) for start, stop in wrapped(text, max(1, width))]
 
 
 def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[Line]:
     """All that is known of a key, and how a program uses it; nothing without one."""
     if key is None:
         return []
+    tokens = f"{count(key.tokens_in)} tokens read, {count(key.tokens_out)} sampled"
     facts = [
         ("key", f"{line(key.prefix, 80)}…  The rest was shown once, when it was made."),
         ("name", line(key.name, 100) or "-"),
@@ -79,16 +78,18 @@ def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[L
         ("may", may_text(key.scopes)),
         ("made", ago(key.created, now)),
         ("last use", last_use(key, now)),
-        (
-            "answered",
-            f"{requests_text(key.requests)}: {count(key.tokens_in)} tokens read, {count(key.tokens_out)} sampled",
-        ),
+        ("answered", f"{requests_text(key.requests)}: {tokens}"),
     ]
     if key.revoked is not None:
         facts.append(("revoked", f"{ago(key.revoked, now)}: programs that show it are refused"))
     elif url:
         facts += zip(("use", "", "", ""), variables(line(url, 200)), strict=True)
-    return [made for label, text in facts for made in _labelled(label, text, width)]
+    lines: list[Line] = []
+    for label, text in facts:
+        pieces = _wrapped(text, "", width - _LABEL)
+        labels = (label, *[""] * len(pieces))
+        lines += [((pad(name, _LABEL), "$text-muted"), *piece) for name, piece in zip(labels, pieces, strict=False)]
+    return lines
 
 
 def name_lines(
@@ -102,18 +103,17 @@ def name_lines(
     for each in names:
         task = tasks.get(each.task)
         policy = f"/{line(each.policy, 30)}" if task and task.policies else ""
-        told = f"  {each.task}{policy}@{each.number}  {line(task.name, 60) if task else ''}"
+        version = f"  {each.task}{policy}@{each.number}  {line(task.name, 60) if task else ''}"
         gone = "" if each.kept else "  its file is gone"
-        lines.append(((pad(line(each.name, 30), widest), "bold"), (told, ""), (gone, "$text-error")))
+        lines.append(((pad(line(each.name, 30), widest), "bold"), (version, ""), (gone, "$text-error")))
     more = "`marlaas adapters name` gives a version a name of its own; without one it is 17@best, 17/player@12, base."
-    return [*lines, *(((more[start:stop], "$text-muted"),) for start, stop in wrapped(more, width))]
+    return [*lines, *_wrapped(more, "$text-muted", width)]
 
 
 def request_lines(requests: Sequence[Request], now: float, width: int) -> list[Line]:
     """The latest requests of a key in columns, the newest first; nothing without any."""
     if not requests:
         return []
-    shown = requests[:REQUESTS]
     rows = [
         (
             short_duration(now - each.when),
@@ -123,16 +123,9 @@ def request_lines(requests: Sequence[Request], now: float, width: int) -> list[L
             duration(each.seconds),
             f"{count(each.tokens[0])} → {count(each.tokens[1])}",
         )
-        for each in shown
+        for each in requests[:20]
     ]
     return table(("ago", "interface", "model", "outcome", "took", "tokens"), rows, (-4, 11, 14, 21, -7, 20), width)
-
-
-def _labelled(label: str, text: str, width: int) -> list[Line]:
-    """A fact in lines of ``width`` cells; what follows the label stays next to it."""
-    pieces = [text[start:stop] for start, stop in wrapped(text, max(1, width - _LABEL))]
-    labels = (label, *[""] * len(pieces))
-    return [((pad(name, _LABEL), "$text-muted"), (piece, "")) for name, piece in zip(labels, pieces, strict=False)]
 
 
 # The table of keys: whose each is, what it may, and what it has used.
@@ -146,33 +139,16 @@ USED = (
 NARROW = (Column("state", 9), Column("key", 11), Column("tenant", 9), Column("name", 8), *USED)
 NORMAL = (Column("state", 9), Column("key", 24), Column("tenant", 14), Column("name", 16), Column("scopes", 10), *USED)
 WIDE = (Column("state", 9), Column("key", 36), Column("tenant", 30), Column("name", 36), Column("scopes", 16), *USED)
-FEW = NARROW[:4]
-"""For terminals that are narrower than any."""
 
 
 class KeysTable(KeyedTable):
-    """A row for each key, by its number."""
+    """A row for each key, by its number, with as many columns as fit into a width."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._shown: tuple[Sequence[ApiKeyRow], float] = (), 0.0
-
-    def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
-        self.call_after_refresh(lambda: self.show(*self._shown))
-
-    def show(self, keys: Sequence[ApiKeyRow], now: float) -> None:
+    def show_keys(self, keys: Sequence[ApiKeyRow], now: float, room: int) -> None:
         """Show these keys."""
-        self._shown = keys, now
-        room = (self.size.width or self.app.size.width) - self.gutter.width - self.styles.scrollbar_size_vertical
-        columns = columns_within(room)
+        sets = (WIDE, NORMAL, NARROW)
+        columns = next((each for each in sets if sum(column.width + 1 for column in each) <= room), NARROW[:4])
         self.show_rows(columns, [_row(columns, key, now) for key in keys])
-
-
-def columns_within(room: int) -> tuple[Column, ...]:
-    """The most columns that fit into a width."""
-    fitting = (columns for columns in (WIDE, NORMAL, NARROW) if sum(each.width + 1 for each in columns) <= room)
-    return next(fitting, FEW)
 
 
 def _row(columns: Sequence[Column], key: ApiKeyRow, now: float) -> Row:
@@ -189,16 +165,14 @@ def _row(columns: Sequence[Column], key: ApiKeyRow, now: float) -> Row:
         "read": count(key.tokens_in),
         "sampled": count(key.tokens_out),
     }
-    own = "$text-muted" if revoked else ""
+    style = "$text-muted" if revoked else ""
     styles = {} if revoked else {"state": "$text-success"}
-    return Row(str(key.id), tuple(Cell(texts[column.name], styles.get(column.name, own)) for column in columns))
+    return Row(str(key.id), tuple(Cell(texts[column.name], styles.get(column.name, style)) for column in columns))
 
 
 # Opens and closes the API, makes keys and revokes them: for the view of the API, and for the palette.
 #
-# Keys are written by this program, not by the engine, which need not run for that. Which key asked is not known here.
-
-_CLOSE = "Close the API? {what} Keys stay, and tasks go on."
+# Keys are written by this program, not by the engine, which need not run for that.
 
 
 def why_no_switch(app: MarlaasApp) -> str:
@@ -209,56 +183,44 @@ def why_no_switch(app: MarlaasApp) -> str:
 
 def open_api(app: MarlaasApp) -> None:
     """Have the engine open it."""
-    if reason := app.may_act() or why_no_switch(app):
-        app.say(reason, bad=True)
-    else:
+    if not app.refuses(why_no_switch(app)):
         app.command("api_start", done="The engine opens the API.")
 
 
 def close_api(app: MarlaasApp, used: bool = True) -> None:
     """Ask, and have the engine close it. ``used``: whether any program has used a key that holds."""
-    from .dialogs.questions import Confirm
+    from .dialogs import Confirm
 
     def act(yes: bool | None) -> None:
         if yes:
             app.command("api_stop", done="The API is closed.")
 
-    if reason := app.may_act() or why_no_switch(app):
-        app.say(reason, bad=True)
-    else:
+    if not app.refuses(why_no_switch(app)):
         what = "Requests under way end, and programs that ask get no answer." if used else "No program uses it yet."
-        app.push_screen(Confirm(_CLOSE.format(what=what)), act)
+        app.push_screen(Confirm(f"Close the API? {what} Keys stay, and tasks go on."), act)
 
 
 def ask_key(app: MarlaasApp, tenant: str = "") -> None:
     """Ask for tenant (this one is proposed) and name, make the key, and show it once."""
-    from .dialogs.questions import NewKey
+    from .dialogs import ShownKey, new_key
 
-    def act(wish: KeyWish | None) -> None:
+    def make(tenant: str, name: str) -> Callable[[], object]:
+        from ...operations.api import make_key
+
+        made = make_key(app.home, tenant, name)
+        return lambda: app.push_screen(ShownKey(made.key, made.tenant))
+
+    def act(wish: tuple[str, str] | None) -> None:
         if wish is not None:
-            _written(app, partial(_mint, app, wish))
+            _written(app, partial(make, *wish))
 
-    if reason := app.may_act():
-        app.say(reason, bad=True)
-        return
-    tasks = app.snapshot.ordered
-    chosen = app.snapshot.task(app.selected) or (tasks[0] if tasks else None)
-    app.push_screen(NewKey(tenant or (chosen.tenant if chosen else "")), act)
+    if not app.refuses():
+        tasks = app.snapshot.ordered
+        chosen = app.snapshot.task(app.selected) or (tasks[0] if tasks else None)
+        app.push_screen(new_key(tenant or (chosen.tenant if chosen else "")), act)
 
 
-def ask_revoke(app: MarlaasApp, beginning: str, named: str, tenant: str) -> None:
-    """Ask, and revoke the key that begins so; ``named`` is how people know it."""
-    from .dialogs.questions import Confirm
-
-    def act(yes: bool | None) -> None:
-        if yes:
-            _written(app, partial(_revoke, app, beginning))
-
-    question = f"Revoke the key {named} of {tenant}? Programs that show it are refused from now on, for good."
-    app.push_screen(Confirm(question), act)
-
-
-def _written(app: MarlaasApp, write: Callable[[], Callable[[], None]]) -> None:
+def _written(app: MarlaasApp, write: Callable[[], Callable[[], object]]) -> None:
     """Write in a thread, as another program may hold the lock; then do what that returned, or say what went wrong."""
     screen = cast("App[Any]", app)
 
@@ -273,27 +235,7 @@ def _written(app: MarlaasApp, write: Callable[[], Callable[[], None]]) -> None:
     screen.run_worker(run, thread=True, exit_on_error=False)
 
 
-def _mint(app: MarlaasApp, wish: KeyWish) -> Callable[[], None]:
-    from ...operations.api import make_key
-
-    made = make_key(app.home, wish.tenant, wish.name)
-    return partial(_show, app, made.key, made.tenant)
-
-
-def _show(app: MarlaasApp, key: str, tenant: str) -> None:
-    from .dialogs.questions import ShownKey
-
-    app.push_screen(ShownKey(key, tenant))
-
-
-def _revoke(app: MarlaasApp, beginning: str) -> Callable[[], None]:
-    from marlaas.engine.store.submissions import revoke_key
-
-    prefix, tenant = revoke_key(app.home.database, beginning)
-    return partial(app.say, f"The key {prefix}… of {tenant} is revoked.")
-
-
-# The view of the API: whether programs from outside may ask, at which address, and with which keys.
+# The view.
 
 _CLOSED = """The API is closed: press {keys} to open it, or from a shell
 
@@ -311,8 +253,7 @@ Give it to a program as OPENAI_API_KEY or ANTHROPIC_API_KEY; y copies the variab
 
 
 class ApiScreen(View):
-    """Two lines on the API, the table of keys, and below it what is known of the one under the cursor, and asked with
-    it."""
+    """Two lines on the API, the table of keys, and below it what is known of the one under the cursor."""
 
     HELP = """Programs from outside: any that speaks OpenAI's or Anthropic's interface asks the base and your adapters.
 
@@ -349,14 +290,8 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
 
     @property
     def current(self) -> ApiKeyRow | None:
-        """The key under the cursor."""
         under = self.query_one(KeysTable).key
         return self._answer.key(int(under)) if self._answer and under else None
-
-    @property
-    def _alive(self) -> bool:
-        snapshot = self.marlaas.snapshot
-        return liveness(snapshot.engine, snapshot.now).serves
 
     @property
     def _state(self) -> ApiRow:
@@ -364,15 +299,12 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
 
     @property
     def _url(self) -> str:
-        """The address; empty while the API is closed."""
-        return self._state.url if api_state(self._state, self._alive) == OPEN else ""
+        return self._state.url if api_state(self._state, self.serves) == OPEN else ""
 
     def question(self) -> ApiQuestion:
-        """A question about all of it."""
         return ApiQuestion(self.marlaas.home)
 
     def content(self) -> ComposeResult:
-        """Head, table and details; or a hint if there are no keys."""
         yield Pane("", id="api-head", can_focus=False)
         with Container(id="api"):
             yield KeysTable()
@@ -382,24 +314,22 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
                 yield Pane("latest requests", id="requests")
         yield Nothing("")
 
-    def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Show all of it; before the first answer nothing but that an empty home has no keys."""
-        if isinstance(answer, ApiAnswer):
-            self._answer = answer
-        known = self._answer
+    def show_content(self, snapshot: Snapshot, answer: Any) -> None:
+        """Before the first answer nothing is shown but that an empty home has no keys."""
+        self._answer = known = answer or self._answer
         keys = known.keys if known else ()
         self.query_one("#api").display = bool(keys)
-        told = known is not None and (bool(keys) or api_state(known.state, self._alive) != CLOSED)
-        lines = head(self._state, keys, self._alive, snapshot.now, self._width) if told else []
+        shown = known is not None and (bool(keys) or api_state(known.state, self.serves) != CLOSED)
+        lines = head(self._state, keys, self.serves, snapshot.now, self._width) if shown else []
         self.query_one("#api-head", Pane).show(lines)
         nothing = self.query_one(Nothing)
         nothing.display = not keys and (known is not None or snapshot.engine is None)
-        hint = _OPEN if self._url else _CLOSED.format(keys="o" if self._alive else "S to start an engine, then o")
+        hint = _OPEN if self._url else _CLOSED.format(keys="o" if self.serves else "S to start an engine, then o")
         if hint != self._hint:
             self._hint = hint
             nothing.update(hint)
         table = self.query_one(KeysTable)
-        table.show(keys, snapshot.now)
+        table.show_keys(keys, snapshot.now, self.app.size.width - 4)
         if keys and self.focused is None:
             table.focus()  # it was hidden when the view came into sight
         self._show_current()
@@ -409,26 +339,20 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         return max(20, self.app.size.width - 4)
 
     def _show_current(self) -> None:
-        key, now, width = self.current, self.marlaas.snapshot.now, self._width
+        key, now, width, known = self.current, self.marlaas.snapshot.now, self._width, self._answer
         room = (width - 5) // 2 if self.has_class("-wide") else width - 2  # next to the scroll bar
         self.query_one("#key", Pane).show(key_lines(key, self._url, now, room))
         tasks = {task.id: task for task in self.marlaas.snapshot.tasks}
-        names = self._answer.names_of(key.tenant) if self._answer and key else ()
+        names = known.names_of(key.tenant) if known and key else ()
         self.query_one("#names", Pane).show(name_lines(names, tasks, key, room))
-        asked = self._answer.requests_of(key) if self._answer and key else ()
+        asked = known.requests_of(key) if known and key else ()
         self.query_one("#requests", Pane).show(request_lines(asked, now, width - 2))
 
-    def on_resize(self, event: Resize) -> None:
-        """Break the lines at the new width."""
-        self.call_after_refresh(self.show_again)
-
-    def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
-        """Show the key under the cursor, and which keys of the keyboard can act on it."""
+    def on_virtual_list_moved(self) -> None:
         self._show_current()
         self.renew_keys()
 
-    def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
-        """Focus the details."""
+    def on_virtual_list_opened(self) -> None:
         self.query_one("#key", Pane).focus()
 
     # Keys.
@@ -441,10 +365,9 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     @property
     def key_words(self) -> Mapping[str, str]:
         """Which of the two ``o`` does now, and that enter opens no API."""
-        return {"switch": "close the API" if self._url else "open the API", "select_cursor": "details"}
+        return {"switch": "close the API" if self._url else "open the API", "open": "details"}
 
     def why_not(self, action: str) -> str:
-        """Why an action is refused."""
         if action == "copy":
             return "" if self._url else "The API is closed, so it has no address: o opens it."
         if action not in ("switch", "new", "revoke"):
@@ -459,7 +382,6 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         return "There is no key under the cursor." if key is None else "This key was revoked before."
 
     def action_switch(self) -> None:
-        """Open the API, or close it once the person says yes."""
         if self._url:
             holding = self._answer.holding if self._answer else ()
             close_api(self.marlaas, used=any(key.last_use is not None for key in holding))
@@ -472,10 +394,17 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         ask_key(self.marlaas, key.tenant if key else "")
 
     def action_revoke(self) -> None:
-        """Ask, then revoke the key under the cursor."""
+
+        def revoke() -> Callable[[], object]:
+            from marlaas.engine.store.submissions import revoke_key
+
+            prefix, tenant = revoke_key(self.marlaas.home.database, beginning)
+            return partial(self.marlaas.say, f"The key {prefix}… of {tenant} is revoked.")
+
         if key := self.current:
-            ask_revoke(self.marlaas, key.prefix, key_name(key), line(key.tenant, 40))
+            beginning, whose = key.prefix, f"{key_name(key)} of {line(key.tenant, 40)}"
+            question = f"Revoke the key {whose}? Programs that show it are refused from now on, for good."
+            self.confirm(question, partial(_written, self.marlaas, revoke))
 
     def action_copy(self) -> None:
-        """Copy the variables that point a program at the API."""
         self.marlaas.copy("\n".join(variables(self._url)) + "\n", "What points a program here")

@@ -8,38 +8,127 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.rollout.talk import Speech
 from marlaas.engine.store.rows import TrajectoryRow
 
 from ...operations.results import task_prompt
 from ...reading import opened
-from ...text.format import line
+from ...text.format import excerpt, line
 from ..chat import talking as chat_thread
 from ..chat.talking import ROOMY, ChatThread, Event, PartialReply, SamplerNotice, Side, TurnOver, manner_of
-from ..context.snapshot import Snapshot
 from ..widgets.bars import Elapsed
-from .adapters import ChatColumn
-from .dialogs.questions import MannerDialog, Settings
+from ..widgets.conversation import NewestRollout
+from .dialogs import Settings, chat_settings
 from .view import View
 
 LONGEST = 20_000
 """Most characters of a message: somebody may paste a megabyte."""
-_PROPOSED = 28
-"""Cells of a prompt that is proposed."""
+CHARACTERS, LINES = 20_000, 400
+"""Most characters and lines of one answer; more is counted and not drawn."""
+KEPT = 200
+"""Messages that are shown."""
+_ENDS = {"length": "cut at the limit of tokens", "full": "The conversation is full: ctrl+n begins another one."}
+_UNDER_WAY = "An answer is under way: esc ends it."
 _PLACES = count(1)
 """Seeds the noise of each conversation again."""
+
+
+class ChatColumn(VerticalScroll, can_focus=True):
+    """The conversation with one side: questions, thoughts (dimmed) and answers, scrolled to the newest.
+
+    What a model wrote is cleaned here, and cut if it is too long to read.
+    """
+
+    ALLOW_MAXIMIZE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "down", show=False, id="chat.down"),
+        Binding("k", "scroll_up", "up", show=False, id="chat.up"),
+        Binding("g", "scroll_home", "top", show=False, id="chat.top"),
+        Binding("G", "scroll_end", "bottom", show=False, id="chat.bottom"),
+    ]
+    DEFAULT_CSS = """
+    ChatColumn { width: 1fr; height: 1fr; padding: 0 1; border-top: solid $panel-lighten-2; }
+    ChatColumn:focus { border-top: solid $primary; }
+    ChatColumn Static { margin-bottom: 1; }
+    ChatColumn NewestRollout { height: 100%; padding: 0; border-left: none; }
+    """
+
+    def __init__(self, side: Side) -> None:
+        super().__init__()
+        self._title = f"{side.label} · {side.title}"
+        self.border_title = Content(self._title)  # a plain text would be read as markup
+        self._answer: Static | None = None
+        self._text = ""
+        self._lines: list[str] = []
+
+    @property
+    def transcript(self) -> str:
+        return "\n".join([f"# {self._title}", *self._lines, *([self._text] if self._text else [])])
+
+    def begin(self, example: TrajectoryRow) -> None:
+        """Show what the version's task asked it last, and what it answered, until somebody says something."""
+        shown = NewestRollout()
+        shown.row = example
+        self.mount(shown)
+
+    def ask(self, words: str) -> None:
+        """Add what the person says; an answer will follow."""
+        self.query(NewestRollout).remove()
+        self._lines += [*([self._text] if self._text else []), f"you> {words}"]
+        self._text = ""
+        question = Static(Content.styled(f"you> {excerpt(words, CHARACTERS, LINES)}", "bold"), markup=False)
+        self._answer = Static(Content.styled("…", "$text-muted"), markup=False)
+        self.mount_all([question, self._answer])
+        for old in list(self.children)[:-KEPT]:
+            old.remove()
+        self.call_after_refresh(self.scroll_end, animate=False)
+
+    def show_reply(self, speech: Speech, problem: str = "") -> None:
+        """Show what has been said so far."""
+        if self._answer is None:
+            return
+        follows = self.scroll_offset.y >= self.max_scroll_y - 1
+        self._text = speech.text
+        self._answer.update(_shown(speech, problem))
+        if follows:
+            self.call_after_refresh(self.scroll_end, animate=False)
+
+    def withdraw(self) -> None:
+        """Remove a message that was never said."""
+        if self._answer is not None:
+            self._answer.update(Content.styled("(not sent: it was cancelled, or failed)", "$text-muted"))
+            self._lines[-1:] = []
+        self._answer, self._text = None, ""
+
+    def clear(self) -> None:
+        """Remove all messages."""
+        self._answer, self._text, self._lines = None, "", []
+        self.remove_children()
+
+
+def _shown(speech: Speech, problem: str) -> Content:
+    space = " " if speech.text else ""
+    end = ("", "")
+    if problem:
+        end = (f"{space}{excerpt(problem, 1000, 5)}", "$text-error")
+    elif speech.ended in _ENDS:
+        end = (f"{space}[{_ENDS[speech.ended]}]", "$text-warning")
+    elif not speech.ended:
+        end = ("▌", "$text-muted")
+    elif not speech.text.strip():
+        end = ("(an empty answer)", "$text-muted")
+    thought = f"{excerpt(speech.thinking, CHARACTERS, LINES)}\n" if speech.thinking else ""
+    return Content.assemble((thought, "$text-muted italic"), excerpt(speech.text, CHARACTERS, LINES), end)
 
 
 class ChatScreen(View):
@@ -72,13 +161,6 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
     """
     AUTO_FOCUS = "#say"
 
-    class Happened(Message):
-        """Something came from the conversation's thread ``thread``."""
-
-        def __init__(self, thread: ChatThread, event: Event) -> None:
-            super().__init__()
-            self.thread, self.event = thread, event
-
     def __init__(self, sides: Sequence[Side]) -> None:
         super().__init__()
         self._sides = list(sides)
@@ -88,11 +170,10 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         self._unsent = ""
         """The message to put back into the line if it was never said."""
         self._example: TrajectoryRow | None = None
-        """What the version's task played last."""
+        """What the version's task did last."""
 
     def content(self) -> ComposeResult:
-        """Columns, the sampler's state, and a line to type into."""
-        yield Horizontal(*map(_column, self._sides), id="columns")
+        yield Horizontal(*map(ChatColumn, self._sides), id="columns")
         yield Elapsed(id="told")
         with Horizontal(id="line"):
             yield Static("you> ", classes="prompt", markup=False)
@@ -104,158 +185,134 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
                 compact=True,
             )
 
-    def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Do nothing: nothing here comes from the store."""
+    @property
+    def _columns(self) -> list[ChatColumn]:
+        return list(self.query(ChatColumn))
 
     def on_mount(self) -> None:
-        """Look up how the task samples, and what a sampler takes."""
+        """Look up how the task samples, and what it asked the version and was answered: a small base knows little
+        else."""
         super().on_mount()
+        version = self._sides[0].version
         with contextlib.suppress(MarlaasError), opened(self.marlaas.home) as reader:
-            self._propose(reader)
+            if version is not None:
+                self._example = reader.newest_rollout(version.task, version.policy)
+                if asked := line(task_prompt(reader, version), 28):
+                    self.query_one("#say", Input).placeholder = f"Say something, such as “{asked}”; enter sends it"
             self._settings = Settings(manner_of(reader, self._sides[0]))
         self._start()
 
-    def _propose(self, reader: Reader) -> None:
-        """Say what the version's task asked it, and what it answered: a small base knows little else."""
-        version = self._sides[0].version
-        if version is None:
-            return
-        if asked := line(task_prompt(reader, version), _PROPOSED):
-            self.query_one("#say", Input).placeholder = f"Say something, such as “{asked}”; enter sends it"
-        self._example = reader.newest_rollout(version.task, version.policy)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Fill the version's column while nothing was said in it."""
-        if self._example is not None:
-            self.query(ChatColumn).first().begin(self._example)
-
     def on_unmount(self) -> None:
-        """End the sampler."""
-        self._stop()
+        if self._thread is not None:
+            self._thread.close()
 
     # The thread.
 
     def _start(self) -> None:
-        self._stop()
+        if self._thread is not None:
+            self._thread.close()
+        if self._example is not None:
+            self._columns[0].begin(self._example)
 
         def tell(event: Event) -> None:
-            self.post_message(self.Happened(thread, event))
+            self.call_later(self._happened, thread, event)
 
         thread = ChatThread(self.marlaas.home, self._sides, f"chat/{next(_PLACES)}", tell, chat_thread.IDLE)
         self._thread, self._busy = thread, False
         # Not a worker of Textual's: quitting would wait for it. The kernel ends the sampler with this process.
         threading.Thread(target=thread.run, name="chat", daemon=True).start()
 
-    def _stop(self) -> None:
-        if self._thread is not None:
-            self._thread.close()
-
-    def on_chat_screen_happened(self, message: Happened) -> None:
-        """Show it, unless its conversation has been left."""
-        if message.thread is not self._thread or not self.is_mounted:
+    def _happened(self, thread: ChatThread, event: Event) -> None:
+        """Show what came from a conversation, unless it has been left."""
+        if thread is not self._thread or not self.is_mounted:
             return
-        columns = list(self.query(ChatColumn))
-        match message.event:
+        match event:
             case SamplerNotice(text, bad, under_way):
-                said = Content.styled(line(text, 400), "$text-error" if bad else "") if text else self._manner
+                words = Content.styled(line(text, 400), "$text-error" if bad else "") if text else self._manner
                 told = self.query_one("#told", Elapsed)
-                told.show(said, under_way)
+                told.show(words, under_way)
                 told.set_class(bad, "-bad")
             case PartialReply(side, speech, problem):
-                columns[side].show_reply(speech, problem)
+                self._columns[side].show_reply(speech, problem)
             case TurnOver(said):
                 self._busy = False
                 if not said:
-                    self._withdraw(columns)
+                    self._withdraw()
 
-    def _withdraw(self, columns: Sequence[ChatColumn]) -> None:
-        for column in columns:
+    def _withdraw(self) -> None:
+        for column in self._columns:
             column.withdraw()
         field = self.query_one("#say", Input)
-        if not field.value:
-            field.value = self._unsent
+        field.value = field.value or self._unsent
 
     @property
     def _manner(self) -> str:
-        manner = self._settings.manner
-        system = f" · system: {line(self._settings.system, 40)}" if self._settings.system else ""
-        cut = manner.truncation
-        said = (
-            f" · top-p {cut.top_p:g}" if cut.top_p < 1 else "",
-            f" · top-k {cut.top_k}" if cut.top_k else "",
-            f" · min-p {cut.min_p:g}" if cut.min_p else "",
+        manner, cut = self._settings.manner, self._settings.manner.truncation
+        words = (
+            f"temperature {manner.temperature:g}",
+            f"top-p {cut.top_p:g}" if cut.top_p < 1 else "",
+            f"top-k {cut.top_k}" if cut.top_k else "",
+            f"min-p {cut.min_p:g}" if cut.min_p else "",
+            f"at most {manner.max_tokens} tokens",
+            f"system: {line(self._settings.system, 40)}" if self._settings.system else "",
         )
-        return f"temperature {manner.temperature:g}{''.join(said)} · at most {manner.max_tokens} tokens{system}"
+        return " · ".join(filter(None, words))
 
     # What the person does.
 
     def why_not(self, action: str) -> str:
-        """Why nothing more can be said: one turn at a time."""
         if action in ("anew", "base", "manner") and self._busy:
-            return "An answer is under way: esc ends it."
+            return _UNDER_WAY
         if action == "base" and len(self._sides) > 1 and self._sides[1].version is not None:
             return f"{self._sides[1].label} is beside it already."
         return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Say the message to all sides."""
         words = event.value.strip()
         if self._busy:
-            self.marlaas.say("An answer is under way: esc ends it.", bad=True)
+            self.marlaas.say(_UNDER_WAY, bad=True)
         elif words and self._thread is not None:
             self._busy, self._unsent = True, words
             event.input.value = ""
-            for column in self.query(ChatColumn):
+            for column in self._columns:
                 column.ask(words)
             self._thread.say(chat_thread.Message(words, self._settings.manner, self._settings.system))
 
     def action_back(self) -> None:
-        """End the answers in progress, or leave."""
         if self.maximized is None and self._busy and self._thread is not None:
             self._thread.cancel()
         else:
             super().action_back()
 
     def action_anew(self) -> None:
-        """Begin another conversation, with other noise."""
-        for column in self.query(ChatColumn):
+        for column in self._columns:
             column.clear()
-        self._begin()
         self._start()
 
     async def action_base(self) -> None:
-        """Show the base next to the version, or remove it."""
         self._sides = self._sides[:1] if len(self._sides) > 1 else [self._sides[0], Side()]
         columns = self.query_one("#columns", Horizontal)
         await columns.remove_children()
-        await columns.mount_all(map(_column, self._sides))
-        self._begin()
+        await columns.mount_all(map(ChatColumn, self._sides))
         self._start()
 
     def action_manner(self) -> None:
-        """Ask for the sampling parameters."""
 
         def take(settings: Settings | None) -> None:
             if settings is None or settings == self._settings:
                 return
-            anew = settings.system != self._settings.system
-            self._settings = replace(settings)
+            system, self._settings = self._settings.system, settings
             self.query_one("#told", Elapsed).show(self._manner)
-            if anew:
+            if settings.system != system:
                 self.action_anew()
 
-        self.app.push_screen(MannerDialog(self._settings), take)
+        self.app.push_screen(chat_settings(self._settings), take)
 
     def action_copy_all(self) -> None:
         """Copy what was said, of all sides."""
-        self.marlaas.copy("\n\n".join(column.transcript for column in self.query(ChatColumn)), "The conversation")
+        self.marlaas.copy("\n\n".join(column.transcript for column in self._columns), "The conversation")
 
     def action_scroll(self, pages: int) -> None:
         """Scroll all columns together, so that answers can be compared line by line."""
-        for column in self.query(ChatColumn):
+        for column in self._columns:
             column.scroll_relative(y=pages * max(1, column.size.height - 1), animate=False)
-
-
-def _column(side: Side) -> ChatColumn:
-    return ChatColumn(f"{side.label} · {side.title}")

@@ -1,10 +1,10 @@
-"""The view of environments: which serve, which are broken, and what was found."""
+"""The view of environments: which serve, which are broken and where, and what was found."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
-from textual.events import Resize
 from textual.widgets import Static
 
 from marlaas.engine.environments.conformance.finding import Finding
@@ -25,95 +24,73 @@ from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
 from ...lists.filters import MANY, short_names
 from ...lists.lines import Cell, Column, Row
-from ...operations.environments.source_lines import Excerpt, Place, place_to_mend
+from ...operations.environments.source_lines import Excerpt, place_to_mend
 from ...questions import EnvironmentsAnswer, EnvironmentsQuestion
 from ...rollouts.answers import wrapped
 from ...text.environments import facts, failed_share, mark, plugin_of, spoken, takes, trouble, trouble_words, verdict
 from ...text.format import cells, line, plain
-from ..context.editor import hand_over, verb_command, verb_output
-from ..context.snapshot import Snapshot
+from ..context.editor import edit_source, hand_over, verb_command, verb_output
+from ..context.feed import Snapshot
 from ..widgets.bars import Nothing
-from ..widgets.keyed_table import KeyedTable
-from .view import View
+from ..widgets.tables import KeyedTable
+from .view import IN_A_TERMINAL, View
 
-# The table of environments, and one of them in detail.
+# The table of environments: state, checks, tasks that use them, how their episodes of the last hour ended.
 
-# The table of environments: state, checks, tasks that use them, how their episodes end.
-
-GLYPHS = {
-    "ready": "●",
-    "loading": "·",
-    "broken": "✗",
-    "stale": "!",
-    "failing": "!",
-    "hidden": "⊘",
-    "waiting": "‖",
-    "building": "·",
+_STATES = {
+    "ready": ("●", "$text-success"),
+    "loading": ("·", ""),
+    "broken": ("✗", "bold $text-error"),
+    "stale": ("!", "$text-warning"),
+    "failing": ("!", "bold $text-error"),
+    "hidden": ("⊘", "dim"),
+    "waiting": ("‖", "$text-warning"),
+    "building": ("·", ""),
 }
-_STYLES = {
-    "ready": "$text-success",
-    "broken": "bold $text-error",
-    "stale": "$text-warning",
-    "failing": "bold $text-error",
-    "waiting": "$text-warning",
-    "hidden": "dim",
-}
-FEW = (
+_FEW = (
     Column("environment", 22),
     Column("state", 10),
     Column("tasks", 5, right=True),
     Column("failed", 6, right=True),
 )
-NARROW = (
-    *FEW[:2],
+_NARROW = (
+    *_FEW[:2],
     Column("version", 8),
     Column("checks", 6),
-    *FEW[2:],
+    *_FEW[2:],
     Column("median", 6, right=True),
 )
-WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("p95", 7, right=True))
-WIDEST = (Column("environment", 30), *WIDE[1:])
-"""The columns of wide terminals; episodes are those of the last hour."""
-WRONG = "what is wrong"
-ENOUGH, MUCH = 30, 60
-"""Cells of what is wrong with environments, before some other columns get any, and before all do."""
+_WIDE = (*_NARROW[:5], Column("episodes", 8, right=True), *_NARROW[5:], Column("p95", 7, right=True))
+_WIDEST = (Column("environment", 30), *_WIDE[1:])
+_WRONG = "what is wrong"
 
 
 class EnvironmentsTable(KeyedTable):
     """A row for each environment."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._shown: tuple[Sequence[tuple[EnvironmentRow, EnvironmentUse]], Sequence[TaskRow]] = ((), ())
-
-    def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
-        self.call_after_refresh(lambda: self.show(*self._shown))
-
-    def show(self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow]) -> None:
-        """Show these environments."""
-        self._shown = rows, tasks
-        room = (self.size.width or self.app.size.width) - self.gutter.width - self.styles.scrollbar_size_vertical
+    def show_environments(
+        self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow], room: int
+    ) -> None:
+        """Show these environments, with as many columns as fit into a width."""
         names = short_names([row.name for row, _ in rows])
         longest = max((cells(line(name)) for name in names.values()), default=0)
-        columns = columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
+        columns = _columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
         self.show_rows(columns, [_row(columns, row, use, tasks, names[row.name]) for row, use in rows])
 
 
-def columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
+def _columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
     """The columns for a width; with what is ``wrong`` in all the room that is left, if anything is.
 
     ``longest``: cells of the longest name.
     """
     if not wrong:
-        return next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
-    name = Column(FEW[0].name, max(len(FEW[0].name), min(FEW[0].width, longest)))
-    sets = [((name, *columns[1:]), least) for columns, least in ((WIDE, MUCH), (NARROW, ENOUGH), (FEW, ENOUGH // 2))]
-    for columns, least in sets:
-        left = room - _width(columns) - 1
+        return next((columns for columns in (_WIDEST, _WIDE) if _width(columns) <= room), _NARROW)
+    name = Column(_FEW[0].name, max(len(_FEW[0].name), min(_FEW[0].width, longest)))
+    for columns, least in ((_WIDE, 60), (_NARROW, 30), (_FEW, 15)):
+        left = room - _width((name, *columns[1:])) - 1
         if left >= least:
-            return (*columns, Column(WRONG, left))
-    return (name, *FEW[1:])
+            return (name, *columns[1:], Column(_WRONG, left))
+    return (name, *_FEW[1:])
 
 
 def _width(columns: Sequence[Column]) -> int:
@@ -126,41 +103,31 @@ def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
     return [task for task in tasks if task.unfinished and not names.isdisjoint(task.environment.split(TOGETHER))]
 
 
-def state_words(row: EnvironmentRow) -> str:
-    """The state as a glyph and a word."""
-    return f"{GLYPHS.get(row.state, '?')} {line(row.state, 10)}"
-
-
 def _row(
     columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], name: str
 ) -> Row:
-    """A row under a ``name``; its numbers are empty if nothing was played lately."""
-    played = use.episodes > 0
-    texts = {
-        "environment": line(name, 30),
-        "state": state_words(row),
-        "version": line(row.version)[:8],
-        "checks": mark(row),
-        "tasks": str(len(used_by(row, tasks)) or ""),
-        "failed": failed_share(use) if played else "",
-        "episodes": f"{use.episodes:,}" if played else "",
-        "median": takes(use.median) if use.statuses.get("ok") else "",
-        "p95": takes(use.slow) if use.statuses.get("ok") else "",
-        WRONG: trouble_words(row, use),
+    """A row under a ``name``; its numbers are empty if there were no episodes lately."""
+    glyph, style = _STATES.get(row.state, ("?", ""))
+    many, checks, timed = use.failed > MANY, mark(row), bool(use.statuses.get("ok"))
+    shown = {
+        "environment": Cell(line(name, 30)),
+        "state": Cell(f"{glyph} {line(row.state, 10)}", style),
+        "version": Cell(line(row.version)[:8]),
+        "checks": Cell(checks, "$text-error" if checks.startswith("✗") else ""),
+        "tasks": Cell(str(len(used_by(row, tasks)) or "")),
+        "failed": Cell(failed_share(use) if use.episodes > 0 else "", "$text-error" if many else ""),
+        "episodes": Cell(f"{use.episodes:,}" if use.episodes > 0 else ""),
+        "median": Cell(takes(use.median) if timed else ""),
+        "p95": Cell(takes(use.slow) if timed else ""),
+        _WRONG: Cell(
+            trouble_words(row, use), "$text-error" if row.state in ("broken", "failing") or many else "$text-warning"
+        ),
     }
-    styles = {
-        "state": _STYLES.get(row.state, ""),
-        "checks": "$text-error" if texts["checks"].startswith("✗") else "",
-        "failed": "$text-error" if use.failed > MANY else "",
-        WRONG: "$text-error" if row.state in ("broken", "failing") or use.failed > MANY else "$text-warning",
-    }
-    return Row(row.name, tuple(Cell(texts[column.name], styles.get(column.name, "")) for column in columns))
+    return Row(row.name, tuple(shown[column.name] for column in columns))
 
 
 # One environment in detail: requested findings or prompts, what is known of it, its author's description, its code.
 
-LINES = 12
-"""Most lines of a description."""
 _LABEL = 13
 """Cells of the labels' column."""
 _LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": "", "code": "bold"}
@@ -179,6 +146,16 @@ class Asked:
     """The version that was served when they came: they are not about a later one."""
 
 
+@dataclass(frozen=True)
+class DetailLine:
+    """A line of safe text before it is wrapped."""
+
+    text: str
+    label: str | None = None
+    """In its own column before the text; None: the line has no such column."""
+    style: str = ""
+
+
 class EnvironmentDetail(VerticalScroll, can_focus=True):
     """The details as one text: what was asked for last and what is wrong come first."""
 
@@ -191,71 +168,53 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     EnvironmentDetail:focus { border-top: solid $primary; }
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._text = Static("", markup=False)
-        self._lines: list[DetailLine] = []
-        self._drawn: tuple[list[DetailLine], int] = ([], 0)
+    lines: Sequence[DetailLine] = ()
+    _drawn: tuple[Sequence[DetailLine], int] = ((), 0)
 
     def compose(self) -> ComposeResult:
-        """Lay out one text that scrolls."""
-        yield self._text
+        yield Static("", markup=False)
 
     @property
     def text(self) -> str:
-        """The shown text, in lines of any length."""
-        return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._lines)
+        return "\n".join(
+            each.text if each.label is None else f"{each.label:<{_LABEL}}{each.text}" for each in self.lines
+        )
 
-    def show(
-        self,
-        row: EnvironmentRow | None,
-        use: EnvironmentUse,
-        tasks: Sequence[TaskRow],
-        asked: Asked | None,
-        now: float,
-        code: Mapping[Place, str],
-        defined: Excerpt | None = None,
-    ) -> None:
-        """Show an environment; ``code``: the lines of it that errors name; ``defined``: those that define it."""
-        self.border_title = Content(line(row.name, 60) if row else "environments")  # a plain text is read as markup
-        self._lines = detail_lines(row, use, tasks, asked, now, code, defined) if row else []
+    def show(self, title: str, lines: Sequence[DetailLine]) -> None:
+        self.border_title = Content(title)  # a plain text is read as markup
+        self.lines = lines
         self._draw()
 
-    def on_resize(self, event: Resize) -> None:
-        """Wrap the lines at the new width."""
+    def on_resize(self) -> None:
         self._draw()
 
     def _draw(self) -> None:
         outer = self.outer_size.width or self.app.size.width
         width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # the scrollbar may come and go
-        if self._drawn != (self._lines, width):
-            self._drawn = self._lines, width
-            self._text.update(Content("\n").join(content for one in self._lines for content in drawn(one, width)))
+        if self._drawn != (self.lines, width):
+            self._drawn = self.lines, width
+            self.query_one(Static).update(
+                Content("\n").join(part for each in self.lines for part in _shown(each, width))
+            )
 
 
-@dataclass(frozen=True)
-class DetailLine:
-    """A line before it is wrapped."""
-
-    text: str
-    """Safe text."""
-    label: str = ""
-    """The label before it, in its own column where lines have labels."""
-    style: str = ""
-    labelled: bool = False
-    """Whether it is in the column right of the labels."""
+def _shown(each: DetailLine, width: int) -> list[Content]:
+    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays next to it."""
+    if each.label is None:
+        return [Content.styled(each.text, each.style)]
+    pieces = [each.text[start:stop] for start, stop in wrapped(each.text, max(1, width - _LABEL))]
+    labels = [each.label, *[""] * len(pieces)]
+    return [
+        Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (piece, each.style))
+        for label, piece in zip(labels, pieces, strict=False)
+    ]
 
 
 def detail_lines(
-    row: EnvironmentRow,
-    use: EnvironmentUse,
-    tasks: Sequence[TaskRow],
-    asked: Asked | None,
-    now: float,
-    code: Mapping[Place, str],
-    defined: Excerpt | None = None,
+    row: EnvironmentRow, answer: EnvironmentsAnswer, tasks: Sequence[TaskRow], asked: Asked | None, now: float
 ) -> list[DetailLine]:
     """All that is known of an environment. Every part of it is foreign text."""
+    use, code, defined = answer.use_of(row), answer.lines.get(row.name, {}), answer.definitions.get(row.name)
     lines: list[DetailLine] = []
     if asked is not None:
         lines.append(DetailLine(line(asked.title, 100), style="bold"))
@@ -264,50 +223,35 @@ def detail_lines(
         lines += [*map(DetailLine, asked.lines), DetailLine("")]
     told = False
     for fact in facts(row, use, now, code, not (asked and asked.checks)):
-        lines.append(_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")))
+        lines.append(DetailLine(fact.text, fact.label, _LEVELS.get(fact.level, "")))
         if fact.level == "code" and not told:  # the first one is where E goes
             told = True
-            lines.append(_labelled("", "E opens your editor there", "$text-muted"))
+            lines.append(DetailLine("E opens your editor there", "", "$text-muted"))
     if row.state == "waiting":
-        lines.append(_labelled("libraries", "i shows them, and installs them if you agree"))
-    users = used_by(row, tasks)
-    if users:
+        lines.append(DetailLine("i shows them, and installs them if you agree", "libraries"))
+    if users := used_by(row, tasks):
         named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])
-        lines.append(_labelled("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
+        lines.append(DetailLine(named + (f" and {len(users) - 8} more" if len(users) > 8 else ""), "used by"))
     if description := plain(row.description).strip():
-        lines += [DetailLine(""), *map(DetailLine, description.split("\n")[:LINES])]
+        lines += [DetailLine(""), *map(DetailLine, description.split("\n")[:12])]
     if defined is not None:
-        of = trouble(row, use)
-        lines += [DetailLine(""), *code_lines(defined, of.line if of and of.file.endswith(defined.file) else 0)]
+        wrong = trouble(row, use)
+        at = wrong.line if wrong and wrong.file.endswith(defined.file) else 0
+        lines += [DetailLine(""), *_code_lines(defined, at)]
     return lines
 
 
-def code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
+def _code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
     """Lines of code with their numbers under the name of their file; the one that is ``wrong`` stands out."""
     digits = len(str(defined.first + len(defined.lines)))
-    shown = [DetailLine(line(defined.file, 60), style="bold")]
-    for number, text in enumerate(defined.lines, defined.first):
-        style = "bold $text-error" if number == wrong else ""
-        shown.append(DetailLine(f"{number:>{digits}} │ {plain(text)}", style=style))
-    return shown
+    code = [
+        DetailLine(f"{number:>{digits}} │ {plain(text)}", style="bold $text-error" if number == wrong else "")
+        for number, text in enumerate(defined.lines, defined.first)
+    ]
+    return [DetailLine(line(defined.file, 60), style="bold"), *code]
 
 
-def drawn(one: DetailLine, width: int) -> Iterator[Content]:
-    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays next to it."""
-    if not one.labelled:
-        yield Content.styled(one.text, one.style)
-        return
-    label = one.label
-    for start, stop in wrapped(one.text, max(1, width - _LABEL)):
-        yield Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (one.text[start:stop], one.style))
-        label = ""
-
-
-def _labelled(label: str, text: str, style: str = "") -> DetailLine:
-    return DetailLine(text, label, style, labelled=True)
-
-
-# The view of environments: which are broken and where, what the checks found, how their episodes end.
+# The view.
 
 CHECK_SECONDS = 300.0
 """A check that takes longer is ended."""
@@ -357,39 +301,34 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     @property
     def current(self) -> EnvironmentRow | None:
-        """The environment under the cursor."""
         key = self.query_one(EnvironmentsTable).key
         return next((row for row in self._answer.rows if row.name == key), None)
 
     def question(self) -> EnvironmentsQuestion:
-        """A question about all environments."""
         return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
-        """Two panes; or a hint if there are no environments."""
         with Container(id="environments", classes="panes"):
             yield EnvironmentsTable()
             yield EnvironmentDetail()
         yield Nothing(_EMPTY)
 
-    def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Show table and details."""
-        if isinstance(answer, EnvironmentsAnswer):
+    def show_content(self, snapshot: Snapshot, answer: Any) -> None:
+        if answer is not None:
             self._answer, self._answered = self._with_checks(answer), True
             versions = {row.name: row.version for row in answer.rows}
             self._asked = {name: each for name, each in self._asked.items() if each.version == versions.get(name)}
-        known = bool(self._answer.rows)
-        self.query_one("#environments").display = known
-        self.query_one(Nothing).display = not known and (self._answered or snapshot.engine is None)
-        rows = [(row, self._answer.use_of(row)) for row in self._answer.rows]
+        rows = self._answer.rows
+        self.query_one("#environments").display = bool(rows)
+        self.query_one(Nothing).display = not rows and (self._answered or snapshot.engine is None)
         table = self.query_one(EnvironmentsTable)
-        names = {row.name: plugin_of(row) for row in self._answer.rows}
-        if not self._awaited and table.key is not None and table.key not in names:
-            self._awaited = table.key.partition("/")[0]  # a plugin that has never loaded is listed under its own name
-        table.show(rows, snapshot.tasks)
-        new = next((name for name, plugin in names.items() if plugin == self._awaited), None)
-        if new is not None:
-            table.go_to(new, scroll=True)
+        plugins = {plugin_of(row): row.name for row in reversed(rows)}
+        if not self._awaited and table.key is not None and all(row.name != table.key for row in rows):
+            self._awaited = table.key.partition("/")[0]  # one that has never loaded is listed under its own name
+        room = 100 if self.has_class("-wide") else self.app.size.width - 4
+        table.show_environments([(row, self._answer.use_of(row)) for row in rows], snapshot.tasks, room)
+        if self._awaited in plugins:
+            table.go(plugins[self._awaited])
             self._awaited = ""
         self._show_current()
 
@@ -397,27 +336,25 @@ i shows which libraries one waits for, and installs them if you agree."""
         """The answer with what was found by hand, if that is of the same version and newer than what is stored."""
         rows = []
         for row in answer.rows:
-            own = self._checks.get(row.name, row)
-            newer = own.version == row.version and (own.checked or 0.0) > (row.checked or 0.0)
-            rows.append(replace(row, findings=own.findings, checked=own.checked) if newer else row)
+            check = self._checks.get(row.name, row)
+            newer = check.version == row.version and (check.checked or 0.0) > (row.checked or 0.0)
+            rows.append(replace(row, findings=check.findings, checked=check.checked) if newer else row)
         return replace(answer, rows=tuple(rows))
 
     def _show_current(self) -> None:
-        row, snapshot = self.current, self.marlaas.snapshot
-        use = self._answer.use_of(row) if row else EnvironmentUse()
-        asked = self._asked.get(row.name) if row else None
-        code = self._answer.lines.get(row.name, {}) if row else {}
-        defined = self._answer.definitions.get(row.name) if row else None
-        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code, defined)
+        row, snapshot, detail = self.current, self.marlaas.snapshot, self.query_one(EnvironmentDetail)
+        if row is None:
+            detail.show("environments", ())
+        else:
+            lines = detail_lines(row, self._answer, snapshot.tasks, self._asked.get(row.name), snapshot.now)
+            detail.show(line(row.name, 60), lines)
 
-    def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
-        """Show the environment under the cursor."""
+    def on_virtual_list_moved(self) -> None:
         self._show_current()
         self.query_one(EnvironmentDetail).scroll_home(animate=False)
         self.renew_keys()
 
-    def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
-        """Focus the details."""
+    def on_virtual_list_opened(self) -> None:
         self.query_one(EnvironmentDetail).focus()
 
     @property
@@ -431,13 +368,13 @@ i shows which libraries one waits for, and installs them if you agree."""
         return ("edit",) if trouble(row, self._answer.use_of(row)) else ()
 
     def why_not(self, action: str) -> str:
-        """Why an action is refused: reading alone, or a browser, allows fewer of them."""
+        """Why an action is refused: the read-only mode, or a browser, allows fewer of them."""
         if action == "add":
             return self.marlaas.may_act()
         if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
             return ""
         if action in ("play", "edit", "new", "allow") and self.marlaas.web:
-            return "This needs a terminal of its own: it is not offered in a browser."
+            return IN_A_TERMINAL
         if action in _TOUCHING and (reason := self.marlaas.may_act()):
             return reason
         if action == "new":
@@ -456,12 +393,10 @@ i shows which libraries one waits for, and installs them if you agree."""
             super().action_back()
 
     def action_copy(self) -> None:
-        """Copy what is shown."""
         if row := self.current:
             self.marlaas.copy(self.query_one(EnvironmentDetail).text, f"What is known of {row.name}")
 
     def action_reload(self) -> None:
-        """Have the engine read the plugin again."""
         if row := self.current:
             plugin = plugin_of(row)
             self.marlaas.command("reload", done=f"The plugin {plugin} was read again.", plugin=plugin)
@@ -469,11 +404,9 @@ i shows which libraries one waits for, and installs them if you agree."""
     # Slow work runs in a thread; its result is shown among the details until the next one.
 
     def action_check(self) -> None:
-        """Check whether the environment is fit to train on."""
         self._find_out("Checking it; this takes some seconds …", self._checked)
 
     def action_prompts(self) -> None:
-        """Show what the model would be asked."""
         self._find_out("Looking at its first prompts …", self._peeked)
 
     def _find_out(self, meanwhile: str, how: Callable[[EnvironmentRow], Asked]) -> None:
@@ -512,34 +445,27 @@ i shows which libraries one waits for, and installs them if you agree."""
         """Open the form for a task on the environment under the cursor."""
         from .submit import SubmitScreen
 
-        if row := self.current:
-            self.app.push_screen(SubmitScreen(environment=row.name))
-        else:
-            self.marlaas.action_add()
+        self.app.push_screen(SubmitScreen(environment=self.current.name if self.current else ""))
 
     # Actions that need the whole terminal get it.
 
     def action_play(self) -> None:
-        """Play the environment in the model's place."""
         if row := self.current:
             self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name), f"Loading {line(row.name)} …")
 
     def action_allow(self) -> None:
-        """Show which libraries it needs, and install them on consent."""
         if row := self.current:
             plugin = plugin_of(row)
             self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin), f"Reading {line(plugin)} …")
 
     def action_edit(self) -> None:
         """Open the plugin in an editor, at the line at which something is wrong."""
-        from ..context.editor import edit_source
-
         if row := self.current:
             edit_source(self.marlaas, *place_to_mend(row, self._answer.use_of(row)))
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it in the editor."""
-        from .dialogs.questions import write_environment
+        from .dialogs import write_environment
 
         write_environment(self.marlaas, tell=self._await)
 

@@ -1,19 +1,23 @@
-"""The form for new tasks."""
+"""The form for new tasks: its fields by table, what may be chosen in them, and what the tasks will take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal
+from textual.containers import Container, Grid, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Key
+from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widget import Widget
+from textual.widgets import Collapsible, Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.queue.submission import taskfile
@@ -21,75 +25,490 @@ from marlaas.engine.queue.submission.taskfile import environments_of
 from marlaas.engine.store.rows import VersionRow
 
 from ...operations.submitting import enqueue
+from ...text.format import cells, excerpt, line, pad, plain
 from ..context.editor import edited, editor, line_of
-from ..context.snapshot import Latest
+from ..context.feed import Latest
 from ..form.form import (
+    AGENTS,
+    BAD,
+    DOUBTFUL,
+    FIRST,
+    FOLDED,
+    GOOD,
+    POLICIES,
     Checked,
+    Choice,
     Form,
+    FormField,
     Prompts,
     Prospect,
     Sources,
     about,
     beyond_fields,
+    chosen,
     first_wrong,
+    fitting,
     missing,
+    name_fields,
     prompts,
     prospect,
     read_sources,
     standing,
+    taken,
+    task_fields,
 )
 from ..widgets.bars import Elapsed, KeyBar, NoticeLine
-from ..widgets.submit_form import LATER, FieldRow, Fields, Outlook
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
 
+Choices = Callable[[FormField], Sequence[Choice]]
+"""What may be chosen in a field as the form stands now."""
+_MARKS = {GOOD: ("● ", "$text-success"), DOUBTFUL: ("! ", "$text-warning"), BAD: ("✗ ", "$text-error"), "": ("", "")}
 
-# Opens a task file in the person's editor, which gets the terminal meanwhile.
-#
-# What comes back is a table, or the text with its mistake.
+
+class ChoiceList(OptionList, can_focus=False):
+    """The values that may be chosen in a field, below it while one types; the keys are the field's."""
+
+    DEFAULT_CSS = """
+    ChoiceList { display: none; overlay: screen; constrain: none inflect; width: 1fr; height: auto; max-height: 8;
+                 padding: 0 1; border: none; background: $panel;
+                 text-wrap: nowrap; text-overflow: ellipsis; }
+    ChoiceList.-open { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, compact=True)
+        self._choices: Sequence[Choice] = ()
+
+    @property
+    def choice(self) -> Choice | None:
+        """The choice under the cursor, if the list is open and has a cursor."""
+        place = self.highlighted
+        return self._choices[place] if self.is_open and place is not None and place < len(self._choices) else None
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("-open")
+
+    def show(self, choices: Sequence[Choice], first: bool) -> None:
+        """Show these, with the cursor on the ``first`` or on none; without any, hide it."""
+        self._choices = choices
+        width = min(30, max((cells(choice.value) for choice in choices), default=0))
+        self.clear_options()
+        for choice in choices:
+            note = f"  {line(choice.note, 120)}" if choice.note else ""
+            value = pad(line(choice.value, width), width)
+            self.add_option(Option(Content.assemble(_MARKS[choice.standing], value, (note, "$text-muted"))))
+        self.highlighted = 0 if first and choices else None
+        self.set_class(bool(choices), "-open")
+
+    def move(self, by: int) -> bool:
+        """Move the cursor; returns False at either end, if it cannot."""
+        place = (-1 if self.highlighted is None else self.highlighted) + by
+        if not 0 <= place < len(self._choices):
+            return False
+        self.highlighted = place
+        return True
+
+
+class FieldRow(Widget):
+    """One key of the form: its name, what was typed, what is allowed or was chosen, and below it what is wrong.
+
+    If values can be chosen, typing opens a list of those that fit. An empty field whose choices say something of
+    themselves opens it at once.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down", "move(1)", show=False, id="submit.choose_next"),
+        Binding("up", "move(-1)", show=False, id="submit.choose_previous"),
+        Binding("escape", "close", show=False, id="submit.choose_nothing"),
+        Binding("ctrl+@,ctrl+space", "list", "list all", show=False, id="submit.list"),  # terminals send either
+    ]
+    DEFAULT_CSS = """
+    FieldRow { height: auto; }
+    FieldRow Horizontal { height: auto; }
+    FieldRow .name { width: 20; }
+    FieldRow Input { width: 26; }
+    FieldRow .allowed { width: 1fr; height: auto; padding-left: 1; color: $text-muted; }
+    FieldRow .-told { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    FieldRow .problem { height: auto; padding-left: 2; color: $text-error; display: none; }
+    FieldRow.-wrong .problem { display: block; }
+    FieldRow.-choosing .problem { display: none; }
+    FieldRow.-wrong .name { color: $text-error; }
+    FieldRow.-missing .name { color: $text-warning; }
+    """
+
+    @dataclass
+    class Typed(Message):
+        """The text has changed."""
+
+        key: str
+        text: str
+
+    @dataclass
+    class Visited(Message):
+        """The cursor has come to the field."""
+
+        field: FormField
+
+    def __init__(self, field: FormField, text: str, choices: Choices) -> None:
+        super().__init__()
+        self.field = field
+        self._text = _cleaned(text)
+        self._choices = partial(choices, field)
+        self._taken = ""
+        """The text that a choice has left: it is no wish to choose again."""
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield Static(Content(line(self.field.name, 19)), classes="name")
+            hint = line(self.field.default, 40)
+            yield Input(self._text, placeholder=hint, max_length=4000, select_on_focus=False, compact=True)
+            yield Static(self._hint(), classes="allowed -told" if self._choices() else "allowed")
+        yield ChoiceList()
+        yield Static(classes="problem")
+
+    def tell(self, problem: str, missing: bool) -> None:
+        """Show what is wrong with the field; empty for nothing."""
+        if self.has_class("-wrong") or problem:
+            for below in self.query(".problem").results(Static):  # none while it is being taken away
+                below.update(Content(plain(problem)))
+        self.set_class(bool(problem), "-wrong")
+        self.set_class(missing, "-missing")
+
+    def _hint(self) -> Content:
+        choices = self._choices()
+        match = chosen(choices, self._text) if self._text else None
+        if match is not None and match.note:
+            style = _MARKS[match.standing][1] if match.standing != GOOD else ""
+            return Content.styled(line(match.note, 120), style)
+        if any(choice.note for choice in choices):
+            return Content(f"{len(choices)} to choose from" if len(choices) > 1 else "1 to choose")
+        return Content(line(self.field.allowed or ", ".join(choice.value for choice in choices), 120))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if (cleaned := _cleaned(event.value)) != event.value:
+            event.input.value = cleaned  # causes another change
+            return
+        self._text = cleaned
+        if self._choices():
+            self.query_one(".allowed", Static).update(self._hint())
+            if event.input.has_focus and cleaned != self._taken:
+                self._open(cleaned)
+        self._taken = ""
+        self.post_message(self.Typed(self.field.key, cleaned))
+
+    # Choosing.
+
+    def _open(self, typed: str) -> None:
+        field, choices = self.field, self._choices()
+        strict = bool(field.choices) or field.kind == "bool" or field.table == AGENTS or field.name == "environment"
+        fit = () if chosen(choices, typed) else fitting(choices, typed)
+        self.query_one(ChoiceList).show(fit, first=strict and bool(typed))
+        self.set_class(bool(fit), "-choosing")  # what is wrong is said once nobody chooses any more
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave the arrows and esc to the form while no list is open."""
+        if action in ("move", "close"):
+            return self.is_mounted and self.query_one(ChoiceList).is_open
+        return action != "list" or bool(self._choices())
+
+    def action_move(self, by: int) -> None:
+        """Go through the list, and beyond its ends to the next field."""
+        if not self.query_one(ChoiceList).move(by):
+            self.screen.focus_next() if by > 0 else self.screen.focus_previous()
+
+    def action_close(self) -> None:
+        self.query_one(ChoiceList).remove_class("-open")
+        self.remove_class("-choosing")
+
+    def action_list(self) -> None:
+        """List all choices, whatever was typed."""
+        self._open("")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Take the choice that was clicked."""
+        event.stop()
+        self._take()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take the choice under the cursor and go on to the next field on enter; nothing is submitted."""
+        event.stop()
+        self._take()
+        self.screen.focus_next()
+
+    def _take(self) -> None:
+        if choice := self.query_one(ChoiceList).choice:
+            field = self.query_one(Input)
+            self._taken = field.value = taken(self._text, choice)
+            field.cursor_position = len(field.value)
+        self.action_close()
+
+    def on_descendant_focus(self) -> None:
+        self.post_message(self.Visited(self.field))
+        if not self._text and any(choice.note for choice in self._choices()):
+            self._open("")
+
+    def on_descendant_blur(self) -> None:
+        self.action_close()
+
+
+def _cleaned(text: str) -> str:
+    return plain(text).replace("\n", " ")
+
+
+class Rows(Vertical):
+    """Lines for some fields; those that stay keep their place and their cursor."""
+
+    DEFAULT_CSS = "Rows { height: auto; }"
+
+    async def show(self, fields: Sequence[FormField], texts: Mapping[str, str], choices: Choices) -> None:
+        known = {row.field: row for row in self.query_children(FieldRow)}
+        for field, row in known.items():
+            if field not in fields:
+                await row.remove()
+        await self.mount_all(
+            FieldRow(field, texts.get(field.key, ""), choices) for field in fields if field not in known
+        )
+
+
+_TITLES = {
+    POLICIES: "policies: several that learn or play together",
+    "train": "train: how it learns",
+    "sampling": "sampling: how it writes",
+    "eval": "eval: how it is measured",
+    "policy": "policy: the adapter",
+    "data": "data: rows of its own",
+    "queue": "queue: priority, dependencies",
+    "keep": "keep: versions that stay on the disk",
+    "watch": "watch: what to do when learning goes wrong",
+    "": "more",
+}
+
+
+class Section(Widget):
+    """The fields of one table below a title that shows how many of them are set or wrong.
+
+    It folds; its lines are made when it is first unfolded.
+    """
+
+    DEFAULT_CSS = """
+    Section { height: auto; }
+    Section Collapsible { background: transparent; border: none; padding: 0; }
+    Section Collapsible Contents { padding: 0 0 0 2; }
+    """
+
+    def __init__(self, table: str, fields: Sequence[FormField], texts: Mapping[str, str], choices: Choices) -> None:
+        super().__init__()
+        self.table, self.fields = table, fields
+        self._texts, self._choices = texts, choices
+
+    def compose(self) -> ComposeResult:
+        with Collapsible(title=_TITLES.get(self.table, self.table)):
+            yield Rows()
+
+    @property
+    def keys(self) -> set[str]:
+        return {field.key for field in self.fields}
+
+    @property
+    def collapsed(self) -> bool:
+        return self.query_one(Collapsible).collapsed
+
+    async def unfold(self) -> None:
+        """Show its lines."""
+        self.query_one(Collapsible).collapsed = False
+        await self.query_one(Rows).show(self.fields, self._texts, self._choices)
+
+    async def show(self, fields: Sequence[FormField], texts: Mapping[str, str]) -> None:
+        self.fields, self._texts = fields, texts
+        if not self.collapsed:
+            await self.unfold()
+
+    async def on_collapsible_expanded(self, event: Collapsible.Expanded) -> None:
+        event.stop()
+        await self.unfold()
+
+    def tell(self, problems: Mapping[str, str], texts: Mapping[str, str]) -> None:
+        """Show in the title how many fields are set or wrong."""
+        self._texts = texts
+        wrong = len(self.keys & problems.keys())
+        filled = sum(bool(texts.get(key, "").strip()) for key in self.keys)
+        notes = ", ".join(f"{count} {what}" for count, what in ((filled, "set"), (wrong, "wrong")) if count)
+        title = _TITLES.get(self.table, self.table) + (f" ({notes})" if notes else "")
+        for collapsible in self.query(Collapsible):  # none while it is being taken away
+            if collapsible.title != title:
+                collapsible.title = title
+
+
+class Fields(Vertical):
+    """The left side of the form: what everybody sets, the environment's parameters, and all other tables, folded."""
+
+    DEFAULT_CSS = """
+    Fields { padding: 0 1; overflow-y: auto; }
+    Fields > Vertical { height: auto; }
+    Fields #parameters { margin-bottom: 1; }
+    """
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__()
+        self._choices = choices
+        self._told: tuple[Checked, Mapping[str, str]] = Checked(), {}
+        """What was last said of the lines: those that are being made hear it once they stand."""
+
+    async def show(self, form: Form) -> None:
+        self._told = self._told[0], form.texts
+        known = {field.key: field for field in task_fields()}
+        others = {
+            table: tuple(field for field in task_fields() if field.table == table and field.key not in FIRST)
+            for table in FOLDED
+        }
+        await self.remove_children()
+        await self.mount_all(
+            [
+                Rows(id="first"),
+                Rows(id="parameters"),
+                Section(POLICIES, (), form.texts, self._choices),
+                Vertical(id="policies"),
+                *(Section(table, fields, form.texts, self._choices) for table, fields in others.items()),
+            ]
+        )
+        await self.query_one("#first", Rows).show([known[key] for key in FIRST], form.texts, self._choices)
+        await self.update_fields(form)
+        self.focus_first()
+        # On a high screen the tables that most tasks set something of are unfolded, as far as there is room.
+        room = self.app.size.height - 13 - len(self.query(FieldRow)) - len(FOLDED)
+        for section in self.query(Section):
+            if section.table in ("train", "sampling", "eval", "policy") and len(section.fields) <= room:
+                await section.unfold()
+                room -= len(section.fields)
+        self.tell(*self._told)
+
+    async def update_fields(self, form: Form) -> None:
+        """Bring the lines of parameters and of several policies up to date; with policies, these are unfolded."""
+        await self.query_one("#parameters", Rows).show(form.parameters, form.texts, self._choices)
+        names = [field for field in name_fields() if field.key == POLICIES or not form.declared]
+        speakers = [field for field in form.named if field.table == AGENTS]
+        section = next(section for section in self.query(Section) if section.table == POLICIES)
+        begun = bool(section.fields) and any(field.table == AGENTS for field in section.fields)
+        await section.show((*names, *speakers), form.texts)
+        if speakers and not begun and section.collapsed:
+            await section.unfold()
+        tables = self.query_one("#policies", Vertical)
+        wanted = [f"{POLICIES}.{name}" for name in form.policies]
+        if [section.table for section in tables.query_children(Section)] != wanted:
+            await tables.remove_children()
+            await tables.mount_all(
+                Section(table, tuple(f for f in form.named if f.table == table), form.texts, self._choices)
+                for table in wanted
+            )
+        self.tell(*self._told)
+
+    async def go_to(self, key: str) -> None:
+        """Put the cursor into the field of a key, in whichever table that is folded."""
+        for section in self.query(Section):
+            if key in section.keys:
+                await section.unfold()
+        self.tell(*self._told)
+        for row in self.query(FieldRow):
+            if row.field.key == key:
+                row.query_one(Input).focus()
+
+    def focus_first(self) -> None:
+        """Focus the first field that has no text."""
+        fields = list(self.query(Input))
+        empty = next((field for field in fields if not field.value), None)
+        if target := empty or next(iter(fields), None):
+            target.focus()
+
+    def tell(self, checked: Checked, texts: Mapping[str, str]) -> None:
+        """Show what is wrong, next to each field and in the titles of tables."""
+        self._told = (checked, texts)
+        for row in self.query(FieldRow):
+            if row.is_mounted:
+                row.tell(checked.problems.get(row.field.key, ""), row.field.key in checked.missing)
+        for section in self.query(Section):
+            if section.is_mounted:
+                section.tell(checked.problems, texts)
+
+
+TAKES = ("time", "memory", "disk")
+LATER = "when nothing is missing or wrong"
+
+
+class Outlook(VerticalScroll):
+    """What the form stands for: the task file, what the tasks will take, and what the model will be asked.
+
+    Whoever made the lines has cleaned foreign text.
+    """
+
+    DEFAULT_CSS = """
+    Outlook { padding: 0 1; }
+    Outlook .head { color: $text-primary; text-style: bold; margin-top: 1; }
+    Outlook .head:first-child { margin-top: 0; }
+    Outlook Static { height: auto; }
+    Outlook Grid { grid-size: 2; grid-columns: 8 1fr; grid-rows: auto; height: auto; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static("task file", classes="head")
+        yield Static(id="file")
+        yield Static("what it takes", classes="head")
+        yield Static(id="reason")
+        with Grid():
+            for what in TAKES:
+                yield Static(what)
+                yield Static(id=what)
+        yield Static("what the model is asked", classes="head")
+        yield Static(LATER, id="prompts")
+
+    @property
+    def estimated(self) -> bool:
+        return self.query_one(Grid).display
+
+    def show(self, name: str, text: str) -> None:
+        self.query_one(f"#{name}", Static).update(Content(text))
+
+    def show_estimate(self, rows: Sequence[tuple[str, str]], reason: str = "") -> None:
+        """Show (one of ``TAKES``, how much) for each, or why that is not known."""
+        self.query_one(Grid).display = bool(rows)
+        self.query_one("#reason").display = not rows
+        for what, words in (("reason", reason), *rows):
+            self.show(what, words)
+
+
+# The form itself.
 
 WHERE = "the task file"
 
 
-def why_no_editor(app: MarlaasApp) -> str:
-    """Why no editor can be opened; empty if one can."""
-    if app.web or app.readonly:
-        return "There is no editor in the read-only mode, nor in a browser."
-    try:
-        editor()
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
 def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str, str]:
-    """(the table, the text to go on with, what is wrong with it); the last two are empty if the file is valid."""
-    if reason := why_no_editor(app):
-        return None, "", reason
+    """Open a task file in the person's editor, which gets the terminal meanwhile.
+
+    Returns the table, the text to go on with, and what is wrong with it; the last two are empty if the file is valid.
+    """
+    saved = ""
     try:
+        if app.web or app.readonly:
+            raise ConfigError("There is no editor in the read-only mode, nor in a browser.")
+        editor()
         with app.suspend():
             saved = edited(text)
+        table = taskfile.table_of(saved, WHERE)
+        taskfile.tasks_of(table, WHERE, Path.cwd())
     except SuspendNotSupported:
         return None, "", "This terminal cannot be given to an editor."
     except ConfigError as error:
-        return None, "", str(error)
-    try:
-        table = taskfile.table_of(saved, WHERE)
-        taskfile.tasks_of(table, WHERE, Path.cwd())
-    except ConfigError as error:
-        line = line_of(saved, (error.path, *error.also))
-        return None, saved, f"{f'Line {line}: ' if line else ''}{error} ctrl+e goes on editing."
+        line = line_of(saved, (error.path, *error.also)) if saved else None
+        hint = " ctrl+e goes on editing." if saved else ""
+        return None, saved, f"{f'Line {line}: ' if line else ''}{error}{hint}"
     return table, "", ""
 
 
-# The form for tasks: fields of the task file and of the environment, with what the tasks will take.
-#
-# Opened on top of a view. It writes what the command line would write, and only on request.
-
-
 class SubmitScreen(ModalScreen[None]):
-    """The form; ctrl+s submits its tasks."""
+    """The form; ctrl+s submits its tasks. It writes what the command line would write, and only on request."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "submit", priority=True, id="submit.send"),
@@ -119,14 +538,13 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen.-short #about { height: 2; }
     SubmitScreen #about { height: 3; padding: 0 1; color: $text-muted; border-top: none; }
     """
+    first_keys = ("send", "turn", "save", "edit")
 
     def __init__(self, copy_from: int | None = None, start: VersionRow | None = None, environment: str = "") -> None:
         """``copy_from``: the number of the task that the form begins as a copy of; ``start``: the version that the new
         task is to begin from; ``environment``: the name of the one that it is to train on."""
         super().__init__()
-        self._copy_from = copy_from
-        self._start = start
-        self._environment = environment
+        self._copy_from, self._start, self._environment = copy_from, start, environment
         self._form = Form()
         self._checked = Checked()
         self._sending = False
@@ -138,11 +556,9 @@ class SubmitScreen(ModalScreen[None]):
 
     @property
     def marlaas(self) -> MarlaasApp:
-        """The application."""
         return cast("MarlaasApp", self.app)
 
     def compose(self) -> ComposeResult:
-        """Lay out title, form and outlook, a sentence about the current field, and keys."""
         with Horizontal(id="title"):
             what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
             yield Static(what, id="what", markup=False)
@@ -156,20 +572,17 @@ class SubmitScreen(ModalScreen[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Read what the form is filled from."""
         self.query_one(NoticeLine).show(self.marlaas.notices)
         home = self.marlaas.home
         self._checks = Latest(self, Form.checked, self._show_checked)
         self._prospects = Latest(self, partial(prospect, home), self._show_prospect)
-        self._peeks: Latest[tuple[str, dict[str, Any], dict[str, Any] | None], Prompts]
         self._peeks = Latest(self, lambda wish: prompts(home, *wish), self._show_prompts)
-        begin: Latest[int | None, Sources] = Latest(self, partial(read_sources, home), self._fill)
-        begin.ask(self._copy_from)
+        Latest(self, partial(read_sources, home), self._fill).ask(self._copy_from)
 
     async def _fill_fields(self) -> None:
         await self.query_one(Fields).show(self._form)
         self.call_after_refresh(self._type_early)
-        self._look()
+        self._checks.ask(self._form)
 
     def _type_early(self) -> None:
         early, self._early = self._early, None
@@ -177,7 +590,6 @@ class SubmitScreen(ModalScreen[None]):
             self.focused.insert_text_at_cursor("".join(early))
 
     def on_key(self, event: Key) -> None:
-        """Keep letters that are typed before there are fields."""
         if self._early is not None and event.is_printable and event.character:
             self._early.append(event.character)
             event.stop()
@@ -198,60 +610,48 @@ class SubmitScreen(ModalScreen[None]):
 
     def on_field_row_typed(self, message: FieldRow.Typed) -> None:
         """Take over a letter, or what a field was filled with."""
-        if message.text == self._form.texts.get(message.key, ""):
-            return
-        before = self._form
-        self._form, self._draft = before.typed(message.key, message.text), ""
-        if self._form.parameters != before.parameters:
-            self._show_parameters()
-        if (self._form.named, self._form.declared) != (before.named, before.declared):
-            self._show_policies()
-        self._look()
+        if message.text != self._form.texts.get(message.key, ""):
+            self._draft = ""
+            self._change(self._form.typed(message.key, message.text))
 
-    def _show_parameters(self) -> None:
-        self.run_worker(self.query_one(Fields).show_parameters(self._form), exclusive=True, group="parameters")
-
-    def _show_policies(self) -> None:
-        self.run_worker(self.query_one(Fields).show_policies(self._form), exclusive=True, group="policies")
+    def _change(self, form: Form) -> None:
+        before, self._form = self._form, form
+        if (form.parameters, form.named, form.declared) != (before.parameters, before.named, before.declared):
+            self.run_worker(self.query_one(Fields).update_fields(form), exclusive=True, group="fields")
+        self._checks.ask(form)
 
     def on_field_row_visited(self, message: FieldRow.Visited) -> None:
-        """Show what the field is."""
         chosen = bool(self._form.choices(message.field))
         self.query_one("#about", Static).update(Content(about(message.field, chosen)))
-
-    def _look(self) -> None:
-        self._checks.ask(self._form)
 
     def _show_checked(self, checked: Checked) -> None:
         self._checked = checked
         self.query_one(Fields).tell(checked, self._form.texts)
         self.query_one("#state", Elapsed).show(standing(checked))
-        said, note = beyond_fields(self._form), self.query_one("#beyond", Static)
-        note.display = bool(said)
-        note.update(Content(said))
+        words, note = beyond_fields(self._form), self.query_one("#beyond", Static)
+        note.display = bool(words)
+        note.update(Content(words))
         outlook = self.query_one(Outlook)
-        outlook.show_file(checked.text)
+        outlook.show("file", excerpt(checked.text, 8000, 120).rstrip())
         if not checked.ready:
             outlook.show_estimate((), LATER)
             return
-        outlook.show_estimating()
+        if not outlook.estimated:
+            outlook.show("reason", "is being estimated")
         self._prospects.ask(checked.submissions)
-        first = checked.submissions[0]
-        one = environments_of(first)[0]
-        wish = (one.name, repr((one.config, one.data)))
+        first = environments_of(checked.submissions[0])[0]
+        wish = (first.name, repr((first.config, first.data)))
         if wish != self._asked:
             self._asked = wish
-            self._peeks.ask((one.name, one.config, one.data))
+            self._peeks.ask((first.name, first.config, first.data))
 
     def _show_prospect(self, found: Prospect) -> None:
         self.query_one(Outlook).show_estimate(found.rows, found.problem)
 
     def _show_prompts(self, found: Prompts) -> None:
-        self.query_one(Outlook).show_prompts(found.lines)
+        self.query_one(Outlook).show("prompts", "\n".join(found.lines))
         if not self._form.sources.environments and found.parameters:
-            self._form = self._form.found(found.environment, found.parameters)
-            self._show_parameters()
-            self._look()
+            self._change(self._form.found(found.environment, found.parameters))
 
     # What the keys do.
 
@@ -261,7 +661,6 @@ class SubmitScreen(ModalScreen[None]):
         return {"turn": "form"} if self.has_class("-turned") else {}
 
     def action_turn(self) -> None:
-        """Switch between form and task file, on a narrow screen."""
         self.toggle_class("-turned")
         self.refresh_bindings()
         if self.has_class("-turned"):
@@ -270,7 +669,6 @@ class SubmitScreen(ModalScreen[None]):
             self.query_one(Fields).focus_first()
 
     def action_send(self) -> None:
-        """Submit."""
         if self._sending:
             return
         if reason := self._why_not_sent():
@@ -294,34 +692,32 @@ class SubmitScreen(ModalScreen[None]):
         return "" if self._checked.ready else "The form is still being read."
 
     def _send(self) -> None:
-        said = partial(self.app.call_from_thread, self.marlaas.say)
+        numbers, problem = list[int](), ""
         try:
-            numbers = enqueue(self.marlaas.home, self._checked.submissions, notice=said)
+            numbers = enqueue(self.marlaas.home, self._checked.submissions, notice=self.marlaas.say)
         except MarlaasError as error:
-            self.app.call_from_thread(self._refused, str(error))
-        else:
-            self.app.call_from_thread(self._sent, numbers)
+            problem = str(error)
+        self.app.call_from_thread(self._sent, numbers, problem)
 
-    def _refused(self, sentence: str) -> None:
+    def _sent(self, numbers: list[int], problem: str) -> None:
         self._sending = False
-        self.query_one("#state", Elapsed).show(standing(self._checked))
-        self.marlaas.say(sentence, bad=True)
-
-    def _sent(self, numbers: list[int]) -> None:
+        if problem:
+            self.query_one("#state", Elapsed).show(standing(self._checked))
+            self.marlaas.say(problem, bad=True)
+            return
         many = f"Tasks {numbers[0]} to {numbers[-1]} are" if len(numbers) > 1 else f"Task {numbers[0]} is"
         self.marlaas.say(f"{many} in the queue.")
         self.dismiss()
         self.marlaas.go_to_task(numbers[0])
 
     def action_save(self) -> None:
-        """Ask for a name, and save the task file there."""
-        from .dialogs.questions import Ask
+        from .dialogs import ask
 
         if self.marlaas.web:
             self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
             return
         name = self._form.texts.get("name", "").strip().replace(" ", "-").replace("/", "-") or "task"
-        self.app.push_screen(Ask("Save the task file as", f"{name}.toml", "save"), self._save)
+        self.app.push_screen(ask("Save the task file as", f"{name}.toml", "save"), self._save)
 
     def _save(self, name: str | None) -> None:
         if not name:
@@ -346,7 +742,7 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Go back to the view; ask first if something was typed."""
-        from .dialogs.questions import Confirm
+        from .dialogs import Confirm
 
         if self.has_class("-turned"):
             self.action_turn()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.events import Resize
 from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.store.queries.learning import Track
@@ -26,7 +25,7 @@ from ...text.learning import goes_wrong, gone_wrong, pointed, verdict
 from ...text.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
 from ...text.scores import score_text
 from ...text.tasks import awaiting, short_name, shown_state
-from ..context.snapshot import Snapshot
+from ..context.feed import Snapshot
 from ..widgets.bars import TaskLine
 from ..widgets.conversation import TrajectoryPane
 from ..widgets.tables import SourceExcerpt
@@ -49,8 +48,6 @@ _LOW = 20
 """Lines below which there is no room for all panes."""
 _HIGH = {True: 26, False: 34}
 """Lines from which on small charts stand below the large one, by whether the screen is wide."""
-_FURTHER = 8
-"""Diagnostics at hand for the room that small charts leave in their last line."""
 _NORMAL, _WIDE = 100, 160
 """Columns at which the panes' places change, as in the application's style sheet."""
 
@@ -100,7 +97,6 @@ tab goes from pane to pane, z enlarges one."""
 
     @property
     def targets(self) -> Sequence[TaskRow]:
-        """The selected task."""
         task = self.marlaas.snapshot.task(self.marlaas.selected)
         return [task] if task else []
 
@@ -114,7 +110,6 @@ tab goes from pane to pane, z enlarges one."""
         return TaskQuestion(own, self._metric, others, known=self._answer, clock=lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
-        """Panes below the task's own lines; their places depend on the width."""
         with ContentSwitcher(initial="task"):
             with Container(id="task"):
                 yield VerdictLine()
@@ -131,8 +126,7 @@ tab goes from pane to pane, z enlarges one."""
             yield Static(_NOWHERE, id="nowhere", markup=False)
 
     def on_screen_resume(self) -> None:
-        """Show the selected task, which may be another one."""
-        self._turn()
+        self._turn()  # to the selected task, which may be another one
 
     def _turn(self) -> None:
         """Show another task without a cursor, and with no tasks laid over it but those that were asked for."""
@@ -145,13 +139,13 @@ tab goes from pane to pane, z enlarges one."""
             self.marlaas.beside = ()
             self.ask_again()
 
-    def on_resize(self, event: Resize) -> None:
+    def on_resize(self) -> None:
         """Give a small screen's few lines to the chart, and a large one's to small charts below it."""
-        self.set_class(event.size.height < _LOW, "-low")
-        self.set_class(event.size.height >= _HIGH[event.size.width >= _WIDE] and event.size.width >= _NORMAL, "-high")
+        width, height = self.app.size
+        self.set_class(height < _LOW, "-low")
+        self.set_class(height >= _HIGH[width >= _WIDE] and width >= _NORMAL, "-high")
 
-    def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Show all panes."""
+    def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         task = snapshot.task(self.marlaas.selected)
         self.query_one(ContentSwitcher).current = "nowhere" if task is None else "task"
         head, own = self.query_one(TaskLine), self.marlaas.learner
@@ -219,7 +213,7 @@ tab goes from pane to pane, z enlarges one."""
         first = important(names, newest)
         listed = [*first, *(name for name in names if name not in first)]
         metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
-        metrics.missing, metrics.least, metrics.filled = "", None if self._all else len(first), self._all is None
+        metrics.least, metrics.filled = None if self._all else len(first), self._all is None
         metrics.chosen = small.chosen = answer.metric
         about = words(answer.metric)
         metrics.about = (about.title, about.meaning, about.normal)
@@ -230,13 +224,15 @@ tab goes from pane to pane, z enlarges one."""
         steps = task.steps if task is not None else 1
         alone = self.has_class("-grid")  # else the large chart has the reward and its scores
         shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
-        diagnostics = [name for name in listed if name not in first][:_FURTHER]
-
-        def chart(name: str) -> SmallChart:
-            curve = sample_plot(name, tracks[name], steps, self._look.weight)
-            return SmallChart(name, words(name).title, newest_text(name, newest), curve)
-
-        small.charts, small.further = tuple(map(chart, shown)), tuple(map(chart, diagnostics))
+        small.charts = tuple(
+            SmallChart(
+                name,
+                words(name).title,
+                newest_text(name, newest),
+                sample_plot(name, tracks[name], steps, self._look.weight),
+            )
+            for name in shown
+        )
         self.set_class(not shown, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:
@@ -244,8 +240,7 @@ tab goes from pane to pane, z enlarges one."""
         metrics = self.query_one(MetricList)
         self.query_one(SmallMultiples).charts = ()
         self.set_class(True, "-bare")
-        metrics.missing, metrics.chosen, metrics.about = "", answer.learner.policy, ("", "", "")
-        metrics.least = None
+        metrics.chosen, metrics.least, metrics.about = answer.learner.policy, None, ("", "", "")
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )
@@ -279,36 +274,30 @@ tab goes from pane to pane, z enlarges one."""
     # What the person chooses.
 
     def action_policy(self) -> None:
-        """Show the next policy that the task trains."""
         self.marlaas.next_policy()
         self._look = replace(self._look, cursor=None)
-        self.ask_again()
-        self.show_again()
+        self.renew()
 
     def action_win_rates(self) -> None:
         """Show how the policy's versions did against each other, and against others."""
-        from .dialogs.readings import WinRates
+        from .dialogs import WinRates
 
         if self.marlaas.learner is not None:
             self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
 
     def action_findings(self) -> None:
-        """Show what goes wrong in what the task learns."""
-        from .dialogs.readings import Findings
+        from .dialogs import Findings
 
         self.app.push_screen(Findings(self.marlaas.home, self.targets[0]))
 
     def action_metric(self, by: int) -> None:
-        """Show the next metric, or the one before."""
         self.query_one(MetricList).step(by)
 
     def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
-        """Show another metric; of an evaluation, another version."""
         if self._answer is not None and self._answer.versions:
             self.marlaas.policy = message.name
             self.query_one(MetricList).chosen = message.name
-            self.ask_again()
-            self.show_again()
+            self.renew()
             return
         self._metric = message.name
         self.query_one(MetricList).chosen = self.query_one(SmallMultiples).chosen = message.name
@@ -316,18 +305,16 @@ tab goes from pane to pane, z enlarges one."""
 
     def on_metric_list_asked(self, message: MetricList.Asked) -> None:
         """Explain a metric; of an evaluation the list has versions, which all have a score."""
-        from .dialogs.readings import Explain
+        from .dialogs import Explain
 
         versions = self._answer is not None and self._answer.versions
         self.app.push_screen(Explain("score" if versions else message.name))
 
     def action_logarithmic(self) -> None:
-        """Switch the vertical axis between logarithmic and linear."""
         self._look = replace(self._look, logarithmic=not self._look.logarithmic)
         self._again()
 
     def action_smooth(self) -> None:
-        """Smooth the curves more; after the most, not at all."""
         weight = WEIGHTS[(WEIGHTS.index(self._look.weight) + 1) % len(WEIGHTS)]
         self._look = replace(self._look, weight=weight)
         self.marlaas.say(f"Curves are smoothed with weight {weight:g}." if weight else "Curves are not smoothed.")
@@ -340,24 +327,20 @@ tab goes from pane to pane, z enlarges one."""
         self.query_one(SmallMultiples if self.has_class("-grid") else MetricList).focus()
 
     def action_diagnostics(self) -> None:
-        """List all metrics, or the important ones."""
         metrics = self.query_one(MetricList)
         self._all = len(metrics.listed) < len(metrics.rows)
         self._again()
 
     def action_inspect(self) -> None:
-        """Read the newest point, or hide the cursor."""
         self.query_one(MetricChart).focus()
         track = self._track()
         self._point_at(track.steps[-1] if self._look.cursor is None and track.steps else None)
 
     def on_metric_chart_inspect(self, message: MetricChart.Inspect) -> None:
-        """Move the cursor."""
         apart = 1.0 if message.exactly else self.query_one(MetricChart).steps_per_column
         self._point_at(moved(self._track(), self._look.cursor, message.by, apart))
 
     def on_metric_chart_pointed(self, message: MetricChart.Pointed) -> None:
-        """Read the nearest point with a value to the mouse."""
         track = self._track()
         place = track.place(message.step)
         self._point_at(None if place is None else track.steps[place])
@@ -367,12 +350,11 @@ tab goes from pane to pane, z enlarges one."""
         self._again()
 
     def _track(self) -> Track:
-        """The values that the chart shows of the task."""
         return self._answer.own.track(self._answer.metric) if self._answer else Track()
 
     def action_overlay(self) -> None:
         """Choose the tasks that share the chart; the most similar ones come first."""
-        from .dialogs.questions import ChooseTasks
+        from .dialogs import ChooseTasks
 
         task, own = self.targets[0], self.marlaas.learner
         if own is None:
@@ -396,7 +378,7 @@ tab goes from pane to pane, z enlarges one."""
         """Show the task's configuration next to those of the tasks that share its chart."""
         from ...operations.results import difference_lines
         from ...operations.settings_file import settings
-        from .dialogs.readings import Configuration
+        from .dialogs import Configuration
 
         if self._answer is None:
             return
@@ -407,7 +389,6 @@ tab goes from pane to pane, z enlarges one."""
         self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters), compared))
 
     def action_back(self) -> None:
-        """Hide the cursor; without one, go back."""
         if self.maximized is None and self._look.cursor is not None:
             self._point_at(None)
         else:

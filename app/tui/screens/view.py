@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
-from textual.screen import Screen
 from textual.timer import Timer
 
 from marlaas.engine.errors import MarlaasError
@@ -23,23 +22,21 @@ from ...reading import reading
 from ...text.format import line
 from ...text.machine import yielding_hint, yielding_of
 from ...text.tasks import liveness, mended_in_file, overview, task_json, tasks_named
-from ..context.snapshot import Snapshot
-from ..widgets.bars import KeyBar, NoticeLine, StatusLine, TopBar, ViewBar
+from ..context.feed import Snapshot
+from ..widgets.bars import Filtered, KeyBar, NoticeLine, StatusLine, TopBar, ViewBar
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
-
-
-# What every view has: bars, a footer, one question to the store, and keys that explain why they cannot act.
 
 _NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
 _REST = 0.08
 """Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
 _SILENT = "The engine is suspended or very busy; actions wait until it answers."
+IN_A_TERMINAL = "This needs a terminal of its own: it is not offered in a browser."
 
 
-class View(Screen[None]):
-    """A screen that shows snapshots."""
+class View(Filtered):
+    """A screen that shows snapshots: bars, one question to the store, and keys that explain why they cannot act."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
@@ -52,25 +49,19 @@ class View(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._reasons: tuple[object, ...] = ()
-        self._stopped = False
-        """Whether no engine runs."""
         self._rest: Timer | None = None
 
     @property
     def marlaas(self) -> MarlaasApp:
-        """The application."""
         return cast("MarlaasApp", self.app)
 
-    @abstractmethod
     def content(self) -> ComposeResult:
-        """The view's own widgets, between the bars."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+    def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         """Bring the view's own widgets up to date; ``answer`` is None until the question has been answered."""
 
     def question(self) -> Question | None:
-        """What the view wants to know beyond the snapshot."""
         return None
 
     def why_not(self, action: str) -> str:
@@ -88,7 +79,6 @@ class View(Screen[None]):
         return {}
 
     def compose(self) -> ComposeResult:
-        """Lay out the bars around the content."""
         yield TopBar(self.marlaas.title, self.marlaas.home_text)
         yield ViewBar(self.marlaas.views)
         yield from self.content()
@@ -97,7 +87,6 @@ class View(Screen[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Show what is already known."""
         self._css_update_count = self.app._css_update_count  # its styles are of the theme of now
         self.show_again()
 
@@ -107,6 +96,15 @@ class View(Screen[None]):
         if self.is_mounted:
             self.query_one(NoticeLine).show(self.marlaas.notices)
             self.show_again()
+
+    def on_resize(self) -> None:
+        """Fit everything to the new size; how much is asked for may depend on it."""
+        self.call_after_refresh(self.renew)
+
+    def renew(self) -> None:
+        """Show again, and ask again at once: what is shown, or how, has changed."""
+        self.show_again()
+        self.ask_again()
 
     def ask_again(self) -> None:
         """Ask again at once, because the question has changed."""
@@ -122,10 +120,12 @@ class View(Screen[None]):
         """Show the newest snapshot once more."""
         self.show(self.marlaas.snapshot)
 
+    @property
+    def serves(self) -> bool:
+        return liveness(self.marlaas.snapshot.engine, self.marlaas.snapshot.now).serves
+
     def show(self, snapshot: Snapshot) -> None:
-        """Bring everything up to date."""
         alive = liveness(snapshot.engine, snapshot.now)
-        self._stopped = not alive.serves
         top, base = self.query_one(TopBar), snapshot.engine.shown_base if snapshot.engine else ""
         top.engine = alive
         rest = yielding_hint(yielding_of(snapshot.engine), snapshot.now) if alive.alive else ""
@@ -135,41 +135,39 @@ class View(Screen[None]):
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
         status.note = snapshot.note
-        stalled = snapshot.unfinished and self._stopped
+        stalled = snapshot.unfinished and not alive.serves
         status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else rest
         question = self.question()
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
         self.renew_keys()
 
-    # Keys that cannot act are dim in the footer, and explain why when they are pressed.
+    # Keys that cannot act are dim in the last line, and explain why when they are pressed.
 
     def renew_keys(self) -> None:
         """Update which keys can act, because something else is under the cursor."""
         reasons = (
-            self._stopped,
+            self.serves,
             self.first_keys,
             dict(self.key_words),
             *(self.why_not(binding.action) for _, binding in self._bindings),
         )
-        if reasons != self._reasons:  # Textual rebuilds the footer
+        if reasons != self._reasons:
             self._reasons = reasons
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action is possible; None is Textual's value for a dim key, False hides it."""
         if action == "start_engine":
-            return self._stopped
+            return not self.serves
         return None if self.why_not(action) else True
 
     def on_key(self, event: Key) -> None:
-        """Say why a key that nothing reacted to cannot act."""
         active = self.active_bindings.get(event.key)
         if active is not None and not active.enabled and (reason := self.why_not(active.binding.action)):
             self.marlaas.say(reason, bad=True)
             event.stop()
 
     def action_start_engine(self) -> None:
-        """Start an engine in the background."""
         self.marlaas.action_start_engine()
 
     def action_back(self) -> None:
@@ -182,18 +180,38 @@ class View(Screen[None]):
             self.marlaas.go_back()
 
     def watch_maximized(self) -> None:
-        """Name the key that leaves the zoom, or no longer."""
-        self.refresh_bindings()
+        self.refresh_bindings()  # the key that leaves the zoom comes or goes
 
     def action_zoom(self) -> None:
-        """Zoom the pane with the focus, or show all panes again."""
         if self.maximized is not None:
             self.minimize()
         elif self.focused is None or not self.maximize(self.focused):
             self.marlaas.say("There is nothing to zoom here.", bad=True)
 
+    # What several views do.
 
-# What all views with tasks under the cursor share: acting on tasks, opening other views of them, copying them.
+    def confirm(self, question: str, act: Callable[[], object], typed: str = "") -> None:
+        """Ask, and act on a yes; ``typed`` is a word to type for it."""
+        from .dialogs import Confirm
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                act()
+
+        self.app.push_screen(Confirm(question, typed), answered)
+
+    def copied(self) -> tuple[str, Sequence[object], str]:
+        """What copying means here: in words, as JSON, and what it is, at the beginning of a sentence."""
+        raise NotImplementedError
+
+    def action_copy_row(self) -> None:
+        text, _, what = self.copied()
+        self.marlaas.copy(text, what)
+
+    def action_copy_json(self) -> None:
+        _, records, what = self.copied()
+        self.marlaas.copy(json.dumps(records[0] if len(records) == 1 else records, indent=2), what)
+
 
 _VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
 _OTHERWISE = {
@@ -220,9 +238,9 @@ class TasksView(View):
     ]
 
     @property
-    @abstractmethod
     def targets(self) -> Sequence[TaskRow]:
         """The tasks that keys act on; the first is the one under the cursor."""
+        raise NotImplementedError
 
     @property
     def first_keys(self) -> tuple[str, ...]:
@@ -241,7 +259,7 @@ class TasksView(View):
         if not verbs and action not in _NEEDS_A_TASK:
             return ""
         if action == "edit_environment" and self.marlaas.web:
-            return "This needs a terminal of its own: it is not offered in a browser."
+            return IN_A_TERMINAL
         if (verbs or action == "edit_environment") and (reason := self.marlaas.may_act()):
             return reason
         targets = self.targets
@@ -254,45 +272,35 @@ class TasksView(View):
         return f"Task {targets[0].id} is {line(targets[0].state, 20)}: {_OTHERWISE[action]}."
 
     def action_toggle_pause(self) -> None:
-        """Pause active tasks; if none is active, resume paused ones."""
         if moving := self._fitting("pause"):
             self.marlaas.command("pause", moving)
         elif paused := self._fitting("resume"):
             self.marlaas.command("resume", paused)
 
     def action_retry(self) -> None:
-        """Put failed or cancelled tasks back into the queue."""
         self.marlaas.command("retry", self._fitting("retry"))
 
     def action_cancel(self) -> None:
-        """Ask, then cancel."""
-        from .dialogs.questions import Confirm
-
         tasks = self._fitting("cancel")
-
-        def act(yes: bool | None) -> None:
-            if yes:
-                self.marlaas.command("cancel", tasks)
-
-        named = f"task {tasks[0]}, {line(self._row(tasks[0]).name, 40)}" if len(tasks) == 1 else f"{len(tasks)} tasks"
-        ends = "It stops; its" if len(tasks) == 1 else "They stop; their"
+        name = next(line(task.name, 40) for task in self.targets if task.id == tasks[0])
+        named, ends = f"task {tasks[0]}, {name}", "It stops; its"
+        if len(tasks) > 1:
+            named, ends = f"{len(tasks)} tasks", "They stop; their"
         question = f"Cancel {named}? {ends} adapters stay, and retrying goes on from the last step."
-        self.app.push_screen(Confirm(question), act)
+        self.confirm(question, partial(self.marlaas.command, "cancel", tasks))
 
     def action_add_like(self) -> None:
         """Open the form, filled with what the task under the cursor was submitted with."""
         self.marlaas.action_add(self.targets[0].id)
 
     def action_open_rollouts(self) -> None:
-        """Open the rollouts of the task."""
         self.marlaas.open_task(self.targets[0].id, "rollouts")
 
     def action_open_logs(self) -> None:
-        """Open the logs of the task."""
         self.marlaas.open_task(self.targets[0].id, "logs")
 
     def action_edit_environment(self) -> None:
-        """Open the environment of the task under the cursor in the editor, at the line that is wrong where one is."""
+        """Open the environment of the task under the cursor in the editor, at the line that is wrong if one is."""
         from ...operations.environments.source_lines import task_place
         from ..context.editor import edit_source
 
@@ -305,22 +313,9 @@ class TasksView(View):
             return
         edit_source(self.marlaas, path, place)
 
-    def action_copy_row(self) -> None:
-        """Copy the tasks in words, a line each."""
+    def copied(self) -> tuple[str, Sequence[object], str]:
         rows = [f"{t.id}\t{t.tenant}\t{t.name}\t{t.environment}\t{t.state}\t{t.step}/{t.steps}" for t in self.targets]
-        self.marlaas.copy("\n".join(rows), self._named())
-
-    def action_copy_json(self) -> None:
-        """Copy all that is known of the tasks."""
-        rows = [task_json(task) for task in self.targets]
-        self.marlaas.copy(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2), self._named())
-
-    def _named(self) -> str:
-        return tasks_named([task.id for task in self.targets])
-
-    def _row(self, number: int) -> TaskRow:
-        return next(task for task in self.targets if task.id == number)
+        return "\n".join(rows), [task_json(task) for task in self.targets], tasks_named([t.id for t in self.targets])
 
     def _fitting(self, verb: str) -> list[int]:
-        """The targets whose state the verb can start from."""
         return [task.id for task in self.targets if task.state in TRANSITIONS[verb]]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
-from textual.binding import ActiveBinding, Binding, BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import Click
@@ -20,7 +20,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from marlaas.engine.errors import MarlaasError
+from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.store.rows import PaceRow, TaskRow, WorkerRow
 
 from ...text.format import bar, cells, clip, count, duration, line, score, share, size
@@ -39,14 +39,11 @@ from ...text.tasks import (
     seconds_left,
     shown_reason,
 )
-from ..context.snapshot import Notice, counting
+from ..context.feed import Notice, counting
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
     from ..frame.modes import Mode
-
-
-# A line that explains what is in progress, and for how many seconds by now.
 
 
 class Elapsed(Static):
@@ -59,11 +56,9 @@ class Elapsed(Static):
         self._counting: Timer | None = None
 
     def on_mount(self) -> None:
-        """Be ready to count."""
         self._counting = self.set_interval(1.0, self._count, pause=self._since is None)
 
     def show(self, text: Content | str, under_way: bool = False) -> None:
-        """Show a text at once."""
         self._text = text if isinstance(text, Content) else Content(text)
         self._since = time.monotonic() if under_way else None
         if self._counting is not None:
@@ -75,11 +70,8 @@ class Elapsed(Static):
             self.update(self._text + counting("", time.monotonic() - self._since))
 
 
-# What an empty view shows: the next step.
-
-
 class Nothing(Static):
-    """Shown in place of what is not there yet. ``text`` is our own, and names a key or a command."""
+    """Shown in place of what is not there yet: the next step. ``text`` is our own, and names a key or a command."""
 
     DEFAULT_CSS = """
     Nothing { width: 100%; height: 1fr; padding: 2 4; color: $text-muted; }
@@ -88,8 +80,6 @@ class Nothing(Static):
     def __init__(self, text: str, id: str | None = None) -> None:
         super().__init__(text, markup=False, id=id)
 
-
-# The guide that an empty home shows: three ways to begin, with a key for each. It disappears with the first task.
 
 _FIRST = "Nothing has been trained here yet. Three ways to begin:"
 _NEXT = """In the plugins folder: [b]{names}[/]. Next, [b $text-accent]a[/] adds a task that uses it.
@@ -109,7 +99,7 @@ Each of them is a command, too: `marlaas demo`, `marlaas env new NAME`,
 
 
 class Guide(Static, can_focus=True):
-    """Shown in place of an empty queue."""
+    """Shown in place of an empty queue: three ways to begin."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "demo", "demo", id="guide.demo"),
@@ -122,69 +112,44 @@ class Guide(Static, can_focus=True):
     class EnvironmentWanted(Message):
         """The person wants to write an environment."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._begun: float | None = None
-        """When the demo's start began, while that is in progress."""
-
     def on_mount(self) -> None:
-        """Count the seconds of a start."""
-        self.set_interval(1.0, self._count)
+        self._begun = False
         self.renew()
 
     def renew(self) -> None:
         """Show how to begin; if somebody wrote an environment, what comes next."""
-        if self._begun is not None:
-            return
         files = self._marlaas.home.plugins.glob("[!._]*")
         written = sorted(path.stem for path in files if path.suffix in (".py", ".toml") or path.is_dir())
         names = clip(line(", ".join(written)), 48)
         self.update((_NEXT.format(names=escape(names)) if written else _FIRST) + _TEXT)
-
-    def _count(self) -> None:
-        if self._begun is not None:
-            self.update(f"Starting the engine … {time.monotonic() - self._begun:.0f} s{_TEXT}")
 
     @property
     def _marlaas(self) -> MarlaasApp:
         return cast("MarlaasApp", self.app)
 
     def action_demo(self) -> None:
-        """Submit the demo's tasks to this home and start the engine."""
-        if reason := self._marlaas.may_act():
-            self._marlaas.say(reason, bad=True)
-        elif self._begun is None:
-            self._begun = time.monotonic()
-            self.update(f"Starting the engine …{_TEXT}")
+        if not self._marlaas.refuses() and not self._begun:
+            self._begun = True
+            self._ended = self._marlaas.under_way("Starting the engine …")
             self.run_worker(self._demo, thread=True, exit_on_error=False)
 
     def _demo(self) -> None:
         from ...operations.submitting import begin
 
-        app, in_its_thread = self._marlaas, self.app.call_from_thread
+        app = self._marlaas
         try:
-            begin(app.home, lambda text: in_its_thread(app.say, text))
+            begin(app.home, app.say)
         except MarlaasError as error:
-            in_its_thread(app.say, str(error), True)
+            app.say(str(error), True)
         finally:
-            self._begun = None
-            in_its_thread(self.renew)
-            in_its_thread(app.poll)
+            self._begun = False
+            app.call_from_thread(self._ended)
+            app.call_from_thread(app.poll)
 
     def action_environment(self) -> None:
-        """Ask for a new environment, if one can be written."""
-        if reason := self._marlaas.may_act():
-            self._marlaas.say(reason, bad=True)
-        elif self._marlaas.web:
-            self._marlaas.say("An environment is a file: write it on the machine itself, `marlaas env new NAME`.", True)
-        else:
+        here = "An environment is a file: write it on the machine itself, `marlaas env new NAME`."
+        if not self._marlaas.refuses(here if self._marlaas.web else ""):
             self.post_message(self.EnvironmentWanted())
-
-
-# A line to type a filter into, above a list. It opens with /, filters while one types, and goes with esc.
-
-LONGEST = 300
-"""Most characters: nobody types more, and somebody may paste a megabyte."""
 
 
 class FilterLine(Input):
@@ -197,7 +162,7 @@ class FilterLine(Input):
 
 
 class FilterBar(Horizontal):
-    """Hidden while it is empty and nobody types."""
+    """A line to type a filter into, above a list. It opens with /, filters while one types, and goes with esc."""
 
     @dataclass
     class Changed(Message):
@@ -205,7 +170,6 @@ class FilterBar(Horizontal):
 
         text: str
 
-    @dataclass
     class Left(Message):
         """The person is done typing: the list gets the keys again."""
 
@@ -226,9 +190,8 @@ class FilterBar(Horizontal):
         self._hint = hint
 
     def compose(self) -> ComposeResult:
-        """Lay out a prompt, the text, and a place for the result."""
         yield Static("/", classes="prompt", markup=False)
-        yield FilterLine(placeholder=self._hint, max_length=LONGEST, select_on_focus=False, compact=True)
+        yield FilterLine(placeholder=self._hint, max_length=300, select_on_focus=False, compact=True)
         yield Static("", id="told", markup=False)
 
     @property
@@ -250,41 +213,48 @@ class FilterBar(Horizontal):
         self.query_one(Input).value = text
         self.set_class(bool(text), "-open")
 
-    def clear(self) -> None:
-        """Remove the filter."""
-        self.query_one(Input).value = ""
-        self.remove_class("-open")
-
     def action_clear(self) -> None:
-        """Remove the filter, and go back to the list."""
-        self.clear()
+        self.write("")
         self.post_message(self.Left())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Report every letter."""
         event.stop()
         self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go back to the list, which stays filtered."""
         event.stop()
-        if not self.text:
-            self.remove_class("-open")
+        self.set_class(bool(self.text), "-open")
         self.post_message(self.Left())
 
 
-# The last line of every view and dialog: the keys that act here, dim if they cannot, and the palette at the right.
-#
-# A view may name keys that come first, because of what it shows at the moment (``first_keys``), and other words for
-# keys (``key_words``).
-#
-# Where there is no room for all, whole keys are left out, the last first. How to get help and how to leave stays.
-#
-# Textual's own footer makes a widget for each key, and makes all of them again whenever one changes. With a cursor
-# that moves over tasks in different states, that would be the most expensive part of a key press. This one is a
-# single line.
+class Filtered(Screen[Any]):
+    """What a screen with a filter over a list shares."""
 
-_EDGE = "▏"
+    LIST = "KeyedTable"
+    """The list."""
+
+    def filter(self, text: str) -> None:
+        """Show what passes a filter. Raises ``ConfigError`` while it makes no sense."""
+
+    def action_filter(self) -> None:
+        self.query_one(FilterBar).open()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Filter with every letter; while the filter makes no sense yet, the list stays."""
+        self.query_one(FilterBar).tell("")
+        try:
+            self.filter(message.text)
+        except ConfigError as error:
+            self.query_one(FilterBar).tell(error.message, bad=True)
+
+    def on_filter_bar_left(self) -> None:
+        self.leave_filter()
+
+    def leave_filter(self) -> None:
+        """Go back to the list."""
+        self.query_one(self.LIST).focus()
+
+
 _KEPT = ("help", "all panes", "close", "leave")
 """Descriptions of the keys that are left out last: where one is, and how one gets away."""
 
@@ -301,8 +271,13 @@ class ShownKey:
 
     @property
     def text(self) -> str:
-        """What the key shows in the line."""
         return f" {self.display} {self.description} "
+
+    def drawn(self) -> Content:
+        """The same in its styles."""
+        dim = "" if self.enabled else " dim"
+        key, what = f" {self.display} ", f"{self.description} "
+        return Content.assemble((key, f"bold $footer-key-foreground{dim}"), (what, dim.strip()))
 
 
 def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
@@ -317,7 +292,10 @@ def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
 
 
 class KeyBar(Widget):
-    """Shows the bindings of its screen; a click on a key presses it."""
+    """The keys that act in a view or dialog, dim if they cannot, and the palette; a click on a key presses it.
+
+    Textual's own footer makes all of its widgets again whenever one key changes, with every move of a cursor.
+    """
 
     DEFAULT_CSS = """
     KeyBar { dock: bottom; height: 1; background: $footer-background; color: $footer-foreground; }
@@ -334,7 +312,6 @@ class KeyBar(Widget):
         self._will_look = False
 
     def on_mount(self) -> None:
-        """Listen to changes of the bindings."""
         self.screen.bindings_updated_signal.subscribe(self, self._changed)
 
     def _changed(self, screen: Screen[object]) -> None:
@@ -343,98 +320,61 @@ class KeyBar(Widget):
             self.call_after_refresh(self.look)
 
     def look(self) -> None:
-        """Read which keys there are, and which of them can act."""
+        """Read which keys there are, and which of them can act.
+
+        Those of the screen's ``first_keys`` come first, and its ``key_words`` name some in other words.
+        """
         self._will_look = False
         if not self.is_attached:  # its screen may have been left meanwhile
             return
-        active = self.screen.active_bindings
+        active, display = self.screen.active_bindings, self.app.get_key_display
         first: Sequence[str] = getattr(self.screen, "first_keys", ())
         words: Mapping[str, str] = getattr(self.screen, "key_words", {})
         shown: dict[str, ShownKey] = {}
         if self._enter:
-            display = self.app.get_key_display(Binding("enter", ""))
-            shown["enter"] = ShownKey("enter", display, self._enter, True)
+            shown["enter"] = ShownKey("enter", display(Binding("enter", "")), self._enter, True)
         zoom = next((each.binding for each in active.values() if each.binding.action == "zoom"), None)
         if zoom is not None and self.screen.maximized is not None:
-            shown["zoom"] = ShownKey(zoom.key, f"esc {self.app.get_key_display(zoom)}", "all panes", True)
-        for binding, enabled in self._in_order(active):
+            shown["zoom"] = ShownKey(zoom.key, f"esc {display(zoom)}", "all panes", True)
+        for _, binding, enabled, _ in active.values():
             if (binding.show or binding.action in first) and binding.action not in shown:
-                display = self.app.get_key_display(binding)
                 description = words.get(binding.action, binding.description)
-                shown[binding.action] = ShownKey(binding.key, display, description, enabled)
-        ordered = sorted(shown, key=lambda action: (shown[action].description == "close", action not in first))
+                shown[binding.action] = ShownKey(binding.key, display(binding), description, enabled)
+        rank = {action: place for place, action in enumerate(first)}
+        ordered = sorted(shown, key=lambda each: (shown[each].description == "close", rank.get(each, len(rank))))
         self.keys = tuple(shown[action] for action in ordered)  # how to close comes last
-        palette = active.get(self.app.COMMAND_PALETTE_BINDING)
-        if palette is not None:
-            display = self.app.get_key_display(palette.binding)
-            self.palette = ShownKey(palette.binding.key, display, palette.binding.description, palette.enabled)
-
-    def _in_order(self, active: Mapping[str, ActiveBinding]) -> list[tuple[Binding, bool]]:
-        """The bindings from the focus outwards, those of a widget as it declares them.
-
-        Textual has one that takes a key from a widget below it at the place of what it takes.
-        """
-        chain = list((self.screen.focused or self.screen).ancestors_with_self)
-        depths = {key: chain.index(one.node) if one.node in chain else len(chain) for key, one in active.items()}
-        nearest, early = len(chain), set()
-        for key in reversed(depths):
-            nearest = min(nearest, depths[key])
-            if depths[key] > nearest:  # before one of a nearer widget
-                early.add(depths[key])
-
-        def place(key: str) -> tuple[int, int]:
-            one = active[key]
-            declared = [each.id for each in type(one.node).BINDINGS if isinstance(each, Binding)]
-            known = depths[key] in early and one.binding.id in declared
-            return depths[key], declared.index(one.binding.id) if known else len(declared)
-
-        return [(active[key].binding, active[key].enabled) for key in sorted(active, key=place)]
+        if palette := active.get(self.app.COMMAND_PALETTE_BINDING):
+            binding = palette.binding
+            self.palette = ShownKey(binding.key, display(binding), binding.description, palette.enabled)
 
     @property
     def _room(self) -> int:
-        """Cells next to the palette's key, which is there where the keys that are kept leave room for it."""
+        """Cells next to the palette's key, which is there if the keys that are kept leave room for it."""
         kept = sum(cells(key.text) for key in self.keys if key.description in _KEPT)
-        beside = self.size.width - (cells(self.palette.text) if self.palette else 0)
-        return beside if beside + 1 >= kept else self.size.width
+        room = self.size.width - (cells(self.palette.text) if self.palette else 0)
+        return room if room + 1 >= kept else self.size.width
 
     def render(self) -> Content:
-        """As many keys as fit next to the palette's key."""
         room = self._room
-        left = Content("").join([_drawn(key) for key in fitting(self.keys, room)]).truncate(max(0, room), pad=True)
+        keys = Content("").join([key.drawn() for key in fitting(self.keys, room)]).truncate(max(0, room), pad=True)
         if not self.palette or room == self.size.width:
-            return left
-        return Content("").join([left, Content.styled(_EDGE, "$foreground 20%"), _drawn(self.palette)[1:]])
+            return keys
+        return Content("").join([keys, Content.styled("▏", "$foreground 20%"), self.palette.drawn()[1:]])
 
     def on_click(self, event: Click) -> None:
-        """Press the key under the mouse."""
         place, room = 0, self._room
         if self.palette and event.x >= room:
-            self._press(self.palette)
+            self.app.simulate_key(self.palette.key)
             return
         for key in fitting(self.keys, room):
             place += cells(key.text)
             if event.x < place:
-                self._press(key)
+                self.app.simulate_key(key.key)
                 return
-
-    def _press(self, key: ShownKey) -> None:
-        self.app.simulate_key(key.key)
-
-
-def _drawn(key: ShownKey) -> Content:
-    dim = "" if key.enabled else " dim"
-    return Content.assemble(
-        (f" {key.display} ", f"bold $footer-key-foreground{dim}"),
-        (f"{key.description} ", dim.strip()),
-    )
-
-
-# Where notices are shown: in the place of the status line, so that they cover nothing of what one reads.
 
 
 class NoticeLine(Static):
-    """Above the line of keys; takes no room while there is nothing to tell. It grows with a long sentence, and what is
-    above it makes room."""
+    """Notices, in the place of the status line, so that they cover nothing; it grows with a long sentence."""
 
     DEFAULT_CSS = """
     NoticeLine { display: none; dock: bottom; height: auto; max-height: 6; margin-bottom: 1; padding: 0 1;
@@ -446,29 +386,21 @@ class NoticeLine(Static):
         super().__init__("", markup=False)
 
     def show(self, notices: Sequence[Notice]) -> None:
-        """Show these, or nothing."""
-        parts = [
-            part
+        lines = [
+            Content.styled(f"{'!' if notice.bad else '·'} {notice.text}", "bold $text-warning" if notice.bad else "")
             for notice in notices
-            for part in (("! " if notice.bad else "· ", _style(notice)), (notice.text, _style(notice)), "\n")
         ]
-        self.update(Content.assemble(*parts[:-1]))
+        self.update(Content("\n").join(lines))
         self.set_class(bool(notices), "-told")
         for status in self.screen.query(StatusLine):
             status.display = not notices
 
 
-def _style(notice: Notice) -> str:
-    return "bold $text-warning" if notice.bad else ""
-
-
-# The line above the footer: what the workers do, or why nothing can be read.
-
-_FIRST_STATUS_LINE = ("rollout", "training", "engine")
+_FIRST_WORKERS = ("rollout", "training", "engine")
 
 
 class StatusLine(Widget):
-    """A problem if there is one, else a note and one part for each worker, as many as fit."""
+    """The line above the keys: a problem, or what to do next, or a note and as many workers as fit."""
 
     DEFAULT_CSS = """
     StatusLine { dock: bottom; margin-bottom: 1; height: 1; padding: 0 1; color: $text-muted; }
@@ -482,12 +414,10 @@ class StatusLine(Widget):
     """What continues next to the engine; before the workers."""
 
     def render(self) -> Content:
-        """The line."""
         width = self.content_size.width
-        if self.problem:
-            return Content.styled(line(f"! {self.problem}", width), "bold $text-error")
-        if self.hint:
-            return Content.styled(line(self.hint, width), "$text-warning")
+        if self.problem or self.hint:
+            text = f"! {self.problem}" if self.problem else self.hint
+            return Content.styled(line(text, width), "bold $text-error" if self.problem else "$text-warning")
         text = line(self.note, width)
         for part in worker_texts(self.processes):
             longer = f"{text} · {part}" if text else part
@@ -502,29 +432,19 @@ def worker_texts(workers: Sequence[WorkerRow]) -> list[str]:
     environments = [worker for worker in workers if worker.name.startswith("env")]
     others = sorted((worker for worker in workers if worker not in environments), key=_rank)
     texts = []
-    for worker in others:
+    for worker in [*others, *(environments if len(environments) == 1 else [])]:
         state = "" if worker.state == "running" else f" {line(worker.state, 12)}"
-        load = "" if worker.pid is None else f" {_load(worker)}"
+        load = "" if worker.pid is None else f" {size(worker.rss or 0)} {share(worker.busy or 0)}"
         texts.append(f"{line(worker.name, 24)}{state}{load}")
-    if len(environments) == 1:
-        texts.append(f"{line(environments[0].name, 24)} {_load(environments[0])}")
-    elif environments:
+    if len(environments) > 1:
         texts.append(f"{len(environments)} environments {size(sum(worker.rss or 0 for worker in environments))}")
     return texts
 
 
 def _rank(worker: WorkerRow) -> tuple[int, str]:
-    return (
-        _FIRST_STATUS_LINE.index(worker.name) if worker.name in _FIRST_STATUS_LINE else len(_FIRST_STATUS_LINE),
-        worker.name,
-    )
+    known = worker.name in _FIRST_WORKERS
+    return _FIRST_WORKERS.index(worker.name) if known else len(_FIRST_WORKERS), worker.name
 
-
-def _load(worker: WorkerRow) -> str:
-    return f"{size(worker.rss or 0)} {share(worker.busy or 0)}"
-
-
-# A task in a few lines: its tenant and name, then its numbers, or why it waits or has ended, or what is wrong.
 
 _REASON_LINES = 3
 _RAGGED = 8
@@ -532,7 +452,10 @@ _RAGGED = 8
 
 
 class TaskLine(Widget):
-    """What the table has no room for, and the head of a task's own view. Grows with a long reason."""
+    """A task in a few lines: its tenant and name, then its numbers, or why it waits or has ended, or what is wrong.
+
+    Grows with a long reason.
+    """
 
     DEFAULT_CSS = """
     TaskLine { height: 2; padding: 0 1; box-sizing: content-box; }
@@ -548,25 +471,14 @@ class TaskLine(Widget):
     brief: reactive[bool] = reactive(False)
     """Whether its numbers are left out, if they stand below."""
 
-    def watch_row(self) -> None:
-        """Make room for another reason or warning; other numbers need none."""
+    def _fit(self) -> None:
         room = max(1, self.content_size.width)
         reason, notice, _ = self._said()
         height = 1 + max(0 if self.brief else 1, _lines(reason, room)) + _lines(notice, room)
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
 
-    def watch_serving(self) -> None:
-        """Make room for another reason."""
-        self.watch_row()
-
-    def watch_brief(self) -> None:
-        """Give the line of numbers away, or take it back."""
-        self.watch_row()
-
-    def on_resize(self) -> None:
-        """Make room for the reason at the new width."""
-        self.watch_row()
+    watch_row = watch_serving = watch_brief = on_resize = _fit
 
     def _said(self) -> tuple[str, str, str]:
         """Why the task waits or has ended; what is wrong, or what to do about it; and the style of the former."""
@@ -580,7 +492,6 @@ class TaskLine(Widget):
         return reason, " ".join(filter(None, known)), "$text-muted"
 
     def render(self) -> Content:
-        """The lines."""
         task = self.row
         if task is None:
             return Content("")
@@ -602,8 +513,7 @@ class TaskLine(Widget):
         below = line(reason, _REASON_LINES * width) if reason else line(" · ".join(numbers), width)
         parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state]
         parts += ["\n", (below, style)] if reason or not self.brief else []
-        if notice:
-            parts += ["\n", (line(notice, _REASON_LINES * width), "$text-warning")]
+        parts += ["\n", (line(notice, _REASON_LINES * width), "$text-warning")] if notice else []
         return Content.assemble(*parts)
 
 
@@ -612,8 +522,6 @@ def _lines(sentence: str, room: int) -> int:
     shown = line(sentence, _REASON_LINES * room)
     return min(_REASON_LINES, -(-cells(shown) // max(1, room - _RAGGED)))
 
-
-# The first line of every screen: which home, what happens in it, and whether an engine serves it.
 
 _STYLES = {"alive": "bold $text-success", "silent": "bold $text-warning", "down": "bold $text-error"}
 _MARKS = {"alive": "●", "silent": "!", "down": "✗", "stopped": "○", "never": "○"}
@@ -640,7 +548,6 @@ class TopBar(Widget):
         self._home = home
 
     def render(self) -> Content:
-        """The line."""
         engine = f"engine: {_MARKS.get(self.engine.word, '')} {self.engine.text}"
         width = self.content_size.width
         title = clip(self._title, max(0, width - cells(engine) - 2))
@@ -650,15 +557,10 @@ class TopBar(Widget):
         folder = f"  {home.text}" if home in kept else ""
         middle = Content(_BETWEEN).join([Content.styled(part.text, part.style) for part in kept if part is not home])
         gap = max(0, width - cells(title) - cells(folder) - cells(engine) - middle.cell_length)
-        after = min(gap, 2)
-        return Content.assemble(
-            (title, "bold"),
-            (folder, "$text-muted"),
-            " " * (gap - after),
-            middle,
-            " " * after,
-            (engine, _STYLES.get(self.engine.word, "$text-muted")),
-        )
+        after = " " * min(gap, 2)
+        before = " " * (gap - len(after))
+        style = _STYLES.get(self.engine.word, "$text-muted")
+        return Content.assemble((title, "bold"), (folder, "$text-muted"), before, middle, after, (engine, style))
 
 
 def fitting_top_bar(found: Sequence[Part], room: int, between: int) -> list[Part]:
@@ -672,11 +574,8 @@ def fitting_top_bar(found: Sequence[Part], room: int, between: int) -> list[Part
     return [part for part in found if part in kept]
 
 
-# The second line of every screen: the views, with the present one marked.
-
-
 class ViewBar(Widget):
-    """Numbers and names of the views; a click opens one."""
+    """Numbers and names of the views, with the present one marked; a click opens one."""
 
     DEFAULT_CSS = """
     ViewBar { dock: top; height: 1; margin-top: 1; padding: 0 1; background: $surface; }
@@ -690,35 +589,25 @@ class ViewBar(Widget):
         self._views = views
 
     def render(self) -> Content:
-        """The line with the present view marked."""
-        parts: list[tuple[str, str] | str] = []
         texts, gap = self._texts()
-        for mode, text in zip(self._views, texts, strict=True):
-            parts += [(text, "bold reverse" if mode.name == self.shown[0] else "$text-muted"), gap]
-        return Content.assemble(*parts[:-1])
+        styles = ["bold reverse" if mode.name == self.shown[0] else "$text-muted" for mode in self._views]
+        return Content(gap).join([Content.styled(text, style) for text, style in zip(texts, styles, strict=True)])
 
     def _texts(self) -> tuple[list[str], str]:
         """The names with the selected task if there is room; else with it in this view only; else this view's name
-        among numbers; else only numbers. And what is between them: one space where two have no room."""
+        among numbers; else only numbers. And what is between them."""
+        name, task = self.shown
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
+        names = [f"{number} {mode.name}" for number, mode in zip(numbers, self._views, strict=True)]
+        tasks = [f"{text} {task}" if task and m.of_task else text for text, m in zip(names, self._views, strict=True)]
+        here = [mode.name == name for mode in self._views]
+        present = [tasks[place] if here[place] else text for place, text in enumerate(names)]
+        only = [tasks[place] if here[place] else text for place, text in enumerate(numbers)]
+        choices = ((tasks, "  "), (present, "  "), (present, " "), (only, "  "))
         room = self.content_size.width
-        present = self._named(lambda mode: mode.name == self.shown[0])
-        here = [
-            name if mode.name == self.shown[0] else number
-            for mode, name, number in zip(self._views, present, numbers, strict=True)
-        ]
-        choices = ((self._named(lambda mode: True), "  "), (present, "  "), (present, " "), (here, "  "))
         return next(((texts, gap) for texts, gap in choices if cells(gap.join(texts)) <= room), (numbers, " "))
 
-    def _named(self, with_task: Callable[[Mode], bool]) -> list[str]:
-        task = self.shown[1]
-        return [
-            f"{place} {mode.name}{f' {task}' if task and mode.of_task and with_task(mode) else ''}"
-            for place, mode in enumerate(self._views, 1)
-        ]
-
     def on_click(self, event: Click) -> None:
-        """Open the view under the mouse."""
         place = 1
         texts, gap = self._texts()
         for mode, text in zip(self._views, texts, strict=True):

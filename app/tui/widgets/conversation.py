@@ -1,4 +1,4 @@
-"""Panes of conversations: one trajectory with its tokens, and several side by side."""
+"""What a model wrote: the newest rollout in a few lines, a group's trajectories, conversations with their tokens."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
-from textual.message import Message
+from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
+from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
@@ -25,31 +26,91 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
-from ...rollouts.answers import Answer, Block, Layout, answer
+from ...rollouts.answers import Answer, Block, Layout, answer, wrapped
 from ...rollouts.reading import TURNS, Loaded, Shading, Wish, load
-from ...text.format import advantage, cells, clip, excerpt, line, number, pad, score
+from ...text.format import advantage, cells, clip, excerpt, line, number, pad, plain, score
 from ...text.tasks import who
 
-# What the model writes: the newest group of a task, one trajectory at a time, as readable turns.
-#
-# Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one. Below it
-# stand the last replies of its whole group.
+_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
+_MOST = 4000
+"""Characters of a turn that are looked at."""
 
-_NONE = Content.styled("No trajectory yet.", "$text-muted")
+
+class NewestRollout(Widget):
+    """What the model of a task wrote last: the prompt, the reply and its reward, in the room that there is."""
+
+    DEFAULT_CSS = """
+    NewestRollout { padding: 0 1; border-left: solid $panel-lighten-2; }
+    """
+
+    row: reactive[TrajectoryRow | None] = reactive(None)
+    silent: reactive[bool] = reactive(False)
+    """Whether nothing is said if there is none: because something else explains why."""
+
+    def render(self) -> Content:
+        width, height = self.content_size
+        if self.row is None:
+            return Content.styled("" if self.silent else clip("Nothing was written yet.", width), "$text-muted")
+        return Content("\n").join(rollout_lines(self.row, width, height))
+
+
+def rollout_lines(row: TrajectoryRow, width: int, height: int) -> list[Content]:
+    """At most ``height`` lines: a head with the reward, then the last turns. Every part is foreign text.
+
+    The reply gets two thirds of the room if it needs it; a turn that is too long loses its middle, because questions
+    stand at the beginning and answers at the end.
+    """
+    if width < 1 or height < 1:
+        return []
+    where = f"group {row.group}" if row.split == "train" else "held-out"
+    text = clip(f"newest rollout, {where}", max(0, width - 14))
+    reward = f"reward {score(row.reward)}" if row.reward is not None else "no reward"
+    gap = " " * max(1, width - cells(text) - cells(reward))
+    lines = [Content.assemble((text, "$text-muted"), gap, (reward, "bold"))]
+    turns = [turn for turn in row.turns if turn.text.strip()]
+    replies = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
+    last = replies[-1] if replies else len(turns) - 1
+    if row.failure and height > 2:
+        lines.append(Content.styled(line(f"! {row.failure}", width), "$text-error"))
+    room = height - len(lines)
+    shown: list[Content] = []
+    for place in range(last, -1, -1):
+        left = room - len(shown)
+        if left < 1:
+            break
+        shown = _turn(turns[place], width, max(1, left * 2 // 3) if place == last > 0 else left) + shown
+    return lines + shown
+
+
+def _turn(turn: Turn, width: int, most: int) -> list[Content]:
+    role = f"{line(turn.role, 10)}: "
+    text = role + plain(turn.text[:_MOST]).strip()
+    found = [text[start:stop] for start, stop in wrapped(text, width)]
+    if len(found) > most:
+        end = most // 2
+        found = [*found[: most - end - 1], "…", *found[len(found) - end :]] if most > 1 else found[:1]
+    style = _ROLES.get(turn.role, "bold $text-muted")
+    head = Content(found[0]).stylize(style, 0, len(role))
+    return [head, *map(Content, found[1:])]
+
+
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200
 _FIRST_TURNS, _LAST_TURNS = 30, 10
 _SMALL = 8
 """Rows below which there is no room for whole turns."""
-_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
 _ANEW = Turn("template", "A new prompt begins here: the template rewrote earlier turns, or this is a fork.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):
-    """Follows the newest group until the person pages or scrolls; what is being read stays."""
+    """The newest group of a task, one trajectory at a time, with the last replies of its whole group.
+
+    It follows the newest group until the person pages or scrolls; what is being read stays. If the base's template
+    rewrote earlier turns, the trajectories of one conversation are shown as one.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,[", "newer", "newer trajectory", show=False, id="task.newer"),
-        Binding("right,]", "older", "page", key_display="←→", id="task.older"),
+        Binding("left,[", "turn(-1)", "newer trajectory", show=False, id="task.newer"),
+        Binding("right,]", "turn(1)", "page", key_display="←→", id="task.older"),
         Binding("j", "scroll_down", "down", show=False, id="task.down"),
         Binding("k", "scroll_up", "up", show=False, id="task.up"),
         Binding("g", "scroll_home", "top", show=False, id="task.top"),
@@ -65,75 +126,57 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self._given: Sequence[TrajectoryRow] = ()
         self._rows: Sequence[TrajectoryRow] = ()
         self._shown: int | None = None
-        self._follows = True
-        self._text = Static(_NONE, markup=False)
-        self.border_title = "trajectories"
+        """The trajectory that was chosen; None: it follows the newest one."""
+        self._text = Static(markup=False)
 
-    def compose(self) -> Any:
-        """One text that scrolls."""
+    def compose(self) -> ComposeResult:
         yield self._text
 
+    def on_mount(self) -> None:
+        self._render_row()
+
     def show(self, rows: Sequence[TrajectoryRow]) -> None:
-        """Show new rows, newest first."""
         if rows == self._given:
             return
         self._given = rows
-        if self._follows and not self.scroll_offset.y:
-            self._take_given()
-        elif any(row.id == self._shown for row in rows):
+        follows = self._shown is None and not self.scroll_offset.y
+        if follows or any(row.id == self._shown for row in rows):
             self._rows = conversations(rows)
             self._render_row()
 
-    def _take_given(self) -> None:
-        self._rows = conversations(self._given)
-        self._render_row()
-
-    def action_newer(self) -> None:
-        """Show the next newer trajectory."""
-        self._turn(-1)
-
-    def action_older(self) -> None:
-        """Show the next older trajectory."""
-        self._turn(1)
-
-    def _turn(self, by: int) -> None:
+    def action_turn(self, by: int) -> None:
         if not self._rows:
             return
         place = self._place() + by
-        self._follows = place <= 0
         self.scroll_home(animate=False)
-        if self._follows:
-            self._take_given()
+        if place <= 0:
+            self._shown, self._rows = None, conversations(self._given)
         else:
             self._shown = self._rows[min(len(self._rows) - 1, place)].id
-            self._render_row()
+        self._render_row()
 
     def _place(self) -> int:
-        """The place of the shown trajectory in its group; that of the newest if none was chosen."""
-        return next((i for i, row in enumerate(self._rows) if not self._follows and row.id == self._shown), 0)
+        return next((place for place, row in enumerate(self._rows) if row.id == self._shown), 0)
 
     def _render_row(self) -> None:
         if not self._rows:
             self.border_title = "trajectories"
-            self._text.update(_NONE)
+            self._text.update(Content.styled("No trajectory yet.", "$text-muted"))
             return
         place = self._place()
         row = self._rows[place]
-        self._shown = row.id
         which = f"trajectory {place + 1} of {len(self._rows)} in group {row.group}"
         if row.policy not in ("", ONLY) or row.speaker:
             which += f", {who(row.agent, row.policy, row.version, row.speaker, row.spoke)}"
         self.border_title = Content(f"{which}, reward {score(row.reward)}")
         width, height = self.scrollable_content_region.size
-        small = 0 < height < _SMALL
-        if small:
-            self._text.update(preview(row, width, height))
-            return
-        parts = [trajectory_text(row), *group_lines(self._rows, row, width)]
-        self._text.update(Content("\n").join(parts))
+        if 0 < height < _SMALL:
+            lines = rollout_lines(row, width, height + 1)[1:]
+        else:
+            lines = [trajectory_text(row), *group_lines(self._rows, row, width)]
+        self._text.update(Content("\n").join(lines))
 
     def on_resize(self) -> None:
-        """Fit what is shown to the new size."""
         self._render_row()
 
 
@@ -150,22 +193,10 @@ def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
 
 
 def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
-    """One row of a conversation's parts, which are given newest first."""
     turns = parts[-1].turns
     for part in parts[-2::-1]:
         turns = (*turns, _ANEW, *part.turns)
     return replace(parts[0], turns=turns)
-
-
-def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
-    """The end of a trajectory, a line for each turn. Every part of it is foreign text."""
-    said = [(line(turn.role, 10), turn.text) for turn in row.turns]
-    said += [("failed", row.failure)] if row.failure else []
-    found = []
-    for role, text in said[-lines:]:
-        words = line(text, max(1, width - cells(role) - 2))
-        found.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), words))
-    return Content("\n").join(found)
 
 
 def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
@@ -225,10 +256,6 @@ def trajectory_text(row: TrajectoryRow) -> Content:
 
 # Conversations to read: one, or two side by side.
 
-# The pane for one conversation: blocks of text, wrapped as far as somebody scrolls, and a legend of the shades.
-#
-# It shows a ``Page``. Knows no store.
-
 AHEAD = 400
 """Lines that are wrapped at once in the background."""
 
@@ -237,20 +264,17 @@ AHEAD = 400
 class Page:
     """What a pane shows."""
 
-    key: object
+    key: object = None
     """The conversation's key: with another key the pane begins at the top."""
-    title: str
-    blocks: Sequence[Block]
+    title: str = ""
+    blocks: Sequence[Block] = ()
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
     first: tuple[int, int] | None = None
     """Where to begin: (block, character); None: at the top."""
 
 
-EMPTY = Page(None, "", ())
-
-
 class ConversationPane(ScrollView, can_focus=True):
-    """Scrolls over the lines of a page."""
+    """Scrolls over the blocks of a page, wrapped as far as somebody scrolls, with a legend of the shades."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll_down", "down", show=False, id="pane.down"),
@@ -269,7 +293,7 @@ class ConversationPane(ScrollView, can_focus=True):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.page = EMPTY
+        self.page = Page()
         self._layout = Layout((), 80)
         self._wants_end = False
 
@@ -314,19 +338,16 @@ class ConversationPane(ScrollView, can_focus=True):
             self.scroll_end(animate=False, immediate=True)
 
     def action_to_end(self) -> None:
-        """Go to the last line, once it is known."""
         self._wants_end = not self._layout.whole
         self.scroll_end(animate=False, immediate=True)
 
     def on_resize(self) -> None:
-        """Wrap the lines at the new width."""
         if self._layout.width != self._width:
             self._lay_out()
         else:
             self._grow(int(self.scroll_offset.y) + 2 * max(1, self.size.height))
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in sight."""
         place, width = int(self.scroll_offset.y) + y, self._width
         if place >= len(self._layout.lines):
             return Strip.blank(width, self.rich_style)
@@ -339,13 +360,11 @@ class ConversationPane(ScrollView, can_focus=True):
         return strips[0] if strips else Strip.blank(width, self.rich_style)
 
 
-# Shows conversations to read: one, or two side by side.
-#
-# They are read and laid out in a thread. The one that was asked for last is shown, and can be copied.
-
-
 class ConversationPanes(Container):
-    """A pane that follows the lists, and at its left a pane for a marked conversation."""
+    """A pane that follows the lists, and at its left a pane for a marked conversation.
+
+    Conversations are read and laid out in a thread. The one that was asked for last is shown, and can be copied.
+    """
 
     DEFAULT_CSS = """
     ConversationPanes { width: 1fr; height: 100%; layout: horizontal; }
@@ -366,13 +385,11 @@ class ConversationPanes(Container):
         self._marked: int | None = None
 
     def compose(self) -> ComposeResult:
-        """Lay out both panes."""
         yield self.other
         yield self.pane
 
     @property
     def comparing(self) -> bool:
-        """Whether two conversations are shown."""
         return self.has_class("-comparing")
 
     def choose(self, conversation: int | None) -> None:
@@ -382,9 +399,9 @@ class ConversationPanes(Container):
         self._current = conversation
         if conversation is None:
             self.loaded = None
-            self.pane.show(EMPTY)
+            self.pane.show(Page())
         else:
-            self._load(self.pane, conversation)
+            self._load(self.pane)
 
     def shade_by(self, name: str) -> None:
         """Show the same in other shades."""
@@ -397,8 +414,7 @@ class ConversationPanes(Container):
         self._again()
 
     def mark(self, current: int | None) -> str:
-        """Mark the conversation, or show the marked one next to it, or end that; returns a sentence that names
-        which."""
+        """Mark the conversation, or show the marked one next to it, or end that; returns what was done."""
         self.choose(current)
         if self.comparing or self._current is None:
             self.compare(False)
@@ -412,39 +428,40 @@ class ConversationPanes(Container):
     def compare(self, wanted: bool) -> None:
         """Show two conversations, or one."""
         self.set_class(wanted, "-comparing")
-        if not wanted:
+        if wanted:
+            self._load(self.other)
+        else:
             self._marked = None
-        elif self._marked is not None:
-            self._load(self.other, self._marked)
 
     def _again(self) -> None:
-        if self._current is not None:
-            self._load(self.pane, self._current)
-        if self.comparing and self._marked is not None:
-            self._load(self.other, self._marked)
+        self._load(self.pane)
+        if self.comparing:
+            self._load(self.other)
 
     # Reading.
 
-    def _load(self, pane: ConversationPane, conversation: int) -> None:
-        wish = Wish(conversation, self.shade, self._word)
-        read = partial(self._read, pane, wish)
-        self.run_worker(read, thread=True, group=f"read {pane.id}", exclusive=True, exit_on_error=False)
+    def _wish(self, pane: ConversationPane) -> Wish | None:
+        conversation = self._current if pane is self.pane else self._marked
+        return None if conversation is None else Wish(conversation, self.shade, self._word)
+
+    def _load(self, pane: ConversationPane) -> None:
+        if wish := self._wish(pane):
+            read = partial(self._read, pane, wish)
+            self.run_worker(read, thread=True, group=f"read {pane.id}", exclusive=True, exit_on_error=False)
 
     def _read(self, pane: ConversationPane, wish: Wish) -> None:
         try:
             loaded = load(self._home, wish)
-        except MarlaasError as error:
-            loaded = _unreadable(wish, error.message)
         except Exception as error:  # of an invalid row; unreported, another conversation would stay here
-            loaded = _unreadable(wish, f"{type(error).__name__}: {error}")
+            why = error.message if isinstance(error, MarlaasError) else f"{type(error).__name__}: {error}"
+            text = f"This conversation cannot be read: {line(why, 400)}"
+            loaded = Loaded(wish, None, (Block(text, "$text-error"),))
         if not get_current_worker().is_cancelled:
-            self.post_message(_Ready(pane, loaded))
+            self.call_later(self._ready, pane, loaded)
 
-    def on__ready(self, message: _Ready) -> None:
+    def _ready(self, pane: ConversationPane, loaded: Loaded) -> None:
         """Show what was read, unless something else is wanted by now."""
-        pane, loaded = message.pane, message.loaded
-        wanted = self._current if pane is self.pane else self._marked
-        if loaded.wish != Wish(wanted or 0, self.shade, self._word):
+        if loaded.wish != self._wish(pane):
             return
         if pane is self.pane:
             self.loaded = loaded if loaded.conversation else None
@@ -452,15 +469,3 @@ class ConversationPanes(Container):
         title = f"conversation {loaded.wish.conversation}"
         title += "" if self.shade == TURNS or loaded.shading.lacking else f", tokens by {self.shade}"
         pane.show(Page(loaded.wish.conversation, title, loaded.blocks, loaded.shading, loaded.first))
-
-
-def _unreadable(wish: Wish, why: str) -> Loaded:
-    return Loaded(wish, None, (Block(f"This conversation cannot be read: {line(why, 400)}", "$text-error"),))
-
-
-class _Ready(Message, bubble=False):
-    """A conversation from the thread."""
-
-    def __init__(self, pane: ConversationPane, loaded: Loaded) -> None:
-        super().__init__()
-        self.pane, self.loaded = pane, loaded

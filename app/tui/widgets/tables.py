@@ -1,9 +1,8 @@
-"""Tables and lists: with keys, with pages, of rows that are made when they come into sight."""
+"""Lists of any length under a cursor: tables with columns, and rows that a thread reads as they come into sight."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic
@@ -23,105 +22,37 @@ from textual.worker import get_current_worker
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.reader import Reader
 
-from ...lists.filters import Listing, Pages, Row
+from ...lists.filters import Listing, Row as AnyRow
+from ...lists.lines import Column, Row, filling, title
 from ...operations.environments.source_lines import Excerpt
 from ...text.format import clip, line, plain
 
-# A view over rows that a thread reads as they come into sight, so that a slow disk never delays a key.
-#
-# Rows go into ``pages``. One thread at a time reads what is in sight when it begins: what was scrolled past is never
-# read. Each page has its own connection, so that none is kept open, and a database that was replaced is read as
-# it is. Knows no cursor and no SQL.
-
 OpenReader = Callable[[], Reader]
 """Opens a connection for one page; raises ``StoreError``."""
-
-
-class PagedView(ScrollView, Generic[Row]):
-    """Reads the rows that subclasses want to show."""
-
-    def __init__(self, open_reader: OpenReader, **options: Any) -> None:
-        super().__init__(**options)
-        self.pages: Pages[Row] = Pages()
-        self.problem = ""
-        """Why the last page could not be read; the next listing, or a move of the cursor, tries again."""
-        self._open_reader = open_reader
-        self._reading = False
-
-    @abstractmethod
-    def places_wanted(self) -> Iterable[range]:
-        """Places whose rows are needed, the most urgent first."""
-
-    @abstractmethod
-    def rows_came(self, ids: Collection[int]) -> None:
-        """Rows have been read, or it is known why they cannot be."""
-
-    def read_on(self) -> None:
-        """Read the next page that is needed, unless one is being read."""
-        if self._reading or not self.is_mounted:
-            return
-        wanted = (self.pages.wanted(places.start, places.stop) for places in self.places_wanted())
-        ids = next(filter(None, wanted), None)
-        if ids is not None:
-            self._reading = True
-            read = partial(self._read, self.pages.listing, ids, self.pages.generation)
-            self.run_worker(read, thread=True, exit_on_error=False)
-
-    def _read(self, listing: Listing[Row], ids: list[int], generation: int) -> None:
-        try:
-            with self._open_reader() as reader:
-                rows, problem = listing.read(reader, ids), ""
-        except MarlaasError as error:
-            rows, problem = {}, str(error)
-        except Exception as error:  # of an invalid row; unreported, the view would wait for this page for ever
-            rows, problem = {}, f"These rows cannot be read: {type(error).__name__}: {error}"
-        if not get_current_worker().is_cancelled:
-            self.post_message(_Read(ids, rows, listing.stamp, generation, problem))
-
-    def on__read(self, message: _Read) -> None:
-        """Take over a page from the thread."""
-        self._reading, self.problem = False, message.problem
-        if not message.problem:
-            if message.generation == self.pages.generation:
-                self.pages.keep(message.ids, message.rows, message.stamp)
-            self.read_on()
-        self.rows_came(message.ids)
-
-
-@dataclass
-class _Read(Message, bubble=False):
-    """A page from the thread."""
-
-    ids: list[int]
-    rows: Mapping[int, Any]
-    stamp: object
-    generation: int
-    problem: str
-
-
-# A list of any length with a cursor and marks: it draws the lines in sight, whose rows a thread reads.
-#
-# ``show`` takes a ``Listing``; messages report cursor and choice. Rows that have not been read yet are drawn as
-# placeholders. Subclasses say how a row is printed. Knows no SQL.
-
 CURSOR, MARK = "▸", "•"
 GUTTER = 2
-"""Cells before each row, for cursor and mark."""
+"""Cells before each row of a list without columns, for cursor and mark."""
+PAGE = 64
+"""Rows that are read at once."""
+KEPT = 32 * PAGE
+"""Rows that are kept; more than any screen shows."""
 
 
-class VirtualList(PagedView[Row], can_focus=True):
-    """Rows under a cursor. Marks and cursor belong to ids: they stay with their rows when others are added."""
+class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
+    """Rows under a cursor. Marks and cursor belong to keys: they stay with their rows when others are added.
+
+    One page is read at a time, with a connection of its own: what was scrolled past is never read.
+    """
 
     @dataclass
     class Said(Message):
         """What all its messages have in common."""
 
         list: VirtualList[Any]
-        id: int
+        id: Any
 
         @property
         def control(self) -> VirtualList[Any]:
-            """The list, for selectors."""
             return self.list
 
     class Moved(Said):
@@ -139,82 +70,105 @@ class VirtualList(PagedView[Row], can_focus=True):
         Binding("up,k", "move(-1)", "up", show=False, id="list.up"),
         Binding("pagedown,ctrl+f", "page(1)", "page down", show=False, id="list.page_down"),
         Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="list.page_up"),
-        Binding("home,g", "first", "first", show=False, id="list.first"),
-        Binding("end,G", "last", "last", show=False, id="list.last"),
+        Binding("home,g", "move(-1_000_000_000)", "first", show=False, id="list.first"),
+        Binding("end,G", "move(1_000_000_000)", "last", show=False, id="list.last"),
         Binding("space", "mark", "mark", show=False, id="list.mark"),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"list--cursor", "list--waiting"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"list--cursor", "list--waiting", "list--head"}
     DEFAULT_CSS = """
     VirtualList { height: 1fr; overflow-x: hidden; scrollbar-gutter: stable; }
     VirtualList > .list--cursor { background: $surface-lighten-1; }
     VirtualList:focus > .list--cursor { background: $primary-muted; text-style: bold; }
     VirtualList > .list--waiting { color: $text-disabled; }
+    VirtualList > .list--head { background: $panel; text-style: bold; }
     """
+    GUTTER = GUTTER
 
     cursor: reactive[int] = reactive(0, repaint=False)
     """The place of the cursor."""
 
-    def __init__(self, open_reader: OpenReader, *, follow: str = "", **options: Any) -> None:
+    def __init__(self, open_reader: OpenReader | None = None, *, follow: str = "", **options: Any) -> None:
         """``follow``: "first" or "last", where new rows are added: a cursor there stays there."""
-        super().__init__(open_reader, **options)
-        self.marks: set[int] = set()
+        super().__init__(**options)
+        self.marks: set[Any] = set()
+        self.listing: Listing[AnyRow] = Listing(())
+        self.problem = ""
+        """Why the last page could not be read; the next listing, or a move of the cursor, tries again."""
+        self.head: Content | None = None
+        """A line above the rows that does not scroll."""
+        self.line_places: Sequence[tuple[int, bool]] | None = None
+        """Place of the row of each line, and whether it is the row's second one; None: every row has one line."""
         self._follow = follow
+        self._open_reader = open_reader
+        self._reading = False
+        self._rows: dict[Any, tuple[object, AnyRow | None]] = {}
+        """Rows that were read, each with the stamp of its listing; None: it is gone."""
+        self._generation = 0
+        """Pages of an earlier generation are dropped."""
 
-    @abstractmethod
-    def row_text(self, row: Row, width: int) -> Content:
-        """A row in one line of ``width`` cells; foreign text in it must be cleaned."""
-
-    # What is shown.
+    def row_text(self, row: AnyRow, width: int, below: bool = False) -> Content:
+        """A row in one line of ``width`` cells, or what stands below it; foreign text in it must be cleaned."""
+        raise NotImplementedError
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
-        return len(self.pages.listing.ids)
+        return len(self.listing.ids)
 
     @property
-    def current(self) -> int | None:
-        """The id under the cursor."""
-        return self.pages.listing.ids[self.cursor] if self.cursor < self.count else None
+    def current(self) -> Any:
+        return self.listing.ids[self.cursor] if self.cursor < self.count else None
 
     @property
-    def current_row(self) -> Row | None:
+    def current_row(self) -> AnyRow | None:
         """The row under the cursor, if it has been read."""
-        return self.pages.row(self.cursor)
+        return self.row_at(self.cursor)
 
-    def rows(self) -> list[Row]:
+    def row_at(self, place: int) -> AnyRow | None:
+        """The row at a place, if it is in memory."""
+        if not 0 <= place < self.count:
+            return None
+        key, rows = self.listing.ids[place], self.listing.at_hand
+        return self._rows.get(key, (0, None))[1] if rows is None else rows.get(key)
+
+    def rows(self) -> list[AnyRow]:
         """The rows that have been read; of a list shorter than a screen, all."""
-        found = (self.pages.row(place) for place in range(self.count))
-        return [row for row in found if row is not None]
+        return [row for place in range(self.count) if (row := self.row_at(place)) is not None]
 
     @property
-    def chosen(self) -> list[int]:
+    def chosen(self) -> list[Any]:
         """The rows that an action is for: the marked ones in order, else the one under the cursor."""
-        marked = [key for key in self.pages.listing.ids if key in self.marks] if self.marks else []
+        marked = [key for key in self.listing.ids if key in self.marks] if self.marks else []
         return marked or ([] if self.current is None else [self.current])
 
-    def show(self, listing: Listing[Row], *, anew: bool = False) -> None:
-        """Show a listing. The cursor stays on its row; with ``again`` it is another listing, and begins at the top."""
+    def show(self, listing: Listing[AnyRow], *, anew: bool = False) -> None:
+        """Show a listing. The cursor stays on its row; with ``anew`` it is another listing, and begins at the top."""
         current, place, count = self.current, self.cursor, self.count
         if anew:
-            self.pages.forget()
+            self._rows.clear()
+            self._generation += 1
             self.marks.clear()
-        self.pages.show(listing)
-        self.virtual_size = Size(0, self.count)
+        self.listing = listing
         if self.marks:
             self.marks.intersection_update(listing.ids)
-        if anew or current is None:
-            self._place(self.count - 1 if self._follow == "last" else 0, moved=True)
-        elif (self._follow == "first" and place == 0) or (self._follow == "last" and place == count - 1):
-            self._place(0 if self._follow == "first" else self.count - 1, moved=self._at(0, -1) != current)
+        self.virtual_size = Size(
+            0, (self.count if self.line_places is None else len(self.line_places)) + bool(self.head)
+        )
+        if bool(count) is not bool(self.count):
+            self.refresh_bindings()  # the key that opens a row comes or goes
+        fresh = anew or current is None
+        if fresh or place == {"first": 0, "last": count - 1}.get(self._follow):
+            edge = self.count - 1 if self._follow == "last" else 0
+            self._place(edge, moved=fresh or not self.count or listing.ids[edge] != current)
         else:
             found = _index(listing, current, place)
-            self._place(min(place, self.count - 1) if found is None else found, moved=found is None)
+            if found != place:
+                self._place(place if found is None else found, moved=found is None)
         self.refresh()
         self.read_on()
 
-    def go(self, key: int) -> bool:
-        """Move the cursor to a row by its id; False if it is not in the list."""
-        place = _index(self.pages.listing, key, self.cursor)
+    def go(self, key: Any) -> bool:
+        """Move the cursor to a row by its key; False if it is not in the list."""
+        place = _index(self.listing, key, self.cursor)
         if place is not None:
             self._place(place, moved=place != self.cursor)
         return place is not None
@@ -222,18 +176,26 @@ class VirtualList(PagedView[Row], can_focus=True):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in sight."""
-        width, place = self.scrollable_content_region.width, self.scroll_offset.y + y
+        width = self.scrollable_content_region.width
+        if self.head and not y:
+            return self._strip(self.head, width, "list--head")
+        place, below = self._line(self.scroll_offset.y + y - bool(self.head))
         if not 0 <= place < self.count:
             return Strip.blank(width, self.rich_style)
-        row, at_cursor = self.pages.row(place), place == self.cursor
-        marked = MARK if self.pages.listing.ids[place] in self.marks else " "
-        gutter = Content.styled(f"{CURSOR if at_cursor else ' '}{marked}", "$text-primary" if self.has_focus else "")
+        row, at_cursor = self.row_at(place), place == self.cursor
+        marked = MARK if self.listing.ids[place] in self.marks else " "
+        signs = f"{CURSOR if at_cursor else ' '}{marked}"[: self.GUTTER]
+        gutter = Content.styled(signs, "$text-primary" if self.has_focus else "")
         classes = ("list--cursor",) if at_cursor else ()
         if row is not None:
-            return self._strip(gutter + self.row_text(row, max(0, width - GUTTER)), width, *classes)
-        waiting = "gone" if self.pages.known(place) else line(self.problem, width) or "…"
+            return self._strip(gutter + self.row_text(row, max(0, width - self.GUTTER), below), width, *classes)
+        waiting = "gone" if self.listing.ids[place] in self._rows else line(self.problem, width) or "…"
         return self._strip(gutter + Content(waiting), width, *(classes or ("list--waiting",)))
+
+    def _line(self, at: int) -> tuple[int, bool]:
+        if self.line_places is None:
+            return at, False
+        return self.line_places[at] if 0 <= at < len(self.line_places) else (-1, False)
 
     def _strip(self, content: Content, width: int, *classes: str) -> Strip:
         style = self.get_visual_style(*classes)
@@ -242,86 +204,127 @@ class VirtualList(PagedView[Row], can_focus=True):
 
     # Reading.
 
-    def places_wanted(self) -> Iterable[range]:
-        """Places in sight, then the cursor's."""
-        first = self.scroll_offset.y
-        return range(first, first + max(1, self.size.height)), range(self.cursor, self.cursor + 1)
+    def read_on(self) -> None:
+        """Read the next page that is needed, unless one is being read."""
+        if self._reading or not self.is_mounted or self.listing.at_hand is not None or not (ids := self._wanted()):
+            return
+        self._reading = True
+        self.run_worker(partial(self._read, self.listing, ids, self._generation), thread=True, exit_on_error=False)
 
-    def rows_came(self, ids: Collection[int]) -> None:
-        """Draw again, because rows in sight may have come."""
+    def _wanted(self) -> Sequence[Any]:
+        """Keys of the page of the first row in sight that is to be read, then of the cursor's."""
+        ids, first = self.listing.ids, self.scroll_offset.y
+        for place in (
+            *range(first, min(first + max(1, self.size.height), self.count)),
+            *range(self.cursor, self.count)[:1],
+        ):
+            if self._is_wanted(ids[place]):
+                start = place // PAGE * PAGE
+                return [key for key in ids[start : start + PAGE] if self._is_wanted(key)]
+        return ()
+
+    def _is_wanted(self, key: Any) -> bool:
+        return key not in self._rows or self._rows[key][0] != self.listing.stamp
+
+    def _read(self, listing: Listing[AnyRow], ids: Sequence[Any], generation: int) -> None:
+        rows: Mapping[Any, AnyRow] = {}
+        problem = ""
+        try:
+            assert self._open_reader is not None
+            with self._open_reader() as reader:
+                rows = listing.read(reader, ids)
+        except MarlaasError as error:
+            problem = str(error)
+        except Exception as error:  # of an invalid row; unreported, the view would wait for this page for ever
+            problem = f"These rows cannot be read: {type(error).__name__}: {error}"
+        if not get_current_worker().is_cancelled:
+            self.call_later(self._came, ids, rows, listing.stamp, generation, problem)
+
+    def _came(
+        self, ids: Sequence[Any], rows: Mapping[Any, AnyRow], stamp: object, generation: int, problem: str
+    ) -> None:
+        self._reading, self.problem = False, problem
+        if not problem:
+            if generation == self._generation:
+                if len(self._rows) > KEPT:
+                    self._rows.clear()
+                self._rows.update({key: (stamp, rows.get(key)) for key in ids})
+            self.read_on()
+        self.rows_came([row for key in ids if (row := rows.get(key)) is not None])
         self.refresh()
         if self.current in ids and self.current is not None:
             self.post_message(self.Arrived(self, self.current))
 
+    def rows_came(self, rows: Sequence[AnyRow]) -> None:
+        """Rows have been read."""
+
     # Moving.
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Read the rows that have come into sight."""
         super().watch_scroll_y(old_value, new_value)
         self.vertical_scrollbar.position = new_value  # set before the bar is shown, or Textual leaves it at the top
         self.read_on()
 
     def on_resize(self) -> None:
-        """Read rows that have come into sight, and keep the cursor in sight."""
         self._place(self.cursor)
-        self.read_on()
 
     def _place(self, place: int, moved: bool = False) -> None:
         self.cursor = max(0, min(place, self.count - 1))
-        height, top = self.scrollable_content_region.height, self.scroll_offset.y
-        if height and not top <= self.cursor < top + height:
-            middle = self.cursor if self.cursor < top else self.cursor - height + 1
-            self.scroll_to(y=middle, animate=False, immediate=True, force=True)
+        height, top = self.scrollable_content_region.height - bool(self.head), self.scroll_offset.y
+        first, last = self._lines_of(self.cursor)
+        if height > 0 and not top <= first <= last < top + height:
+            target = first if first < top or last - first >= height else last - height + 1
+            self.scroll_to(y=target, animate=False, immediate=True, force=True)
         self.refresh()
         self.read_on()
         if moved and self.current is not None:
             self.post_message(self.Moved(self, self.current))
 
-    def _at(self, *places: int) -> int | None:
-        place = places[0] if self._follow == "first" else places[1]
-        return self.pages.listing.ids[place] if self.count else None
+    def _lines_of(self, place: int) -> tuple[int, int]:
+        if self.line_places is None:
+            return place, place
+        found = [at for at, (row, _) in enumerate(self.line_places) if row == place] or [0]
+        return found[0], found[-1]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "open" or bool(self.count)
 
     def action_move(self, by: int) -> None:
-        """Move some rows down or up."""
         place = max(0, min(self.cursor + by, self.count - 1))
         if place != self.cursor:
             self._place(place, moved=True)
 
     def action_page(self, by: int) -> None:
-        """Move a page down or up."""
         self.action_move(by * max(1, self.size.height - 1))
 
-    def action_first(self) -> None:
-        """Go to the first row."""
-        self.action_move(-self.count)
-
-    def action_last(self) -> None:
-        """Go to the last row."""
-        self.action_move(self.count)
-
     def action_mark(self) -> None:
-        """Mark or unmark the row under the cursor, and move on."""
         if self.current is not None:
             self.marks.symmetric_difference_update({self.current})
             self.action_move(1)
             self.refresh()
 
     def action_open(self) -> None:
-        """Open the row under the cursor."""
         if self.current is not None:
             self.post_message(self.Opened(self, self.current))
 
     def on_click(self, event: Click) -> None:
         """Move to the row that was clicked; open it on the second click."""
-        place = self.scroll_offset.y + event.y
-        if place < self.count:
+        if (offset := event.get_content_offset(self)) is None:
+            return
+        if self.head and not offset.y:
+            self.head_clicked(offset.x)
+            return
+        place, _ = self._line(self.scroll_offset.y + offset.y - bool(self.head))
+        if 0 <= place < self.count:
             self._place(place, moved=place != self.cursor)
             if event.chain == 2:
                 self.action_open()
 
+    def head_clicked(self, x: int) -> None:
+        """The line above the rows was clicked."""
 
-def _index(listing: Listing[Any], key: int, near: int) -> int | None:
-    """The place of an id; the search begins at its last place."""
+
+def _index(listing: Listing[Any], key: Any, near: int) -> int | None:
     ids = listing.ids
     if 0 <= near < len(ids) and ids[near] == key:
         return near
@@ -331,13 +334,79 @@ def _index(listing: Listing[Any], key: int, near: int) -> int | None:
         return None
 
 
-# The lines of an environment around the one that is wrong: why a task is blocked.
+class KeyedTable(VirtualList[Row], inherit_bindings=False):
+    """A table with columns, all rows of which are in memory. A row may have a second line over all columns."""
+
+    @dataclass
+    class SortChosen(Message):
+        """A column's head was clicked."""
+
+        field: str
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open", id="table.open"),
+        Binding("down,j", "move(1)", "down", show=False, id="table.down"),
+        Binding("up,k", "move(-1)", "up", show=False, id="table.up"),
+        Binding("pagedown", "page(1)", "page down", show=False, id="table.page_down"),
+        Binding("pageup", "page(-1)", "page up", show=False, id="table.page_up"),
+        Binding("home,g", "move(-1_000_000_000)", "first", show=False, id="table.first"),
+        Binding("end,G", "move(1_000_000_000)", "last", show=False, id="table.last"),
+    ]
+    DEFAULT_CSS = """
+    KeyedTable { padding: 0 1; scrollbar-gutter: auto; }
+    KeyedTable:nocolor > .list--cursor { text-style: reverse; }
+    """
+    GUTTER = 0
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def key(self) -> str | None:
+        return self.current_row.key if self.current_row else None
+
+    @property
+    def lines_needed(self) -> int:
+        """How many lines the whole table takes, with its head."""
+        return len(self.line_places or ()) + 1
+
+    def show_rows(
+        self,
+        columns: tuple[Column, ...],
+        rows: Sequence[Row],
+        sort: str = "",
+        backwards: bool = False,
+        head: bool = True,
+    ) -> None:
+        """Show these rows; the cursor stays on its key as long as that is there."""
+        self.columns = columns
+        arrow = {sort: "▲" if backwards else "▼"} if sort else {}
+        self.head = (
+            Content(" " * self.GUTTER + "".join(title(each, arrow.get(each.sort, "")) for each in columns))
+            if head
+            else None
+        )
+        self.line_places = [
+            (place, below) for place, row in enumerate(rows) for below in (False, True)[: 1 + bool(row.below)]
+        ]
+        self.show(Listing.of({row.key: row for row in rows}))
+
+    def row_text(self, row: Row, width: int, below: bool = False) -> Content:
+        if below and row.below is not None:
+            return Content.styled(clip(row.below.text, width), row.below.style)
+        cells = zip(self.columns, row.cells, strict=True)
+        return Content.assemble(*((filling(column, cell.text), cell.style) for column, cell in cells))
+
+    def head_clicked(self, x: int) -> None:
+        for column in self.columns:
+            if 0 <= x <= column.width and column.sort:
+                self.post_message(self.SortChosen(column.sort))
+            x -= column.width + 1
+
 
 _OPENS = "E opens it here"
 
 
 class SourceExcerpt(Widget):
-    """Read only: the editor has the file."""
+    """The lines of an environment around the one that is wrong: why a task is blocked."""
 
     DEFAULT_CSS = """
     SourceExcerpt { padding: 0 1; }

@@ -18,16 +18,13 @@ from textual.widget import Widget
 from ...chart.draw import STYLES, Drawing, draw, looks
 from ...chart.plot import SHAPES, Plot
 from ...chart.task_plot import ScoreRow, score_rows
-from ...text.format import BARS, cells, clip, clip_start, counted, line, pad, score, share
+from ...rollouts.answers import middle, wrapped
+from ...text.format import BARS, cells, clip, counted, line, pad, score, share
 from ...text.learning import Verdict
-
-# How stale the groups of the last steps were, as bars: one line for all, or a line for each staleness.
-
-_TITLE = "staleness of the last groups, in versions"
 
 
 class StalenessBars(Widget):
-    """A histogram."""
+    """How stale the groups of the last steps were: one line for all, or a bar for each staleness."""
 
     DEFAULT_CSS = """
     StalenessBars { height: 1; padding: 0 1; }
@@ -37,40 +34,26 @@ class StalenessBars(Widget):
     """Number of groups by staleness."""
 
     def render(self) -> Content:
-        """The bars."""
         width, height = self.content_size
         if not self.ages:
             return Content("")
-        if height >= 3:
-            return Content.assemble((_TITLE, "$text-muted"), "\n", ("\n".join(self._lines(width, height - 1)), ""))
-        shares = " ".join(f"{age} {BARS[round(part * (len(BARS) - 1))]} {share(part)}" for age, part in self._shares(8))
-        return Content.assemble(("staleness  ", "$text-muted"), shares)
-
-    def _lines(self, width: int, height: int) -> list[str]:
-        shares = self._shares(height)
-        longest = max(len(str(age)) for age, _ in shares)
-        room = max(1, width - longest - 8)
-        return [
-            f"{age:>{longest}} {BARS[-1] * round(part * room)}{' ' if part else ''}{share(part)}"
-            for age, part in shares
-        ]
-
-    def _shares(self, most: int) -> list[tuple[str, float]]:
-        """Staleness and share of groups; those that are staler than there are lines are summed up."""
+        most = height - 1 if height >= 3 else 8
         whole = sum(self.ages.values()) or 1
-        ages = range(max(self.ages) + 1)
-        counts = [(str(age), self.ages.get(age, 0)) for age in ages]
-        if len(counts) > most:
-            older = sum(groups for _, groups in counts[most - 1 :])
-            counts = [*counts[: most - 1], (f"{most - 1}+", older)]
-        return [(age, groups / whole) for age, groups in counts]
-
-
-# The scores of an evaluation's versions next to each other, in the place where a training task has its curve.
+        counts = [(str(age), self.ages.get(age, 0)) for age in range(max(self.ages) + 1)]
+        if len(counts) > most:  # the stalest are summed up
+            counts[most - 1 :] = [(f"{most - 1}+", sum(groups for _, groups in counts[most - 1 :]))]
+        shares = [(age, groups / whole) for age, groups in counts]
+        if height < 3:
+            texts = [f"{age} {BARS[round(part * (len(BARS) - 1))]} {share(part)}" for age, part in shares]
+            return Content.assemble(("staleness  ", "$text-muted"), " ".join(texts))
+        longest = max(len(age) for age, _ in shares)
+        room = max(1, width - longest - 8)
+        texts = [f"{age:>{longest}} {BARS[-1] * round(part * room)} {share(part)}" for age, part in shares]
+        return Content.assemble(("staleness of the last groups, in versions", "$text-muted"), "\n", "\n".join(texts))
 
 
 class VersionScores(Widget):
-    """A line for each version, the best first."""
+    """The scores of an evaluation's versions on one axis, the best first, where a training task has its curve."""
 
     DEFAULT_CSS = """
     VersionScores { height: 1fr; padding: 0 1; display: none; }
@@ -90,15 +73,14 @@ class VersionScores(Widget):
         return Content("\n").join([head, *(Content.assemble(*looks(runs)) for runs in lines)])
 
 
-# The first line of a task: is it learning, or what is wrong, in a sentence.
-
 _STYLES = {"good": "bold $text-success", "fair": "bold $text-warning", "bad": "bold $text-error"}
 
 
 class VerdictLine(Widget):
-    """A mark and a sentence, over as many lines as the view gives it, and one more where learning goes wrong.
+    """A mark and a sentence: is the task learning, or what is wrong.
 
-    Never more, so that nothing below jumps.
+    It takes as many lines as the view gives it, and one more if learning goes wrong; never more, so that nothing below
+    jumps.
     """
 
     DEFAULT_CSS = """
@@ -109,7 +91,6 @@ class VerdictLine(Widget):
     verdict: reactive[Verdict] = reactive(Verdict())
 
     def watch_verdict(self) -> None:
-        """Take another line where learning goes wrong: then there is more to say."""
         self.set_class(bool(self.verdict.more), "-wrong")
 
     def render(self) -> Content:
@@ -122,35 +103,28 @@ class VerdictLine(Widget):
         lines, whole = fitted(f"{found.glyph} {found.words}", found.more, width, height)
         if not whole and found.short:
             lines, _ = fitted(f"{found.glyph} {found.short}", found.more, width, height)
-        said = "\n".join(lines).removesuffix(found.more)
-        return Content.assemble((said, style), (found.more, f"{style} reverse"))
+        text = "\n".join(lines).removesuffix(found.more)
+        return Content.assemble((text, style), (found.more, f"{style} reverse"))
 
 
 def fitted(words: str, more: str, width: int, height: int) -> tuple[list[str], bool]:
     """At most ``height`` lines of ``width`` cells, and whether they have all of the words.
 
-    These are cut behind a word where there is no room for all; ``more`` stands behind them.
+    These are cut behind a word if there is no room for all; ``more`` stands behind them.
     """
-    lines: list[str] = []
-    whole, beside = True, cells(more) + 2 if more else 0
-    for word in line(words).split(" "):
-        room = width - beside if len(lines) >= height else width
-        if lines and cells(joined := f"{lines[-1]} {word}") <= room:
-            lines[-1] = joined
-        elif len(lines) < height:
-            room = width - beside if len(lines) == height - 1 else width
-            lines.append(clip(word, room))
-            whole = whole and cells(word) <= room
-        else:
-            whole = False
-            kept = clip(lines[-1], room - 1).removesuffix("…")
-            lines[-1] = f"{kept} …" if cells(kept) + 2 <= room else f"{kept}…"
-            break
-    if more and cells(lines[-1]) + beside <= width:
-        lines[-1] += f"  {more}"
-    elif more:
-        lines.append(more)
-    return lines[:height], whole
+    text, room = line(words), width - (cells(more) + 2 if more else 0)
+    places = list(wrapped(text, width))
+    lines = [text[start:stop] for start, stop in places]
+    if more and cells(lines[-1]) > room:
+        lines.append("")
+    whole = len(lines) <= height
+    if not whole:
+        rest = text[places[height - 1][0] :]
+        start, stop = next(iter(wrapped(rest, room - 2)))
+        lines = [*lines[: height - 1], clip(f"{rest[start:stop]} …", room)]
+    if more:
+        lines[-1] = f"{lines[-1]}  {more}" if lines[-1] else more
+    return lines, whole
 
 
 # One metric of a task as a chart, with a legend, and a cursor that reads its points.
@@ -209,19 +183,16 @@ class MetricChart(Widget, can_focus=True):
 
     @property
     def steps_per_column(self) -> float:
-        """How many steps lie between two columns."""
         drawing = self._drawing(*self.content_size)
         return drawing.last / max(1, drawing.columns - 1)
 
     def on_click(self, event: Click) -> None:
-        """Read the point under the mouse."""
         offset = event.get_content_offset(self)
         step = self._drawing(*self.content_size).step_at(offset.x) if offset else None
         if step is not None:
             self.post_message(self.Pointed(step))
 
     def action_inspect(self, by: int, exactly: bool = False) -> None:
-        """Move the cursor."""
         self.post_message(self.Inspect(by, exactly))
 
     def render(self) -> Content:
@@ -236,7 +207,6 @@ class MetricChart(Widget, can_focus=True):
         return Content("\n").join(lines[: max(1, height)])
 
     def _nothing(self, width: int, height: int) -> Content:
-        """The title, and in the middle why there is no curve."""
         head = clip(self.title, width)
         if not self.missing or height < 2:
             return Content.styled(clip(self.missing, width) or head, "$text-muted")
@@ -301,17 +271,8 @@ def legend_names(names: Sequence[str], room: int) -> list[str]:
     What is cut is the middle: a name begins with the number of its task, and those of a sweep differ at their ends.
     """
     each = (room + 3) // max(1, len(names)) - 3
-    if sum(cells(name) + 3 for name in names) - 3 <= room:
-        return list(names)
-    shortened = []
-    for name in names:
-        number, _, rest = name.partition(" ")
-        left = each - cells(number) - 1
-        if cells(name) <= each or not rest or not number.isdigit():
-            shortened.append(clip_start(name, max(1, each)))
-        else:
-            shortened.append(f"{number} {clip_start(rest, left)}" if left > 2 else number)
-    return shortened
+    fits = sum(cells(name) + 3 for name in names) - 3 <= room
+    return list(names) if fits else [middle(name, max(1, each)) for name in names]
 
 
 # All metrics of a task with their newest values; the chart shows the chosen one.
@@ -321,8 +282,6 @@ _CELL = 26
 _LIST = 34
 """From this width on each metric has its own line, with a sparkline."""
 _NAME, _VALUE = 14, 11
-_RAGGED = 6
-"""Cells of a line that wrapping at words may leave empty."""
 _ABOUT = 7
 """Lines that stay for what the chosen metric means, before more metrics are listed than must be."""
 
@@ -375,10 +334,8 @@ class MetricList(Widget, can_focus=True):
     filled: reactive[bool] = reactive(False)
     """Whether more of them are listed as far as there is room."""
     chosen: reactive[str] = reactive("")
-    missing: reactive[str] = reactive("")
-    """A sentence shown below, if something is missing or hidden."""
     about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
-    """The chosen metric: its name, what it is, and what it is like if all is well; shown where lines are left."""
+    """The chosen metric: its name, what it is, and what it is like if all is well; shown if lines are left."""
 
     @property
     def listed(self) -> tuple[MetricRow, ...]:
@@ -390,7 +347,6 @@ class MetricList(Widget, can_focus=True):
         return (*self.rows[:room], *(row for row in self.rows[room:] if row.name == self.chosen))
 
     def action_move(self, by: int) -> None:
-        """To the line above or below."""
         self._choose(by * self._columns() if abs(by) == 1 else by)
 
     def action_aside(self, by: int) -> None:
@@ -398,7 +354,6 @@ class MetricList(Widget, can_focus=True):
         self._choose(by)
 
     def action_explain(self) -> None:
-        """Ask what the chosen metric means."""
         if self.rows:
             self.post_message(self.Asked(self.listed[self._place()].name))
 
@@ -408,7 +363,6 @@ class MetricList(Widget, can_focus=True):
             self.post_message(self.Chosen(self.listed[(self._place() + by) % len(self.listed)].name))
 
     def on_click(self, event: Click) -> None:
-        """The metric under the mouse."""
         columns = self._columns()
         column = min(columns - 1, max(0, event.x - 1) * columns // max(1, self.content_size.width))
         place = (self._first() + event.y) * columns + column
@@ -423,23 +377,18 @@ class MetricList(Widget, can_focus=True):
             metrics = listed[row * columns : (row + 1) * columns]
             lines += [Content("  ").join([self._cell(metric) for metric in metrics])] if metrics else []
         hidden = len(self.rows) - len(listed)
-        missing = self.missing or (f"D: {counted(hidden, 'diagnostic')} more" if hidden else "")
-        lines += [Content.styled(missing, "$text-muted")] if missing else []
-        return Content("\n").join([*lines, *self._about(self.content_size.height - len(lines))])
-
-    def _about(self, room: int) -> list[Content]:
-        """What the chosen metric means, in words, if there is room for all of it."""
+        lines += [Content.styled(f"D: {counted(hidden, 'diagnostic')} more", "$text-muted")] if hidden else []
         name, meaning, normal = self.about
-        texts = [(meaning, ""), (f"Healthy: {normal}." if normal else "", "$text-muted")]
-        width = max(1, self.content_size.width)
-        needed = 2 + sum(-(-cells(text) // max(1, width - _RAGGED)) for text, _ in texts)
-        if not meaning or width < _LIST or room < needed:
-            return []
-        return [
-            Content(""),
-            Content.styled(name, "bold"),
-            *(Content.styled(text, style) for text, style in texts if text),
-        ]
+        width, normal = max(1, self.content_size.width), f"Healthy: {normal}." if normal else ""
+        needed = 2 + sum(len(list(wrapped(text, width))) for text in (meaning, normal))
+        if meaning and width >= _LIST and self.content_size.height - len(lines) >= needed:
+            lines += [
+                Content(""),
+                Content.styled(name, "bold"),
+                Content(meaning),
+                Content.styled(normal, "$text-muted"),
+            ]
+        return Content("\n").join(lines)
 
     def _cell(self, metric: MetricRow) -> Content:
         width, columns = self.content_size.width, self._columns()
@@ -459,7 +408,6 @@ class MetricList(Widget, can_focus=True):
         return 1 if self.content_size.width < 2 * _CELL or narrow_and_high else self.content_size.width // _CELL
 
     def _first(self) -> int:
-        """The first line that is shown."""
         height, columns = max(1, self.content_size.height), self._columns()
         lines = -(-len(self.listed) // columns)
         return max(0, min(self._place() // columns - height // 2, lines - height))
@@ -518,8 +466,6 @@ class SmallMultiples(Widget, can_focus=True):
     """
 
     charts: reactive[tuple[SmallChart, ...]] = reactive(())
-    further: reactive[tuple[SmallChart, ...]] = reactive(())
-    """Charts for what the last line has left of room."""
     chosen: reactive[str] = reactive("")
 
     def __init__(self, **options: Any) -> None:
@@ -527,22 +473,20 @@ class SmallMultiples(Widget, can_focus=True):
         self._drawn: dict[tuple[str, int, int, bool], tuple[Plot, list[Content]]] = {}
 
     def action_move(self, by: int, line: bool = False) -> None:
-        """Choose the chart next to, above or below."""
         columns, _ = self._grid()
-        shown = self._shown()
+        shown = self.charts
         if shown:
             place = min(len(shown) - 1, max(0, self._place() + by * (columns if line else 1)))
             self.post_message(MetricList.Chosen(shown[place].name))
 
     def on_click(self, event: Click) -> None:
-        """Choose the chart under the mouse."""
         offset = event.get_content_offset(self)
         columns, rows = self._grid()
         if offset is None or not self.charts:
             return
         width, height = self._size_of_one(columns, rows)
         column, row = min(columns - 1, offset.x // (width + _GAP)), min(rows - 1, offset.y // height)
-        place, shown = self._first(columns, rows) + row * columns + column, self._shown()
+        place, shown = self._first(columns, rows) + row * columns + column, self.charts
         if place < len(shown):
             self.post_message(MetricList.Chosen(shown[place].name))
 
@@ -551,7 +495,7 @@ class SmallMultiples(Widget, can_focus=True):
         columns, rows = self._grid()
         first = self._first(columns, rows)
         width, height = self._size_of_one(columns, rows)
-        lines, shown = list[Content](), self._shown()
+        lines, shown = list[Content](), self.charts
         for begin in range(first, min(len(shown), first + columns * rows), columns):
             drawn = [self._chart(chart, width, height) for chart in shown[begin : begin + columns]]
             lines += [Content(" " * _GAP).join(row) for row in zip(*drawn, strict=True)]
@@ -567,7 +511,6 @@ class SmallMultiples(Widget, can_focus=True):
         return [head, *self._curve(chart, width, height - 1)]
 
     def _curve(self, chart: SmallChart, width: int, height: int) -> list[Content]:
-        """The chart below its title, kept until it changes."""
         colours = not (self.app.no_color or self.app.current_theme.ansi)
         key = chart.name, width, height, colours
         known = self._drawn.get(key)
@@ -578,7 +521,6 @@ class SmallMultiples(Widget, can_focus=True):
         return known[1]
 
     def _grid(self) -> tuple[int, int]:
-        """Columns and rows of charts."""
         width, height = self.content_size
         columns = max(1, min(len(self.charts), (width + _GAP) // (_LEAST_WIDTH + _GAP)))
         rows = max(1, height // _LEAST_HEIGHT)
@@ -586,11 +528,6 @@ class SmallMultiples(Widget, can_focus=True):
             rows -= 1
         columns = max(1, min(columns, -(-len(self.charts) // rows)))
         return columns, rows
-
-    def _shown(self) -> tuple[SmallChart, ...]:
-        """The charts in their order, and further ones to the end of the last line."""
-        columns, _ = self._grid()
-        return *self.charts, *self.further[: -len(self.charts) % columns]
 
     def _size_of_one(self, columns: int, rows: int) -> tuple[int, int]:
         width, height = self.content_size
@@ -602,4 +539,4 @@ class SmallMultiples(Widget, can_focus=True):
         return max(0, below) * columns
 
     def _place(self) -> int:
-        return next((place for place, chart in enumerate(self._shown()) if chart.name == self.chosen), 0)
+        return next((place for place, chart in enumerate(self.charts) if chart.name == self.chosen), 0)

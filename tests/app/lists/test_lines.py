@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.lists.filters import parse
 from marlaas.app.lists.lines import (
-    COLUMNS,
     NARROW,
     TINY,
     Arrangement,
@@ -18,21 +17,19 @@ from marlaas.app.lists.lines import (
     Course,
     Learner,
     Spread,
-    age,
     arrange,
     cell_text,
-    head,
+    chosen_versions,
     layout,
     learner,
     learners,
-    lines,
     spread,
     standing,
     summary,
     table_cells,
-    text,
+    version_columns,
+    version_rows,
 )
-from marlaas.app.text.format import cells
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, FINISHED, FindingRow, PolicyRow, TaskRow, VersionRow
@@ -201,14 +198,21 @@ VERSIONS = [
 
 
 def shown(choice: Choice) -> list[tuple[int, int]]:
-    return [(each.row.task, each.row.number) for each in lines(VERSIONS, choice)]
+    return [(each.row.task, each.row.number) for each in chosen_versions(VERSIONS, choice)]
+
+
+def texts(width: int) -> list[dict[str, str]]:
+    """The cells of the rows of all versions, by column."""
+    columns = version_columns(width)
+    names = [column.name for column in columns]
+    rows = version_rows(VERSIONS, columns, 1100.0, "task")
+    return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in rows]
 
 
 def test_the_first_line_of_a_task_has_its_sum() -> None:
-    made = lines(VERSIONS, Choice())
-    assert [each.total for each in made] == [4_000_000, 0, 2_000_000, 0]
-    assert "4 MB" in text(made[0], 100, 1100.0, "task") and "name 2" not in text(made[1], 100, 1100.0, "task")
-    assert summary(made, VERSIONS) == "4 versions of 2 tasks, 6 MB"
+    assert [row["together"] for row in texts(100)] == ["4 MB", "", "2 MB", ""]
+    assert [bool(row["task"]) for row in texts(100)] == [True, False, True, False]
+    assert summary(VERSIONS, VERSIONS) == "4 versions of 2 tasks, 6 MB"
 
 
 @pytest.mark.parametrize(
@@ -228,21 +232,12 @@ def test_sorted_and_filtered(choice: Choice, wanted: list[tuple[int, int]]) -> N
 
 
 def test_what_is_left_out_is_counted() -> None:
-    assert summary(lines(VERSIONS, Choice(task=1)), VERSIONS) == "2 versions of 1 task, 2 MB; all 4 take 6 MB"
+    some = chosen_versions(VERSIONS, Choice(task=1))
+    assert summary(some, VERSIONS) == "2 versions of 1 task, 2 MB; all 4 take 6 MB"
 
 
-@given(st.integers(1, 200), st.text(max_size=40), st.floats(0, 1e9))
-def test_lines_have_their_width_whatever_they_say(width: int, name: str, seconds: float) -> None:
-    version = kept(1, 5, 0.5)
-    version = replace(version, row=replace(version.row, task_name=name))
-    for each in (text(lines([version], Choice())[0], width, 1000 + seconds, "task"), head(width)):
-        assert cells(each) <= max(width, 10) and "\n" not in each
-
-
-def test_the_columns_leave_room_for_the_task_at_80() -> None:
-    assert sum(wide + 1 for _, wide in COLUMNS) + 12 <= 76
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (59, "59 s"), (61, "1 min"), (7300, "2 h")])
-def test_ages_have_one_unit(seconds: float, words: str) -> None:
-    assert age(seconds) == words
+def test_the_columns_of_versions_fit_and_leave_room_for_the_task() -> None:
+    for width in range(20, 200):
+        columns = version_columns(width)
+        assert table_cells(columns) <= width and columns[0].name == "task" and columns[0].width >= 11, width
+    assert "resumable" in texts(76)[0] and "resumable" not in texts(40)[0]

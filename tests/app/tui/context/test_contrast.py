@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.tui.context.themes import Colour, contrast, legible
+from marlaas.app.tui.frame.looks import Colour, contrast, legible
 
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 colours = st.tuples(*[st.integers(0, 255)] * 3)

@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
-from marlaas.app.tui.context.snapshot import Latest
+from marlaas.app.tui.context.feed import Latest
 
 
 async def test_the_newest_wish_counts() -> None:

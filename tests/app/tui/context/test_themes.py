@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.tui.context.themes import THEMES
+from marlaas.app.tui.frame.looks import THEMES
 from marlaas.app.tui.frame.preferences import Preferences
 from marlaas.engine.home.paths import Home
 

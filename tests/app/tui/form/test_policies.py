@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.lines import Choice, lines, text
+from marlaas.app.lists.lines import Choice, chosen_versions, version_columns, version_rows
 from marlaas.app.tui.form.form import (
     Form,
     Sources,
@@ -160,8 +160,8 @@ def test_versions_are_listed_policy_by_policy() -> None:
         for place, policy in enumerate(("player", "judge"))
         for number in (3, 2)
     ]
-    shown = lines(kept, Choice())
-    assert [line.total for line in shown] == [18, 0, 18, 0] and "2 judge of lab/race" in text(
-        shown[2], 100, 2.0, "task"
-    )
-    assert [line.row.policy for line in lines(kept, Choice(words=("2/judge@3",)))] == ["judge"]
+    columns = version_columns(100)
+    rows = version_rows(kept, columns, 2.0, "task")
+    assert [row.cells[1].text for row in rows] == ["18 B", "", "18 B", ""]
+    assert "2 judge of lab/race" in rows[2].cells[0].text
+    assert [each.row.policy for each in chosen_versions(kept, Choice(words=("2/judge@3",)))] == ["judge"]

@@ -9,8 +9,8 @@ import pytest
 
 from marlaas.app.lists.lines import Learner
 from marlaas.app.questions import PreviewAnswer, PreviewQuestion
-from marlaas.app.tui.frame import feed as module
-from marlaas.app.tui.frame.feed import Feed
+from marlaas.app.tui.context import feed as module
+from marlaas.app.tui.context.feed import Feed
 from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 

@@ -6,7 +6,7 @@ import pytest
 from textual.events import Key, Paste
 from textual.widgets import Input
 
-from marlaas.app.tui.screens.dialogs.questions import Confirm
+from marlaas.app.tui.screens.dialogs import Confirm
 from marlaas.app.tui.screens.queue import QueueTable
 from marlaas.app.tui.widgets.bars import FilterBar
 from marlaas.engine.home.paths import Home
@@ -41,7 +41,7 @@ async def test_a_filter_its_end_and_a_key_for_the_list_in_one_piece(home: Home) 
     async with driving(home) as driver:
         await burst(driver, "/state:pau\rj ")
         table = driver.app.screen.query_one(QueueTable)
-        assert driver.app.focused is table and table.marks == {12}
+        assert driver.app.focused is table and table.marked == {12}
 
 
 async def test_keys_after_one_that_opens_a_dialog_reach_it(home: Home) -> None:

@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.color import Color
 
 from marlaas.app.text.format import cells, plain
-from marlaas.app.tui.frame.line_filters import Colourless, to_ascii
+from marlaas.app.tui.frame.looks import Colourless, to_ascii
 from marlaas.app.tui.frame.preferences import Preferences
 from marlaas.engine.home.paths import Home
 

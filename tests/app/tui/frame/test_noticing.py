@@ -11,8 +11,8 @@ import pytest
 from textual.widgets import Input
 
 from marlaas.app import app as noticing
-from marlaas.app.tui.context.snapshot import LONGEST, MOST, SHORTEST, Notice, current, lasting
-from marlaas.app.tui.screens.dialogs.questions import Ask
+from marlaas.app.tui.context.feed import LONGEST, MOST, SHORTEST, Notice, current, lasting
+from marlaas.app.tui.screens.dialogs import ask
 from marlaas.app.tui.widgets.bars import NoticeLine, StatusLine
 from marlaas.engine.home.paths import Home
 
@@ -126,7 +126,7 @@ async def test_what_is_under_way_is_told_with_its_seconds(home: Home, monkeypatc
 async def test_below_a_dialog_nothing_is_told_twice(home: Home) -> None:
     fill_full(home.database)
     async with driving(home, (120, 40)) as driver:
-        driver.app.push_screen(Ask("Which?"))
+        driver.app.push_screen(ask("Which?"))
         await driver.settle()
         driver.app.say("It is written.")
         await driver.settle()

@@ -14,7 +14,7 @@ import pytest
 from textual.widgets import Input, Label
 
 from marlaas.app.tui.frame.modes import ALL_MODES
-from marlaas.app.tui.screens.dialogs.questions import NewKey, ShownKey
+from marlaas.app.tui.screens.dialogs import Ask, ShownKey
 from marlaas.engine.home.paths import Home
 
 from ....seldom import often
@@ -128,7 +128,7 @@ async def test_a_key_is_made_and_shown_once(home: Home) -> None:
     fill_api(home.database)
     async with driving(home) as driver:
         await driver.press(KEY, "N")
-        assert isinstance(driver.app.screen, NewKey)
+        assert isinstance(driver.app.screen, Ask)
         assert driver.app.screen.query_one("#tenant", Input).value == "bio", "that of the key under the cursor"
         await driver.press("tab", *"evals", "enter")
         assert isinstance(driver.app.screen, ShownKey)
@@ -148,7 +148,7 @@ async def test_a_key_is_made_and_shown_once(home: Home) -> None:
 async def test_a_key_can_be_made_where_nothing_is_yet(home: Home) -> None:
     async with driving(home) as driver:
         await driver.press(KEY, "N", "enter")
-        assert isinstance(driver.app.screen, NewKey), "a tenant must be named"
+        assert isinstance(driver.app.screen, Ask), "a tenant must be named"
         await driver.press(*"lab", "enter")
         assert isinstance(driver.app.screen, ShownKey)
         await driver.press("enter")
@@ -201,7 +201,7 @@ async def test_the_palette_opens_it_and_makes_keys(home: Home) -> None:
     async with driving(home) as driver:
         await driver.press("colon", *"new key for the api")
         await driver.press("enter")
-        assert isinstance(driver.app.screen, NewKey)
+        assert isinstance(driver.app.screen, Ask)
         await driver.press("escape", "colon", *"open the api")
         await driver.press("enter")
         assert [kind for (kind,) in rows(home, "SELECT kind FROM commands")] == ["api_start"]

@@ -11,7 +11,7 @@ from marlaas.app.reading import opened
 from marlaas.app.tui.chat.talking import Event, Message, PartialReply, SamplerNotice, Side, TurnOver
 from marlaas.app.tui.screens import chat
 from marlaas.app.tui.screens.chat import ChatScreen
-from marlaas.app.tui.screens.dialogs.questions import MannerDialog
+from marlaas.app.tui.screens.dialogs import Ask
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Speech
 from marlaas.engine.samplers.sampling import Truncation
@@ -124,7 +124,7 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         await open_chat(driver, beside=False)
         await driver.press("ctrl+o")
         dialog = driver.app.screen
-        assert isinstance(dialog, MannerDialog)
+        assert isinstance(dialog, Ask)
         dialog.query_one("#temperature", Input).value = "hot"
         await driver.press("enter")
         assert driver.app.screen is dialog and "'hot' is no temperature" in driver.text()

@@ -15,8 +15,7 @@ from textual.widgets import Input
 from marlaas.app.tui.context import editor
 from marlaas.app.tui.frame.modes import ALL_MODES
 from marlaas.app.tui.screens.environments import EnvironmentDetail, EnvironmentsTable
-from marlaas.app.tui.screens.submit import SubmitScreen
-from marlaas.app.tui.widgets.submit_form import FieldRow
+from marlaas.app.tui.screens.submit import FieldRow, SubmitScreen
 from marlaas.engine.home.paths import Home
 
 from ...driving import SIZES, assert_snapshot, driving, looks

@@ -9,8 +9,8 @@ import pytest
 from textual.widgets import Static
 
 from marlaas.app.text.terms import TERMS
-from marlaas.app.tui.screens.dialogs.readings import Explain
-from marlaas.app.tui.widgets.keyed_table import KeyedTable
+from marlaas.app.tui.screens.dialogs import Explain
+from marlaas.app.tui.widgets.tables import KeyedTable
 from marlaas.engine.home.paths import Home
 
 from ....seldom import often
@@ -60,7 +60,7 @@ async def test_the_help_leads_to_all_words(home: Home) -> None:
         await driver.press("slash", "escape", "slash", *"sequence", "enter")
         assert "slot" in text_of(driver), "a letter in the filter is no key"
         await driver.press("slash", "escape")
-        assert driver.app.screen.query_one(KeyedTable).row_count == len(TERMS)
+        assert driver.app.screen.query_one(KeyedTable).count == len(TERMS)
         await driver.press("escape")
         assert len(driver.app.screen_stack) == 1, "the help is not in between"
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from marlaas.app.rollouts.answers import Block
 from marlaas.app.rollouts.exporting import joined
 from marlaas.app.text.format import excerpt
-from marlaas.app.tui.screens.dialogs.readings import CHARACTERS, LINES, Findings, beginning
+from marlaas.app.tui.screens.dialogs import CHARACTERS, LINES, Findings, beginning
 from marlaas.engine.home.paths import Home
 
 from ....seldom import often

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.tui.frame.preferences import Preferences
-from marlaas.app.tui.screens.dialogs.readings import KeysHelp, sentences
+from marlaas.app.tui.screens.dialogs import KeysHelp, sentences
 from marlaas.engine.home.paths import Home
 
 from ...driving import driving
@@ -37,7 +37,9 @@ async def test_ways_to_move_are_told_in_pairs_and_nothing_is_cut(home: Home) -> 
         await driver.press("question_mark")
         text = driver.text()
         moving = text[text.rindex("moving") :]
-        assert all(each in moving for each in ("↑ k ↓ j up, down", "g G first, last", "next pane, pane before"))
+        assert all(
+            each in moving for each in ("↑ k ↓ j up, down", "home g end G first, last", "next pane, pane before")
+        )
         assert "cursor" not in moving and "palette" not in moving.split("╰")[0]
         assert "v hide or show the lower part" in text
 

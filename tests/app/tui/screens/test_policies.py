@@ -130,5 +130,5 @@ async def test_a_task_is_copied_with_its_policies(home: Home) -> None:
     async with driving(home, (120, 40)) as driver:
         await driver.press("j", "A")
         text = driver.text()
-        assert "player, judge, rivals, old" in text and "(4 named)" in text and "[policies.rivals]" in text
+        assert "player, judge, rivals, old" in text and "play together (" in text and "[policies.rivals]" in text
         assert all(f"▶ policies.{name}" in text for name in ("player", "judge", "rivals", "old"))

@@ -10,8 +10,9 @@ import pytest
 
 from marlaas.app.questions import PreviewQuestion
 from marlaas.app.tui.screens import queue, view
-from marlaas.app.tui.screens.queue import NewestRollout, Preview, QueueTable
+from marlaas.app.tui.screens.queue import Preview, QueueTable
 from marlaas.app.tui.widgets.bars import FilterBar
+from marlaas.app.tui.widgets.conversation import NewestRollout
 from marlaas.app.tui.widgets.task_charts import MetricChart, SmallMultiples
 from marlaas.engine.home.paths import Home
 
@@ -227,7 +228,7 @@ async def test_a_sweep_shows_the_curves_of_its_best(home: Home, filling: Filling
 async def test_policies_have_a_curve_each(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home) as driver:
-        driver.app.screen.query_one(QueueTable).go_to("2")
+        driver.app.screen.query_one(QueueTable).go("2")
         await driver.settle()
         names = [name for _, name in driver.app.screen.query_one(MetricChart).names]
         assert names == ["2 player", "2 judge"]
@@ -236,7 +237,7 @@ async def test_policies_have_a_curve_each(home: Home) -> None:
 async def test_an_evaluation_shows_its_versions(home: Home) -> None:
     fill_evaluation(home.database)
     async with driving(home) as driver:
-        driver.app.screen.query_one(QueueTable).go_to("2")
+        driver.app.screen.query_one(QueueTable).go("2")
         await driver.settle()
         text = driver.text()
         assert "Measured 2 of 3 versions; the best so far: 1@best, 0.75." in text
@@ -308,7 +309,8 @@ async def test_priority_and_weight_are_asked_for(home: Home) -> None:
         await driver.press("slash", *"id:4", "enter", "P")
         assert "Task 4: which priority among the tenant's tasks?" in driver.text()
         await driver.press("backspace", *"7", "enter", "P", "backspace", *"--5", "enter")
-        assert "--5 is no whole number." in driver.notices()
+        assert "--5 is no whole number." in driver.text()
+        await driver.press("escape")
         tenant = driver.app.screen.query_one(QueueTable).lines[0].tasks[0].tenant
         await driver.press("w")
         assert f"Weight of tenant {tenant} beside the others'?" in driver.text()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from marlaas.app.rollouts.reading import step_key
-from marlaas.app.tui.screens.rollouts import Browser, RolloutsScreen, Search
+from marlaas.app.tui.screens.rollouts import RolloutsScreen
 from marlaas.app.tui.widgets.conversation import ConversationPanes
 from marlaas.engine.home.paths import Home
 
@@ -33,8 +33,9 @@ async def rollouts(home: Home, size: tuple[int, int] = (120, 40), task: int = 1)
         yield driver
 
 
-def browser(driver: Driver) -> Browser:
-    return driver.app.screen.query_one(Browser)
+def browser(driver: Driver) -> RolloutsScreen:
+    assert isinstance(driver.app.screen, RolloutsScreen)
+    return driver.app.screen
 
 
 def panes(driver: Driver) -> ConversationPanes:
@@ -125,7 +126,7 @@ async def test_turning_goes_on_in_the_next_group_and_back(home: Home, played: Fi
         step, first = standing(driver)
         await driver.press("N")
         assert "This is the first conversation." in driver.notices()
-        browser(driver).conversations.action_last()
+        browser(driver).conversations.action_move(99)
         await driver.settle()
         last = standing(driver)[1]
         await driver.press("n")
@@ -142,7 +143,7 @@ async def test_best_and_worst_of_a_group(home: Home, played: Filling) -> None:
         assert "reward 1.00" in driver.text()
         await driver.press("w")
         assert "reward 0.00" in driver.text()
-        browser(driver).groups.action_first()
+        browser(driver).groups.action_move(-99)
         await driver.settle()
         await driver.press("b")
         assert "Go to a group first" in driver.notices()
@@ -165,7 +166,7 @@ async def test_failures_only_with_their_place(home: Home, played: Filling) -> No
 async def test_searching_everything_that_was_said(home: Home, played: Filling) -> None:
     async with rollouts(home) as driver:
         await driver.press("slash", *"IS 7 +", "enter")
-        assert driver.app.screen.query_one(Search).word == "IS 7 +"
+        assert browser(driver).word == "IS 7 +"
         hits = list(browser(driver).hits or ())
         assert len(hits) == 9 and "9 hits for “IS 7 +”" in driver.text()  # one of the evaluation, too
         await driver.press("n")
@@ -182,14 +183,14 @@ async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filli
         assert len(browser(driver).hits or ()) == 776
         browser(driver).steps.action_move(1)
         await driver.settle()
-        assert browser(driver).hits is None and driver.app.screen.query_one(Search).word == ""
+        assert browser(driver).hits is None and browser(driver).word == ""
         await driver.press("slash", *"What", "enter")
         driver.app.selected = 2
         driver.app.poll()
         driver.app.view.ask_again()  # type: ignore[union-attr]
         await driver.settle()
         await driver.settle()
-        assert browser(driver).hits is None and "What" not in driver.app.screen.query_one(Search).word
+        assert browser(driver).hits is None and "What" not in browser(driver).word
         assert browser(driver).steps.rows()[0].groups == 16 and "all steps" in driver.text()
 
 
@@ -216,10 +217,10 @@ async def test_exporting_a_group(home: Home, played: Filling, tmp_path: Path, mo
     async with rollouts(home) as driver:
         await driver.press("e")
         assert "its group" in driver.text()
-        await driver.press("down", "enter", "tab", "enter")
+        await driver.press("down", "enter")
         rows = [json.loads(line) for line in (tmp_path / "rollouts-1.jsonl").read_text().splitlines()]
         assert [row["member"] for row in rows] == list(range(8)) and "8 conversations written" in driver.notices()
-        await driver.press("e", "tab", "enter")
+        await driver.press("e", "enter")
         assert "is there already" in driver.notices()
 
 

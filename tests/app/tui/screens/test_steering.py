@@ -6,7 +6,7 @@ import os
 import sqlite3
 from contextlib import closing
 
-from marlaas.app.tui.screens.dialogs.questions import Confirm
+from marlaas.app.tui.screens.dialogs import Confirm
 from marlaas.engine.home.paths import Home
 
 from ...driving import driving

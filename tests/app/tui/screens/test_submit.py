@@ -15,8 +15,7 @@ from textual.widgets import Collapsible, Input
 
 from marlaas.app.tui.form.form import Prompts, Prospect
 from marlaas.app.tui.screens import submit, submit as submit_editor
-from marlaas.app.tui.screens.submit import SubmitScreen
-from marlaas.app.tui.widgets.submit_form import FieldRow, Outlook, Section
+from marlaas.app.tui.screens.submit import FieldRow, Outlook, Section, SubmitScreen
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow

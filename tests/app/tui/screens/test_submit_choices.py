@@ -11,8 +11,7 @@ from textual.widgets import Input
 
 from marlaas.app.tui.form.form import Checked, Form, name_fields, read_sources
 from marlaas.app.tui.screens.queue import QueueTable
-from marlaas.app.tui.screens.submit import SubmitScreen
-from marlaas.app.tui.widgets.submit_form import ChoiceList, FieldRow, Fields, Policies, Section
+from marlaas.app.tui.screens.submit import ChoiceList, FieldRow, Fields, Section, SubmitScreen
 from marlaas.engine.home.paths import Home
 
 from ...commanding import FakeEngine
@@ -147,10 +146,10 @@ async def test_lines_still_being_made_are_told_afterwards(home: Home, several: F
     async with opened(home, (120, 60)) as driver:
         await typed(driver, name="duel", environment="duel")
         fields, lines = driver.app.screen.query_one(Fields), name_fields()
-        making = fields.query_one(Policies).mount(Section("several", lines, {}, lambda field: ()))
+        making = fields.mount(Section("several", lines, {}, lambda field: ()))
         fields.tell(Checked({lines[0].key: "No such policy."}), {})
         await making
-        await fields.show_policies(Form())
+        await fields.update_fields(Form())
         await driver.settle()
         assert "several (1 wrong)" in driver.text()
 
@@ -190,7 +189,7 @@ async def test_the_line_of_a_new_sweep_is_gone_to(home: Home, foreseen: None, en
         await typed(driver, tenant="bio", name="sums", environment="arithmetic", steps="30, 60")
         await driver.press("ctrl+s")
         await driver.read()
-        current = driver.app.screen.query_one(QueueTable).current
+        current = driver.app.screen.query_one(QueueTable).line
         assert current is not None and current.title == "sums" and len(current.tasks) == 2
 
 

@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
 from marlaas.app.text.format import cells
-from marlaas.app.tui.frame import feed
+from marlaas.app.tui.context import feed
 from marlaas.app.tui.widgets import bars
 from marlaas.app.tui.widgets.bars import Elapsed, KeyBar, ShownKey, TaskLine, fitting
 from marlaas.engine.devices.software import LlamaBuild

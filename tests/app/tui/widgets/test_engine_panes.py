@@ -13,21 +13,19 @@ from marlaas.app.tui.screens.engine import (
     LABEL,
     SHARE,
     Line,
-    UsedLately,
     axis,
     behind,
     cards,
     cores_text,
     disk,
     flow,
-    lines,
     nodes,
     processes,
     rate,
-    rows,
     shade,
     shares,
     starts,
+    timeline,
 )
 from marlaas.app.tui.widgets.bars import worker_texts
 from marlaas.engine.devices.machine import Holder
@@ -89,34 +87,31 @@ def span(
     return StageSample(stage, device, begun, wall, busy, 0.0, 0.0, 0, 0)
 
 
+def shown(spans: list[StageSample], until: float, grain: int, count: int) -> list[tuple[str, str, str]]:
+    """Label, cells and newest share of each line but the axis."""
+    lines = timeline(spans, until, grain, count, 0.0)
+    return [(line[0][0].strip(), line[1][0], line[2][0].strip()) for line in lines if len(line) == 3]
+
+
 def test_samples_that_are_not_quite_a_second_leave_no_gap() -> None:
-    (row,) = rows([span(100.2 + 1.1 * n, 1.1, 1.1) for n in range(8)], until=109.0, grain=1, count=9)
-    assert row.cells == pytest.approx([1.0] * 9)
+    spans = [span(100.2 + 1.1 * n, 1.1, 1.1) for n in range(8)]
+    assert shown(spans, until=109.0, grain=1, count=9) == [("rollout core 0", "█" * 9, "100 %")]
 
 
 def test_what_stands_for_a_minute_fills_its_cells() -> None:
-    (row,) = rows([span(60.0, 60.0, 15.0)], until=120.0, grain=15, count=6)
-    assert row.cells == (None, None, 0.25, 0.25, 0.25, 0.25) and row.newest == 0.25
-
-
-def test_a_worker_that_tells_late_was_busy_before() -> None:
-    busy = (0.2, 0.0, 0.0, 2.5)
-    late = [span(float(n), busy=share, stage=s) for s in ("rollout", "environment") for n, share in enumerate(busy)]
-    rollout, environment = rows(late, 4.0, 1, 5)
-    assert rollout.cells == (None, 0.2, 0.5, 1.0, 1.0)
-    assert environment.cells == (None, *busy)  # several processes
+    assert shown([span(60.0, 60.0, 15.0)], until=120.0, grain=15, count=6) == [("rollout core 0", "  ▒▒▒▒", "25 %")]
 
 
 def test_stages_come_in_the_order_of_an_episodes_way() -> None:
-    found = rows([span(0.0, stage=s, device=d) for s in ("engine", "training", "rollout") for d in "ba"], 1.0, 1, 3)
-    assert [(row.stage, row.device) for row in found] == [
-        (s, d) for s in ("rollout", "training", "engine") for d in "ab"
+    spans = [span(0.0, stage=s, device=d) for s in ("engine", "training", "rollout") for d in "ba"]
+    assert [label for label, _, _ in shown(spans, 1.0, 1, 3)] == [
+        f"{stage} {device}" for stage in ("rollout", "training", "engine") for device in "ab"
     ]
     workers = [span(0.0, busy=n / 10, stage=f"env e{n}") for n in range(6)]
-    found = rows([span(0.0, stage=stage) for stage in ("training", "environment")] + workers, 1.0, 1, 3)
-    assert [row.stage for row in found] == ["environment", "env e2", "env e3", "env e4", "env e5", "training"]
-    assert [row.label for row in found[:2]] == ["environment core 0", "  e2"]
-    assert rows([span(0.0)], until=500.0, grain=1, count=10) == []  # long ago
+    spans = [span(0.0, stage=stage) for stage in ("training", "environment")] + workers
+    labels = ["environment core…", "e2", "e3", "e4", "e5", "training core 0"]
+    assert [label for label, _, _ in shown(spans, 1.0, 1, 3)] == labels
+    assert shown([span(0.0)], until=500.0, grain=1, count=10) == []  # long ago
 
 
 @given(
@@ -129,12 +124,11 @@ def test_shares_stay_within_what_was_measured(
 ) -> None:
     spans = [span(begun, wall, wall * share) for begun, wall, share in samples]
     until = max((one.begun + one.wall for one in spans), default=0.0)
-    for row in rows(spans, until, grain, count):
-        known = [cell for cell in row.cells if cell is not None]
-        assert len(row.cells) == count and known
-        assert all(
-            min(s for _, _, s in samples) - 1e-6 <= cell <= max(s for _, _, s in samples) + 1e-6 for cell in known
-        )
+    signs = " ·░▒▓█"
+    least, most = (signs.index(shade(end(s for _, _, s in samples))) if samples else 0 for end in (min, max))
+    for _, cells, _ in shown(spans, until, grain, count):
+        known = [signs.index(cell) for cell in cells if cell != " "]
+        assert len(cells) == count and known and least - 1 <= min(known) and max(known) <= most + 1
 
 
 def test_shades_and_axis() -> None:
@@ -144,9 +138,9 @@ def test_shades_and_axis() -> None:
 
 
 def test_a_line_is_label_cells_and_share() -> None:
-    (line, below) = lines(rows([span(0.0, 3.0, 1.5, device="\x1b[31m" * 9 + "d" * 40)], 3.0, 1, 3), 1, 0.0)
+    (line, below) = timeline([span(0.0, 3.0, 1.5, device="\x1b[31m" * 9 + "d" * 40)], 3.0, 1, 3, 0.0)
     assert [len(text) for text, _ in line] == [LABEL, 3, SHARE] and line[1][0] == "▓▓▓" and line[2][0] == "  50 %"
-    assert lines([], 1, 0.0)[0][0][0].startswith("Nothing was measured") and len(below) == 1
+    assert timeline([], 0.0, 1, 3, 0.0)[0][0][0].startswith("Nothing was measured") and len(below) == 1
 
 
 # The pane of nodes: a line for each, what is to be said below it, and nothing of a name that a terminal would obey.
@@ -175,7 +169,7 @@ def test_names_and_reasons_of_others_are_text() -> None:
         assert shown.isprintable()
 
 
-# Fair shares: of the day until a minute is known, and who is behind.
+# Fair shares of the day, and who is behind.
 
 
 def used(bio: float, lab: float) -> list[TenantUse]:
@@ -184,24 +178,6 @@ def used(bio: float, lab: float) -> list[TenantUse]:
 
 def texts_of(lines: list[Line]) -> list[str]:
     return ["".join(text for text, _ in line).rstrip() for line in lines]
-
-
-def test_the_day_counts_until_a_few_seconds_are_known() -> None:
-    lately = UsedLately()
-    assert lately.add(100.0, used(10, 0)) == (0.0, used(10, 0))
-    assert lately.add(101.0, used(10, 1))[0] == 0.0
-    back, since = lately.add(108.0, used(11, 3))
-    assert back == 8.0 and [(one.rollout, one.training) for one in since] == [(1.0, 0.0), (3.0, 0.0)]
-    for second in range(109, 300):
-        back, since = lately.add(float(second), used(second / 10, 3))
-    assert 60 <= back <= 65 and abs(since[0].rollout - back / 10) < 1e-9
-
-
-def test_another_day_and_a_clock_that_goes_back_begin_anew() -> None:
-    lately = UsedLately()
-    lately.add(100.0, used(50, 50))
-    assert lately.add(110.0, used(0, 1)) == (0.0, used(0, 1))
-    assert lately.add(50.0, used(0, 1))[0] == 0.0
 
 
 def test_shares_are_of_each_device_and_the_greatest_comes_first() -> None:

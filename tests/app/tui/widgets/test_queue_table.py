@@ -18,14 +18,14 @@ from marlaas.app.lists.lines import (
     cell_text,
     layout,
     lower_part,
-    parts,
     second_line,
 )
 from marlaas.app.text.format import cells
 from marlaas.app.text.tasks import family_summaries, short_name, swept
-from marlaas.app.tui.context.themes import DEFAULT, THEMES
-from marlaas.app.tui.screens.queue import group_texts, rollout_lines
-from marlaas.app.tui.widgets.keyed_table import KeyedTable
+from marlaas.app.tui.frame.looks import DEFAULT, THEMES
+from marlaas.app.tui.screens.queue import group_texts
+from marlaas.app.tui.widgets.conversation import rollout_lines
+from marlaas.app.tui.widgets.tables import KeyedTable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import PolicyRow, TaskRow, TrajectoryRow, Turn
 
@@ -93,13 +93,14 @@ def test_the_lines_of_a_terminal_are_shared(height: int, wanted: int) -> None:
     if room is None:
         assert height < 20
     else:
-        assert room.table + room.below == height - 7 and room.below >= 6 and room.table >= 6
-        assert room.table >= min(wanted, 6) and (room.table <= max(6, wanted))
+        table, below = room
+        assert table + below == height - 7 and below >= 6 and table >= 6
+        assert table >= min(wanted, 6) and (table <= max(6, wanted))
 
 
 def test_few_tasks_leave_their_lines_to_the_lower_part() -> None:
     few, many = lower_part(36, 5), lower_part(36, 100)
-    assert few is not None and many is not None and few.below == 23 and many.table == 18
+    assert few is not None and many is not None and few[1] == 23 and many[0] == 18
 
 
 def test_a_rollout_is_shown_with_its_reward() -> None:
@@ -133,21 +134,6 @@ def test_any_rollout_fits_any_room(turns: list[Turn], width: int, height: int) -
 # A second line below a row: over all columns, cut where it must be, there and gone while the cursor stays.
 
 COLUMNS = (Column("id", 4, right=True), Column("name", 8), Column("state", 9))
-WIDTHS = [5, 9, 10]
-
-
-@given(
-    text=st.text(st.sampled_from("ab 名前é·"), max_size=40), widths=st.lists(st.integers(1, 9), min_size=1, max_size=6)
-)
-def test_pieces_fill_their_columns(text: str, widths: list[int]) -> None:
-    found = parts(text, widths)
-    assert [cells(piece) for piece in found] == widths
-    if all(cells(character) < 2 for character in text) and cells(text) <= sum(widths):
-        assert "".join(found).rstrip() == text.rstrip(), "nothing is lost where there is room"
-
-
-def test_a_text_that_has_no_room_says_so() -> None:
-    assert parts("sums.py:12: NameError", [5, 5]) == ["sums.", "py:1…"]
 
 
 class Table(App[None]):
@@ -185,7 +171,7 @@ async def test_second_lines_come_and_go_and_the_cursor_stays() -> None:
             "2 task 2   queued",
             "3 task 3   queued",
         ]
-        table.go_to("3")
+        table.go("3")
         below = "sums.py:12: a cause"
         shown = await show(row("1"), row("2", below), row("3"))
         assert shown == ["1 task 1   queued", "2 task 2   queued", below, "3 task 3   queued"]

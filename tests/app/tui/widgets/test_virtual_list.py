@@ -11,8 +11,8 @@ from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.pilot import Pilot
 
-from marlaas.app.lists.filters import PAGE, Listing, Pages
-from marlaas.app.tui.widgets.tables import VirtualList
+from marlaas.app.lists.filters import Listing
+from marlaas.app.tui.widgets.tables import PAGE, VirtualList
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.queries.reader import Reader
 
@@ -46,7 +46,7 @@ class Disk:
 
 
 class Words(VirtualList[str]):
-    def row_text(self, row: str, width: int) -> Content:
+    def row_text(self, row: str, width: int, below: bool = False) -> Content:
         return Content(row)
 
 
@@ -187,20 +187,3 @@ async def test_a_click_moves_and_two_open() -> None:
         await driver.pilot.click(Words, offset=(4, 2), times=2)
         await driver.settle()
         assert driver.app.said[-2:] == ["moved 3", "opened 3"]
-
-
-def test_pages_keep_what_was_looked_at_last() -> None:
-    pages: Pages[str] = Pages(kept=3)
-    pages.show(Listing(range(100)))
-    assert pages.wanted(70, 72) == list(range(64, 100)) and pages.wanted(200, 300) == []
-    pages.keep([1, 2, 3], {1: "a", 3: "c"}, 0)
-    assert [pages.row(place) for place in (1, 2, 3)] == ["a", None, "c"] and pages.known(2)
-    assert pages.row(1) == "a"
-    pages.keep([4], {4: "d"}, 0)
-    assert not pages.known(2) and pages.known(1) and pages.row(-1) is None
-
-
-def test_rows_at_hand_are_never_read() -> None:
-    pages: Pages[str] = Pages()
-    pages.show(Listing.of({7: "a", 5: "b"}))
-    assert pages.wanted(0, 2) == [] and [pages.row(0), pages.row(1)] == ["a", "b"] and pages.known(1)

@@ -1,0 +1,931 @@
+"""The dialogs: each is asked or read on top of a view, and gives one answer."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import ActiveBinding, Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import Resize
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static
+
+from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.talk import Manner
+from marlaas.engine.samplers.sampling import Truncation
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import TaskRow
+
+from ...lists.filters import Query, matches, parse
+from ...lists.lines import Cell, Column, Learner, Row
+from ...operations.environments.templates import LONGEST, SHAPES, write_template
+from ...operations.settings_file import Setting
+from ...reading import opened as opened_home
+from ...rollouts.answers import Block, wrapped
+from ...rollouts.exporting import joined
+from ...rollouts.reading import TURNS, Shading, episode_blocks
+from ...text.format import cells, clip, excerpt, line, pad, plain, score
+from ...text.learning import MARK, Told, findings
+from ...text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
+from ...text.tasks import short_name, state_word
+from ...text.terms import TERMS, Term, UnknownTerm, find_term
+from ...text.terms import heading as term_heading, paragraphs, search
+from ..chat.sampling_options import OPTIONS
+from ..context.editor import opened
+from ..widgets.bars import FilterBar, Filtered, FilterLine, KeyBar
+from ..widgets.tables import KeyedTable
+
+if TYPE_CHECKING:
+    from ...app import MarlaasApp
+
+
+class Dialog(ModalScreen[Any]):
+    """A frame in the middle of the screen, with a title; its last line has the keys that act in it."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; }
+    Dialog > Vertical { width: 72; max-width: 95%; height: auto; padding: 0 1; background: $surface;
+                        border: round $primary; }
+    Dialog KeyBar { margin-left: -1; background: $surface; color: $text-muted; }
+    """
+    ENTER = ""
+    """What enter does in a line of text; empty if a binding says it."""
+
+    def __init__(self, heading: str = "") -> None:
+        super().__init__()
+        self.heading = heading
+
+    def content(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as frame:
+            frame.border_title = Content(self.heading)
+            yield from self.content()
+            yield KeyBar(self.ENTER)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+# Dialogs that ask.
+
+
+@dataclass(frozen=True)
+class Field:
+    """A line to type into, under a label."""
+
+    id: str
+    label: str
+    text: str = ""
+    longest: int = 1000
+
+
+Answering = Callable[[Sequence[str], str], Any]
+"""Makes the answer of what stands in the fields and of the choice; a ``ConfigError`` is shown, and one may go on."""
+
+
+class Ask(Dialog):
+    """Asks for lines of text, and perhaps for one of several choices. The answer is None if the person left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "choose(-1)", "choose", key_display="↑↓", priority=True, id="ask.up"),
+        Binding("down", "choose(1)", show=False, priority=True, id="ask.down"),
+        Binding("tab", "next", "next", id="ask.next"),
+        Binding("escape", "leave", "close", key_display="esc", id="ask.leave"),
+    ]
+    DEFAULT_CSS = """
+    Ask Label { width: 100%; }
+    Ask Input { background: $panel; }
+    Ask #problem { color: $text-error; }
+    Ask #choices { margin-bottom: 1; }
+    """
+    AUTO_FOCUS = "Input"
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        enter: str = "done",
+        answer: Answering = lambda values, choice: values[0],
+        *,
+        heading: str = "",
+        choices: Mapping[str, str] = {},
+        asked: str = "",
+    ) -> None:
+        """``enter``: what giving the answer does; ``choices``: by name, in words, below the question ``asked``."""
+        super().__init__(heading)
+        self.ENTER = enter
+        self._fields, self._answer, self._choices, self._asked = fields, answer, choices, asked
+        self._place = 0
+
+    def content(self) -> ComposeResult:
+        for field in self._fields:
+            yield Label(field.label, markup=False)
+            yield Input(field.text, id=field.id, max_length=field.longest, select_on_focus=False, compact=True)
+        if self._choices:
+            yield Label(self._asked, markup=False)
+            yield Static(self._drawn(), id="choices", markup=False)
+        yield Label("", id="problem", markup=False)
+
+    def _drawn(self) -> Content:
+        rows = [
+            Content.styled(f" {'●' if place == self._place else '○'} {words}", "bold" if place == self._place else "")
+            for place, words in enumerate(self._choices.values())
+        ]
+        return Content("\n").join(rows)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return bool(self._choices) if action == "choose" else action != "next" or len(self._fields) > 1
+
+    def action_next(self) -> None:
+        self.focus_next()
+
+    def action_choose(self, by: int) -> None:
+        self._place = (self._place + by) % len(self._choices)
+        self.query_one("#choices", Static).update(self._drawn())
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.answer(next(iter([*self._choices][self._place :]), ""))
+
+    def answer(self, choice: str) -> None:
+        """Close with the answer, or show what is wrong with it."""
+        values = [self.query_one(f"#{field.id}", Input).value.strip() for field in self._fields]
+        try:
+            answer = self._answer(values, choice)
+        except (ConfigError, ArgumentTypeError) as error:
+            self.query_one("#problem", Label).update(line(str(error), 300))
+        else:
+            self.dismiss(answer)
+
+
+def ask(question: str, text: str = "", enter: str = "done", answer: Answering | None = None) -> Ask:
+    """A question with one line of text as its answer; ``text`` is the answer to begin with."""
+    return Ask([Field("answer", question, text)], enter, answer or (lambda values, choice: values[0]))
+
+
+class Confirm(Dialog):
+    """Answers with True or False. What cannot be undone asks for a word to be typed; enter then means yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "say(True)", "yes", id="confirm.yes"),
+        Binding("n", "say(False)", "no", id="confirm.no"),
+        Binding("escape", "answer(False)", "close", key_display="esc", id="confirm.leave"),
+        Binding("left,h,right,l", "app.focus_next", show=False, id="confirm.other"),
+    ]
+    DEFAULT_CSS = """
+    Confirm > Vertical { border: round $warning; }
+    Confirm Label { width: 100%; margin-bottom: 1; }
+    Confirm Input { margin-bottom: 1; }
+    Confirm Horizontal { height: auto; margin-bottom: 1; align-horizontal: center; }
+    Confirm Button { margin: 0 1; }
+    """
+    AUTO_FOCUS = "Input, #no"
+
+    def __init__(self, question: str, typed: str = "") -> None:
+        """``typed`` is the word to type for a yes; without it the key y is enough."""
+        super().__init__()
+        self._question, self._typed = question, typed
+        self.ENTER = "yes" if typed else "choose"
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "say" or not self._typed  # y and n are letters if a word is asked for
+
+    def content(self) -> ComposeResult:
+        yield Label(self._question, markup=False)
+        if self._typed:
+            yield Input(placeholder=f"type {self._typed} to say yes", max_length=40)
+        with Horizontal():
+            yield Button("No", id="no", compact=True)
+            yield Button("Yes", id="yes", variant="error", compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.action_answer(event.button.id == "yes")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.action_answer(True)
+
+    def action_answer(self, yes: bool) -> None:
+        """Answer; a yes counts only with the word that was asked for."""
+        if yes and self._typed and self.query_one(Input).value.strip() != self._typed:
+            self.query_one(Input).add_class("-invalid")
+        else:
+            self.dismiss(yes)
+
+    action_say = action_answer
+
+
+def new_key(tenant: str) -> Ask:
+    """Asks for whom a key of the API is to be (``tenant`` is proposed), and for its name."""
+
+    def answer(values: Sequence[str], choice: str) -> tuple[str, str]:
+        if not values[0]:
+            raise ConfigError("A key is for a tenant.")
+        return values[0], values[1]
+
+    fields = [
+        Field("tenant", "Tenant: the key may use what is this tenant's, and the base", tenant, 100),
+        Field("name", "Name: which program or person gets it (may be empty)", longest=100),
+    ]
+    return Ask(fields, "make it", answer, heading="a key for the API")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model speaks in a chat."""
+
+    manner: Manner
+    system: str = ""
+
+
+def chat_settings(now: Settings) -> Ask:
+    """Asks for system message, temperature, length of a turn, and which tokens may be drawn."""
+
+    def answer(values: Sequence[str], choice: str) -> Settings:
+        heat, tokens, *cut = (option.parse(text) for option, text in zip(OPTIONS, values[1:], strict=True))
+        kept = Truncation(top_p=cut[0], top_k=cut[1], min_p=cut[2])
+        return Settings(replace(now.manner, temperature=heat, max_tokens=tokens, truncation=kept), values[0])
+
+    held = {**vars(now.manner), **vars(now.manner.truncation)}
+    fields = [
+        Field(option.name.replace("_", "-"), option.label, f"{held[option.name]:g}", 10)
+        if option.kind is float
+        else Field(option.name.replace("_", "-"), option.label, str(held[option.name]), 10)
+        for option in OPTIONS
+    ]
+    system = Field("system", "System message (another one begins a new conversation)", now.system, 10_000)
+    return Ask([system, *fields], "apply", answer)
+
+
+class ExportDialog(Ask):
+    """Asks where an adapter is to be written. Answers with the folder, and whether llama.cpp is to read it as well."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+g", "answer('gguf')", "PEFT and GGUF", id="export.gguf")]
+
+    def __init__(self, what: str, folder: Path) -> None:
+        """``what`` is exported, and ``folder`` is proposed."""
+        label = f"Export {what} as a PEFT folder. The folder must not exist yet."
+        super().__init__([Field("folder", label, str(folder), 4000)], "PEFT", self._wish)
+
+    def action_answer(self, choice: str) -> None:
+        self.answer(choice)
+
+    @staticmethod
+    def _wish(values: Sequence[str], choice: str) -> tuple[Path, bool]:
+        if not values[0] or "\x00" in values[0]:
+            raise ConfigError("A folder must be named.")
+        return Path(values[0]).expanduser(), choice == "gguf"
+
+
+def export_rollouts(scopes: Mapping[str, str], file: Path) -> Ask:
+    """Asks which rollouts to write (``scopes``: words by name) into which file; ``file`` is proposed."""
+
+    def answer(values: Sequence[str], choice: str) -> tuple[str, Path]:
+        if not values[0]:
+            raise ConfigError("A file must be named.")
+        return choice, Path(values[0]).expanduser()
+
+    label = "One record per line; a .txt file gets plain text."
+    field = Field("file", label, str(file), 500)
+    return Ask([field], "write", answer, heading="export rollouts", choices=scopes, asked="What is written?")
+
+
+def new_environment(home: Home) -> Ask:
+    """Asks for the name and shape of a new environment, and writes its template. Answers with its path."""
+
+    def answer(values: Sequence[str], shape: str) -> Path:
+        files = write_template(values[0], shape, home.create().plugins, home)
+        return next(path for path in files if path.suffix == ".py")
+
+    field = Field("name", "What is the environment called? Letters, digits and _.", longest=LONGEST)
+    shapes = {name: f"{name:<8} {what}" for name, what in SHAPES.items()}
+    return Ask([field], "write the template", answer, choices=shapes, asked="What does it do?")
+
+
+def write_environment(app: MarlaasApp, then: str = "", *, tell: Callable[[Path], None] = lambda path: None) -> None:
+    """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``.
+
+    ``tell`` hears of what was written before the editor opens.
+    """
+
+    def written(path: Path | None) -> None:
+        if path is not None:
+            tell(path)
+            saved = opened(app, path)
+            app.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.{then and f' {then}'}")
+
+    app.push_screen(new_environment(app.home), written)
+
+
+# Dialogs with a table and a filter.
+
+
+class Listed(Dialog, Filtered):
+    """Enter is done, but not while one types into the filter."""
+
+    DEFAULT_CSS = "Listed KeyBar { margin-left: 0; }"
+    AUTO_FOCUS = "KeyedTable"
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "done" or not isinstance(self.focused, FilterLine)
+
+    @property
+    def table(self) -> KeyedTable:
+        return self.query_one(KeyedTable)
+
+
+_COLUMNS = (
+    Column("", 1),
+    Column("id", 5, right=True),
+    Column("tenant", 12),
+    Column("task", 20),
+    Column("environment", 11),
+    Column("state", 11),
+    Column("reward", 6, right=True),
+)
+_SHOWN = 300
+"""Tasks in the list; the filter finds the others."""
+
+
+class ChooseTasks(Listed):
+    """Answers with the chosen tasks or policies, or with None if the person left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "mark", "mark", id="choose.mark"),
+        Binding("enter", "done", "done", priority=True, id="choose.done"),
+        Binding("slash", "filter", "filter", key_display="/", id="choose.filter"),
+        Binding("backspace", "none", "mark none", id="choose.none"),
+        Binding("escape", "leave", "close", key_display="esc", id="choose.leave"),
+    ]
+    DEFAULT_CSS = """
+    ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; padding: 0; }
+    ChooseTasks #question { height: 1; padding: 0 1; }
+    """
+
+    def __init__(self, question: str, rows: Mapping[Learner, TaskRow], chosen: Sequence[Learner], most: int) -> None:
+        """``rows`` in the order of the list, each as its learner sees it; ``most`` of them may be chosen."""
+        super().__init__()
+        self._question, self._most = question, most
+        order = sorted(rows, key=lambda each: each not in chosen)
+        self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
+        self._before, self._chosen = tuple(chosen), list(chosen)
+        self._query = Query()
+
+    def content(self) -> ComposeResult:
+        yield Static(self._question, id="question", markup=False)
+        yield FilterBar("state:running tenant:bio reward>0.5 name")
+        yield KeyedTable()
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def filter(self, text: str) -> None:
+        self._query = parse(text)
+        self._show()
+
+    def _show(self) -> None:
+        keys = [key for key, (_, task) in self._rows.items() if matches(self._query, task)]
+        self.table.show_rows(_COLUMNS, [self._row(key) for key in keys[:_SHOWN]])
+        more = f", {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        self.query_one(FilterBar).tell(f"{len(keys)} of {len(self._rows)}{more}")
+
+    def _row(self, key: str) -> Row:
+        each, task = self._rows[key]
+        mark = "●" if each in self._chosen else ""
+        name = f"{clip(each.policy, 12)} of {line(task.name, 20)}" if each.policy else short_name(task, 20)
+        who = (str(task.id), line(task.tenant, 12), clip(name, 20), line(task.environment, 11))
+        texts = (mark, *who, state_word(task.state), score(task.reward))
+        return Row(key, tuple(Cell(text, "$text-primary" if mark else "") for text in texts))
+
+    @property
+    def _current(self) -> Learner | None:
+        return self._rows[self.table.key][0] if self.table.key is not None else None
+
+    def action_mark(self) -> None:
+        each = self._current
+        if each is None:
+            return
+        if each in self._chosen:
+            self._chosen.remove(each)
+        elif len(self._chosen) < self._most:
+            self._chosen.append(each)
+        else:
+            self.notify(f"{self._most} at most; take a mark away first.", severity="warning", markup=False)
+            return
+        self._show()
+        self.table.action_move(1)
+
+    def action_none(self) -> None:
+        self._chosen.clear()
+        self._show()
+
+    def action_done(self) -> None:
+        """Answer with the marked ones, or without marks with the one under the cursor."""
+        if not self._before and not self._chosen and self._current is not None:
+            self._chosen.append(self._current)
+        self.dismiss(tuple(self._chosen))
+
+
+class Explain(Listed):
+    """What words and metrics mean: the list of all, and the one under the cursor in full."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
+        Binding("slash", "filter", "find", key_display="/", id="explain.find"),
+        Binding("space", "more", "more", id="explain.more"),
+        Binding("escape,q", "leave", "close", key_display="⏎ esc", id="explain.close"),
+    ]
+    DEFAULT_CSS = """
+    Explain > Vertical { width: 96%; max-width: 100; height: 70%; min-height: 22; max-height: 96%; padding: 0; }
+    Explain #both { height: 1fr; }
+    Explain KeyedTable { width: 19; background: $surface; }
+    Explain VerticalScroll { width: 1fr; padding: 0 1; }
+    Explain #text { width: 100%; }
+    """
+
+    def __init__(self, word: str = "") -> None:
+        """``word`` is what to explain, under any of its names; empty: the list from its beginning."""
+        super().__init__("what words and metrics mean")
+        self._word = word
+        self._problem = ("", "")
+        """What is to be said next to a term, and next to which."""
+
+    def content(self) -> ComposeResult:
+        yield FilterBar("drift, reward, held-out, staleness")
+        with Horizontal(id="both"):
+            yield KeyedTable()
+            with VerticalScroll(can_focus=False):
+                yield Static(id="text", markup=False)
+
+    def on_mount(self) -> None:
+        """Show the list, with the cursor on the word that was asked for."""
+        term = TERMS[0]
+        try:
+            term = find_term(self._word) if self._word else term
+        except UnknownTerm as error:
+            term = error.near[0] if error.near else term
+            told = f"{line(self._word, 40)} is not in this list: it is an environment's own figure."
+            self._problem = (told, term.name)
+        self._list(TERMS)
+        self.table.go(term.name)
+        self._explain()
+
+    def _list(self, terms: Sequence[Term]) -> None:
+        rows = [Row(term.name, (Cell(term.name, "bold" if term.important else ""),)) for term in terms]
+        self.table.show_rows((Column("term", 16),), rows, head=False)
+
+    def _explain(self) -> None:
+        term = next((term for term in TERMS if term.name == self.table.key), None)
+        text = self.query_one("#text", Static)
+        if term is None:
+            text.update(Content.styled("No term is like that.", "$text-muted"))
+            return
+        problem, beside = self._problem
+        parts = [Content.styled(f"{problem}\n", "$text-warning")] if problem and term.name == beside else []
+        parts.append(Content.styled(term_heading(term), "bold $text-primary"))
+        for label, words in paragraphs(term):
+            parts.append(Content.assemble((f"\n{label}\n" if label else "", "$text-muted"), words))
+        text.update(Content("\n").join(parts))
+        self.query_one(VerticalScroll).scroll_home(animate=False)
+
+    def on_virtual_list_moved(self) -> None:
+        self._explain()
+
+    def filter(self, text: str) -> None:
+        terms = list(search(text))
+        self.query_one(FilterBar).tell(f"{len(terms)} of {len(TERMS)}")
+        self._list(terms)
+        self.table.go(terms[0].name if terms else None)
+        self._explain()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "leave" or not isinstance(self.focused, FilterLine)
+
+    def action_more(self) -> None:
+        self.query_one(VerticalScroll).scroll_page_down(animate=False)
+
+
+# Dialogs that are read: one long text that scrolls. Enter and esc close them.
+
+Drawn = Callable[[int], Content]
+"""A text for lines of so many cells."""
+_AROUND = 3
+"""Lines of the frame and of the keys."""
+
+
+class Reading(Dialog):
+    """Scrolls over a text that is made for its width."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,escape,q", "dismiss", "close", key_display="⏎ esc", id="reading.close"),
+        Binding("j", "scroll(1)", "scroll", key_display="j k", id="reading.down"),
+        Binding("k", "scroll(-1)", "up", show=False, id="reading.up"),
+    ]
+    DEFAULT_CSS = """
+    Reading > Vertical { width: 96%; max-width: 130; height: 92%; }
+    Reading #legend { height: 1; color: $text-muted; }
+    Reading VerticalScroll { height: 1fr; scrollbar-gutter: stable; }
+    Reading.-fitted > Vertical { height: auto; max-height: 100%; }
+    Reading.-fitted VerticalScroll { height: auto; }
+    Reading #text { width: 100%; }
+    """
+    AUTO_FOCUS = "VerticalScroll"
+    TALL = True
+    """Whether it is as high as the screen, as its text may come or change later."""
+
+    def __init__(
+        self,
+        heading: str,
+        text: Drawn,
+        legend: str = "",
+        home: Home | None = None,
+        load: Callable[[Reader], Drawn] | None = None,
+    ) -> None:
+        """``legend``: a line above the text that does not scroll. ``load`` reads another text of the home, once."""
+        super().__init__(heading)
+        self.text, self._legend, self._home, self._load = text, legend, home, load
+
+    def legend(self) -> Content:
+        """A line above the text that does not scroll; empty if there is none."""
+        return Content(self._legend)
+
+    def content(self) -> ComposeResult:
+        self.set_class(not self.TALL, "-fitted")
+        yield Static(id="legend", markup=False)
+        with VerticalScroll():
+            yield Static(id="text", markup=False)
+
+    def on_mount(self) -> None:
+        if self._load is not None:
+            self.run_worker(self._read, thread=True, exit_on_error=False)
+
+    def _read(self) -> None:
+        assert self._home is not None and self._load is not None
+        try:
+            with opened_home(self._home) as reader:
+                text = self._load(reader)
+        except MarlaasError as error:
+            problem = Content.styled(str(error), "$text-muted")
+            text = lambda width: problem  # noqa: E731
+        self.call_later(self._came, text)
+
+    def _came(self, text: Drawn) -> None:
+        self.text = text
+        self.draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        scrolls = self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0
+        return action != "scroll" or scrolls
+
+    def on_resize(self, event: Resize) -> None:
+        self.call_after_refresh(self.draw)
+
+    def draw(self) -> None:
+        """Show legend and text as they are now."""
+        legend, scrolled = self.legend(), self.query_one(VerticalScroll)
+        self.query_one("#legend", Static).update(legend)
+        self.query_one("#legend").display = bool(legend.plain)
+        scrolled.styles.max_height = max(1, self.size.height - _AROUND - bool(legend.plain))
+        self.query_one("#text", Static).update(self.text(max(1, scrolled.scrollable_content_region.width)))
+        self.call_after_refresh(self.refresh_bindings)  # by then it is known whether the text scrolls
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+
+class ShownKey(Reading):
+    """A new key of the API, shown this once: only its hash is kept. y copies it, to the clipboard and to no file."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy the key", id="api.copy_key")]
+    TALL = False
+
+    def __init__(self, key: str, tenant: str) -> None:
+        super().__init__(f"a key for {line(tenant, 60)}", self._about)
+        self._key = key
+
+    def _about(self, width: int) -> Content:
+        about = (
+            "It is shown this once: the home keeps only its hash. Copy it now with y, or mark it with the mouse (shift"
+            " held down). A program takes it as OPENAI_API_KEY or ANTHROPIC_API_KEY. x in view 8 revokes it."
+        )
+        lines = [Content(about[start:stop]) for start, stop in wrapped(about, width)]
+        return Content("\n").join([Content.styled(self._key, "bold $text-success"), Content(""), *lines])
+
+    def action_copy(self) -> None:
+        self.app.copy_to_clipboard(self._key)
+        self.notify("The key is copied to the clipboard, if your terminal lets programs do that.", markup=False)
+
+
+class Exported(Reading):
+    """How to use an adapter that was exported: the lines of its ``USE.md``, which y copies."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy", id="exported.copy")]
+
+    def __init__(self, folder: Path, text: str) -> None:
+        """``text`` is that of ``USE.md`` in the folder."""
+        super().__init__(f"how to use {line(str(folder))}", partial(drawn, text))
+        self._copied = text
+
+    def action_copy(self) -> None:
+        cast("MarlaasApp", self.app).copy(self._copied, "How to use it")
+
+
+def drawn(text: str, width: int) -> Content:
+    """The Markdown of ``USE.md`` with its headings and its lines of code set apart."""
+    parts, code = [], False
+    for each in plain(text).splitlines():
+        if each.startswith("```"):
+            code = not code
+        elif code:
+            parts.append(Content.styled(_code(each, width), "$text-success"))
+        else:
+            parts.append(
+                Content.styled(each.lstrip("# "), "bold $text-primary") if each.startswith("#") else Content(each)
+            )
+    return Content("\n").join(parts)
+
+
+def _code(text: str, width: int) -> str:
+    """A line of code, set in; what does not fit continues below, further in, so that it looks like no other line."""
+    body = text.lstrip(" ")
+    first = " " * (2 + len(text) - len(body))
+    if cells(first + body) <= width:
+        return first + body
+    rest = f"{first}    "
+    return first + f"\n{rest}".join(body[start:stop] for start, stop in wrapped(body, width - len(rest)))
+
+
+class Configuration(Reading):
+    """A table with a column for each task: defaults are dim, chosen values and differences are marked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "toggle_all", "all or changed keys", id="configuration.all"),
+        Binding("d", "dismiss", "close", show=False, id="configuration.close"),
+    ]
+
+    def __init__(self, tasks: Sequence[int], settings: Sequence[Setting], compared: Sequence[str] = ()) -> None:
+        """``tasks``: the number of each column; ``compared``: lines about their scores, above the table."""
+        of = f"configuration of task {tasks[0]}" if len(tasks) == 1 else f"configurations of {len(tasks)} tasks"
+        super().__init__(of, self._drawn)
+        self._compared, self._tasks, self._settings = compared, tasks, settings
+        self._all = True
+
+    @property
+    def _shown(self) -> list[Setting]:
+        return [row for row in self._settings if self._all or row.differs or not row.default]
+
+    def legend(self) -> Content:
+        differing = Content.styled("   ≠ differs between tasks", "$text-warning") if len(self._tasks) > 1 else ""
+        hidden = len(self._settings) - len(self._shown)
+        hint = f"   {hidden} defaults hidden" if hidden else ""
+        return Content.assemble(("● chosen", "$text-primary"), differing, hint)
+
+    def _drawn(self, width: int) -> Content:
+        scores = [Content(f"{text}\n") for text in (*self._compared, *([""] if self._compared else []))]
+        return Content.assemble(*scores, table(self._tasks, self._shown, width))
+
+    def action_toggle_all(self) -> None:
+        self._all = not self._all
+        self.draw()
+
+
+def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
+    """A line for each key."""
+    if not rows:
+        return Content.styled("All values are the defaults.", "$text-muted")
+    key = min(34, max(cells(row.key) for row in rows) + 1, max(9, width // 2))
+    each = max(9, (width - key - 2) // len(tasks) - 1)
+    lines = []
+    if len(tasks) > 1:
+        names = " ".join(pad(f"task {task}", each) for task in tasks)
+        lines.append(Content.styled(f"{' ' * (key + 2)}{names}", "bold"))
+    for row in rows:
+        mark = "≠" if row.differs else " " if row.default else "●"
+        values = " ".join(pad(clip(value, each), each) for value in row.values)
+        style = {"≠": "$text-warning", " ": "$text-muted"}.get(mark, "$text-primary")
+        lines.append(Content.styled(f"{mark} {pad(clip(row.key, key - 1), key)}{values}".rstrip(), style))
+    return Content("\n").join(lines)
+
+
+LINES, CHARACTERS = 24, 2000
+"""What is shown of a rollout at most; the rollouts view has all of it."""
+
+
+class Findings(Reading):
+    """What goes wrong in a task's learning: each finding with its figures, what to do, and rollouts that show it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "dismiss", "close", show=False, id="findings.close")]
+
+    def __init__(self, home: Home, task: TaskRow) -> None:
+        known = findings(task)
+
+        def load(reader: Reader) -> Drawn:
+            texts = {}
+            for rollout in (each for finding in known for each in finding.rollouts):
+                found = reader.episode(rollout)
+                blocks = episode_blocks(found, Shading(TURNS), None) if found else [Block("It is not stored any more.")]
+                texts[rollout] = beginning(blocks)
+            return partial(drawn_findings, known, texts)
+
+        super().__init__(f"what goes wrong in task {task.id}", partial(drawn_findings, known, {}), home=home, load=load)
+
+
+def beginning(blocks: Sequence[Block]) -> Content:
+    """The first lines of a rollout, in the colours of the rollouts view; it shows how much is left out."""
+    text = joined(blocks)
+    shown = excerpt(text, CHARACTERS, LINES)
+    kept, _, left_out = (shown, "", "") if shown == text else shown.rpartition("\n")
+    parts, place = [], 0
+    for block in blocks:
+        if place <= len(kept):
+            parts.append(Content.styled(kept[place:][: len(block.text)], block.style))
+        place += len(block.text) + 1
+    return Content("\n").join([*parts, Content.styled(left_out, "$text-muted")] if left_out else parts)
+
+
+def drawn_findings(findings: Sequence[Told], texts: Mapping[int, Content], width: int) -> Content:
+    """All findings, each with its rollouts; ``texts`` has those that were read, by id."""
+    parts: list[Content] = []
+    for finding in findings:
+        style = "bold $text-warning" if finding.holds else "bold"
+        parts.append(Content.styled(f"{MARK} {finding.headline}" if finding.holds else finding.headline, style))
+        parts.append(Content(finding.evidence[:1].upper() + finding.evidence[1:]))
+        if finding.advice:
+            parts.append(Content(f"What to do: {finding.advice}"))
+        for rollout in finding.rollouts:
+            parts.append(Content.styled(f"\nrollout {rollout}", "$text-muted"))
+            parts.append(texts.get(rollout, Content("Reading …")))
+        parts.append(Content(""))
+    return Content("\n").join(parts)
+
+
+_VERSION = 6
+_NONE = (
+    "No version of this policy has met another one yet, in plays that are stored.\n\n"
+    "A policy meets others where several speak in an episode: other policies, a pool of its earlier versions,"
+    ' a frozen one, or under [eval] with agents = { second = "player@0" }.'
+)
+
+
+class WinRates(Reading):
+    """How the versions of a policy did against others: a table for each opponent."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "dismiss", "close", show=False, id="rates.close")]
+    DEFAULT_CSS = "WinRates > Vertical { max-width: 150; }"
+    TALL = False
+
+    def __init__(self, home: Home, learner: Learner) -> None:
+        def load(reader: Reader) -> Drawn:
+            task = reader.task(learner.task)
+            policies = task.policies if task else ()
+            return partial(drawn_matrices, matrices(reader.matchups(learner.task), policies, learner.policy or ONLY))
+
+        legend = "row against column: mean reward ± error, n episodes of both; · none"
+        super().__init__(f"win-rates of {learner.words}", lambda width: Content("Reading …"), legend, home, load)
+
+
+def drawn_matrices(found: Sequence[Matrix], width: int) -> Content:
+    """The tables, or why there are none."""
+    tables = [drawn_win_rates(matrix, max(_VERSION + CELL, width)) for matrix in found]
+    return Content("\n\n").join(tables) if tables else Content.styled(_NONE, "$text-muted")
+
+
+def drawn_win_rates(matrix: Matrix, width: int) -> Content:
+    """A table in lines of ``width`` cells: as many columns as fit, spread over all of them."""
+    columns = matrix.columns_for((width - _VERSION) // CELL)
+    left_out = len(matrix.columns) - len(columns)
+    note = f"   ({left_out} of {len(matrix.columns)} columns have no room)" if left_out else ""
+    head = "".join(pad(f"v{column}", CELL, right=True) for column in columns)
+    lines = [
+        Content.assemble((matrix.title, "bold"), (note, "$text-muted")),
+        Content.styled(" " * _VERSION + head, "$text-muted"),
+    ]
+    for row in shown(matrix.rows, 300):
+        cells = [matrix.cells.get((row, column)) for column in columns]
+        if any(cells):
+            parts = [(pad(cell_text(cell), CELL, right=True), _style(cell)) for cell in cells]
+            lines.append(Content.assemble((pad(f"v{row}", _VERSION), "$text-muted"), *parts))
+    return Content("\n").join(lines)
+
+
+def _style(meeting: Meeting | None) -> str:
+    """The style of a cell that is off one half by more than twice the standard error; the numbers show it as well."""
+    if meeting is None:
+        return "$text-disabled"
+    if abs(meeting.mean - 0.5) <= 2 * meeting.stderr or meeting.games < 2:
+        return ""
+    return "$text-success" if meeting.mean > 0.5 else "$text-error"
+
+
+# The help of ``?``: what this view is, then its keys, then those of all views and those that move the cursor.
+
+_HELP_KEY, _ENTRY = 13, 36
+_MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
+_PLAIN = {
+    **{f"{what} {way}": way for what in ("cursor", "scroll") for way in ("up", "down", "left", "right")},
+    "focus next": "next pane",
+    "focus previous": "pane before",
+}
+"""Textual's words for what it does itself, in ours."""
+_PAIRS = (
+    ("up", "down"),
+    ("left", "right"),
+    ("page up", "page down"),
+    ("first", "last"),
+    ("top", "bottom"),
+    ("home", "end"),
+    ("page left", "page right"),
+    ("next pane", "pane before"),
+)
+"""Ways to move that are shown in one line."""
+HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
+
+
+@dataclass(frozen=True)
+class KeyLine:
+    """Keys that do the same thing, in their names on the keyboard."""
+
+    section: str
+    keys: str
+    what: str
+    enabled: bool
+
+
+def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
+    """Active keys, each with its name on the keyboard, one line an action, by section."""
+    lines: dict[tuple[str, str], KeyLine] = {}
+    for (node, binding, enabled, _), name in active:
+        if not binding.description or binding.system or name.startswith("super+"):
+            continue
+        ours = bool(binding.id) or node.parent is None or "copy" in binding.action
+        moves = not ours or binding.description in _MOVES
+        everywhere = not binding.id or node.parent is None or binding.id in ("view.back", "view.zoom", "app.help")
+        section = MOVING if moves else EVERYWHERE if everywhere else HERE
+        view = binding.action.startswith("open_view")
+        what = "the views" if view else binding.description if binding.id else binding.description.lower()
+        what = _PLAIN.get(what, what) if moves else what
+        known = lines.get((section, what))
+        names = known.keys.split() if known else []
+        names = [*names[:1], "-", name] if view and names else list(dict.fromkeys([*names, name]))
+        lines[section, what] = KeyLine(section, " ".join(names), what, enabled)
+    for one, other in _PAIRS:
+        if (first := lines.get((MOVING, one))) and (MOVING, other) in lines:
+            second = lines.pop((MOVING, other))
+            lines[MOVING, one] = KeyLine(MOVING, f"{first.keys} {second.keys}", f"{one}, {other}", first.enabled)
+    return list(lines.values())
+
+
+class KeysHelp(Reading):
+    """The keys of a view."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "words", "what words and metrics mean", id="help.words"),
+        Binding("question_mark", "dismiss", "close", show=False, id="help.close"),
+    ]
+    DEFAULT_CSS = """
+    KeysHelp > Vertical { width: 80; max-width: 100%; }
+    KeysHelp.-wide > Vertical { width: 118; }
+    """
+    TALL = False
+
+    def __init__(self, title: str, text: str, lines: Sequence[KeyLine]) -> None:
+        super().__init__(title, partial(help_text, text, lines))
+
+    def action_words(self) -> None:
+        self.app.switch_screen(Explain())
+
+
+def help_text(text: str, lines: Sequence[KeyLine], width: int) -> Content:
+    """What the view is, then keys in as many columns as there is room for."""
+    parts = [part for each in text.split("\n\n") if each for part in (Content("\n".join(sentences(each))), Content(""))]
+    columns = max(1, width // _ENTRY)
+    for section in (HERE, EVERYWHERE, MOVING):
+        shown_keys = [line for line in lines if line.section == section]
+        if not shown_keys:
+            continue
+        parts.append(Content.styled(section, "$text-accent"))
+        rows, key = -(-len(shown_keys) // columns), min(_HELP_KEY, max(cells(line.keys) for line in shown_keys))
+        room = width // columns - 1 - key - 1
+        parts += [Content(" ").join(_entry(line, key, room) for line in shown_keys[row::rows]) for row in range(rows)]
+    return Content("\n").join(parts)
+
+
+def sentences(paragraph: str) -> list[str]:
+    """The lines of a paragraph: one that does not end a sentence continues in the next."""
+    return [" ".join(each.split()) for each in re.split(r"(?<=[.])\n", paragraph)]
+
+
+def _entry(line: KeyLine, key: int, room: int) -> Content:
+    what = pad(clip(line.what, room), room)
+    keys = pad(clip(line.keys, key), key, right=True)
+    return Content.assemble((keys, "bold"), " ", (what, "" if line.enabled else "$text-muted"))
