@@ -22,7 +22,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 
@@ -44,7 +44,7 @@ from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
 from ..machine.plan import PlacementPlan, precision_words
 from ..machine.reference import compare_once, compared_before, spoken_comparison
-from ..machine.supervisor import WorkerSupervisor
+from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
 from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
 from ..models.memory import MemoryPlan
@@ -62,6 +62,9 @@ from .lock import EngineLock
 from .planning import Planner, cluster_of, plan, without_nodes
 
 # Sentences on the engine and its environments, for its log and the terminal.
+
+if TYPE_CHECKING:
+    from .nodes import NodeMonitor
 
 
 def say(text: str) -> None:
@@ -298,7 +301,7 @@ class Engine:
         self._disk = DiskGuard(home, settings.disk, log)
         self._api = open_api(store, settings.api, home, log)
         cluster = cluster_of(home, settings, base)
-        self._planner = planner = Planner(home, base, settings, cluster, log)
+        planner = Planner(home, base, settings, cluster, log)
         self._supervisor = supervisor = WorkerSupervisor(
             home,
             settings,
@@ -327,8 +330,21 @@ class Engine:
             store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
         )
         self._conformance = background(self._environments, store, supervisor.ruler(), log)
-        self._nodes = planner.monitor(store, supervisor, scheduler.settle)
-        self._hosts = planner.hosts(self._environments, supervisor)
+        self._cluster = cluster
+        self._nodes: NodeMonitor | None = None
+        if cluster is not None:
+            from .nodes import NodeMonitor  # loads nothing of a cluster without one
+
+            self._nodes = NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, scheduler.settle, log)
+            self._hosts = EnvironmentHosts(
+                self._environments,
+                lambda: supervisor.hosts,
+                cluster.launcher,
+                home.logs,
+                home.scratch,
+                settings.resources.nice,
+                log,
+            )
         self._cards = CardMonitor(store, settings.resources, supervisor, log)
         self._api.serve(serving.answerer, FigureReader(home.database, ledger).rows)
 
@@ -377,8 +393,7 @@ class Engine:
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
             *(self._conformance.run(), self._cards.run()),
             *(self._heartbeat.run(supervisor), self._api.run()),
-            *([self._nodes.run()] if self._nodes is not None else []),
-            *([self._hosts.run()] if self._hosts is not None else []),
+            *([self._nodes.run(), self._hosts.run()] if self._nodes is not None else []),
         )
 
     async def _stop(self) -> None:
@@ -386,10 +401,16 @@ class Engine:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await self._heartbeat.stop(supervisor)
-        ends = (self._api.stop(), self._planner.stop(supervisor.stop()), self._environments.stop())
+        ends = (self._api.stop(), self._stop_workers(), self._environments.stop())
         await asyncio.gather(*ends, self._notifier.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
+
+    async def _stop_workers(self) -> None:
+        await self._supervisor.stop()
+        if self._cluster is not None:
+            await self._hosts.stop()
+            await self._cluster.stop()
 
     def _log(self, kind: str, message: str, level: str) -> None:
         say(f"{level}: {message}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
 from ..machine.placement.choices import Copy, best, decides_precision, decides_weights, is_small
 from ..machine.plan import PlacementPlan, copies_of, on_machine, on_machines, plan_of, with_copy
-from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
 from ..models.find import BaseModel
 from ..models.memory import ENOUGH, MemoryPlan
 from ..models.weights import parameters
@@ -27,12 +26,9 @@ from ..rollout.renderer import Renderer
 from ..train.trial import cleared, read_copies, try_base, write_copies
 
 if TYPE_CHECKING:
-    from ..environments.service import EnvironmentService
     from ..home.paths import Home
     from ..home.settings import Settings
     from ..machine.cluster.cluster import Cluster
-    from ..store.store import Store
-    from .nodes import NodeMonitor
 
 
 SECONDS = 60.0
@@ -136,7 +132,6 @@ class Planner:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._told = ""
-        self._hosts: EnvironmentHosts | None = None
 
     def plan(self, failed: tuple[Sharing, ...], ours: Ours) -> PlacementPlan:
         """A plan for the nodes, or for this machine; it blocks, so not in the event loop. Raises ``MarlaasError``."""
@@ -174,38 +169,6 @@ class Planner:
         elif measured:
             write_copies(home.speeds, base, settings.resources.cores, measured)
         return bool(measured) and not busy
-
-    def monitor(
-        self, store: Store, supervisor: WorkerSupervisor, settle: Callable[[Callable[[], None]], None]
-    ) -> NodeMonitor | None:
-        if self._cluster is None:
-            return None
-        from .nodes import NodeMonitor
-
-        cluster = self._cluster
-        return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
-
-    def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
-        if self._cluster is None:
-            return None
-        home, _, settings = self._asked
-        self._hosts = EnvironmentHosts(
-            environments,
-            lambda: supervisor.hosts,
-            self._cluster.launcher,
-            home.logs,
-            home.scratch,
-            settings.resources.nice,
-            self._log,
-        )
-        return self._hosts
-
-    async def stop(self, workers: Awaitable[None]) -> None:
-        await workers
-        if self._hosts is not None:
-            await self._hosts.stop()
-        if self._cluster is not None:
-            await self._cluster.stop()
 
     def _nodes(self, ours: Ours) -> list[UsableNode]:
         if self._cluster is None:
