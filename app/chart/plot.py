@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# The two axes: which range they cover, if a value lies on it, if its ticks are and what they say. Pure.
+# The two axes: which range they cover, if a value lies on it, if its ticks are and what they say.
 #
 # Any finite numbers are welcome, from 1e-250 to 1e250; values beyond are taken for the nearest of these.
 
@@ -116,7 +116,7 @@ def _power_label(factor: int, power: int) -> str:
     return f"{factor * 10.0**power:g}" if -3 <= power < 4 else f"{factor}e{power}"
 
 
-# What a chart shows: curves, points with their errors, the constant-answer baseline, marks. Frozen values.
+# What a chart shows: curves, points with their errors, the constant-answer baseline, marks.
 
 MOST_CURVES = 4
 SHAPES = "■▲▼►"

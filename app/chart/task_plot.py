@@ -19,7 +19,7 @@ from ..text.tasks import newest_key
 from .draw import WEIGHTS, Run, smoothed
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 
-# Draws the scores of an evaluation's versions as rows: each a point with its error on one axis. Pure.
+# Draws the scores of an evaluation's versions as rows: each a point with its error on one axis.
 #
 # ``◆`` is a score, ``├─┤`` one standard error to either side, ``╌`` the constant-answer baseline.
 
@@ -77,7 +77,7 @@ def _axis(low: float, high: float, columns: int, names: int) -> list[Run]:
     return [(" " * (names + 1), ""), (f"{left}{' ' * between}{right}", "axis")]
 
 
-# From what is known of a task to what a chart of it shows, and to the words about one of its points. Pure.
+# From what is known of a task to what a chart of it shows, and to the words about one of its points.
 
 _SCORED = (REWARD, HELD_OUT)
 """Metrics with which held-out points and the constant-answer baseline are shown."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store.queries.reader import Reader
 
 
-# Environments in a list: what somebody has to mend first, under names as short as they can be. Pure.
+# Environments in a list: what somebody has to mend first, under names as short as they can be.
 
 ORDER = ("broken", "failing", "stale", "waiting", "building", "loading", "ready", "hidden")
 """States, the worst first."""
@@ -50,11 +50,9 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return {name: short if counts[short := name.rpartition("/")[2]] == 1 else name for name in names}
 
 
-# The small query languages of the queue and of the logs.
-
-# The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting. Pure.
+# The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting.
 #
-# ``parse`` reads a ``Query``; ``matches`` names which rows of the store it means. Knows neither argparse nor Textual.
+# ``parse`` reads a ``Query``; ``matches`` names which rows of the store it means.
 
 STATES = (*ACTIVE, *FINISHED)
 TEXTS: dict[str, Callable[[TaskRow], str]] = {
@@ -196,7 +194,7 @@ def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> l
 # The small query over logs, as it is typed, and the filter of the store that it means.
 #
 # ``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with a colon but another field is
-# searched for as it is: logs are full of colons. Pure; knows neither argparse nor Textual.
+# searched for as it is: logs are full of colons.
 
 HINT = "level:error task:17 tenant:bio some words"
 LOG_FIELDS = ("level", "task", "tenant", "kind")

@@ -32,9 +32,7 @@ from ..text.tasks import (
 )
 from .filters import Query, in_order, matches
 
-# The lines of the queue, their columns and their texts, for terminals of any width.
-
-# The learners of a home: each task, or each policy of a task that trains several. Pure.
+# The learners of a home: each task, or each policy of a task that trains several.
 #
 # ``learners`` gives each with the row of its task as that policy sees it.
 
@@ -64,9 +62,6 @@ def learner(task: TaskRow, policy: str) -> Learner:
     wanted = Learner(task.id, policy)
     known = learners(task)
     return wanted if wanted in known else next(iter(known))
-
-
-# What a table shows: its columns, its rows, and their texts as wide as the columns. Pure.
 
 
 @dataclass(frozen=True)
@@ -108,9 +103,7 @@ def filling(column: Column, text: str) -> str:
     return f"{pad(clip(text, column.width), column.width, column.right)} "
 
 
-# The lines of the queue: tasks in an order; lines of sweeps, tenants and tasks with several policies fold. Pure.
-#
-# Knows nothing of the screen.
+# The lines of the queue: tasks in an order; lines of sweeps, tenants and tasks with several policies fold.
 
 _Key = TypeVar("_Key")
 
@@ -232,7 +225,7 @@ def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
     return f"{counted} {MARK}{wrong}" if wrong else counted
 
 
-# The queue's columns for terminals of any width, and what a line shows in each. Pure.
+# The queue's columns for terminals of any width, and what a line shows in each.
 
 TINY = (
     Column("id", 4, "id", right=True),

@@ -209,7 +209,7 @@ class ChatThread:
 
 # Whom a person talks with, how they speak unless told otherwise, and the sampler that has them loaded.
 #
-# A version is named in words like ``17@best``. Knows no terminal and no screen.
+# A version is named in words like ``17@best``.
 
 ROOMY = Manner()
 """How the bare base speaks, as no task shows how."""

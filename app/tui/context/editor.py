@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ...app import MarlaasApp
 
 
-# Runs verbs in processes of their own: those that take much processor time, or the whole terminal.
-
-
 def verb_command(home: Home, *words: str) -> list[str]:
     """The command line of a verb on this home."""
     return [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words, "--home", str(home.root)]
@@ -47,8 +44,6 @@ def verb_output(home: Home, *words: str, seconds: float) -> str:
         raise MarlaasError(" ".join(part.strip() for part in complaint) or f"It ended with code {ended.returncode}.")
     return ended.stdout
 
-
-# The person's own editor, in the foreground of the terminal.
 
 # Runs another program in the foreground of the terminal, which was given away: Ctrl-C is then for that program alone.
 #
@@ -96,7 +91,7 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
 
 # The person's own editor, for a task file or a plugin: it blocks until the person has left it.
 #
-# ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
+# ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself.
 
 USUAL = ("nano", "vi")
 """Editors that are opened if a person has named none: whichever is there first."""
@@ -206,9 +201,6 @@ def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
         app.say(str(error), bad=True)
         return False
     return True
-
-
-# Opens the source of an environment in the person's editor, and explains what came of it.
 
 
 def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:

@@ -34,9 +34,7 @@ from ...text.environments import place_of
 from ...text.format import line, score
 from ...text.tasks import names
 
-# The fields of the form: every key of a task file, what may be chosen, and what the form says of it.
-
-# What may be chosen in a field: values, each with a word about it, and those that fit what was typed. Pure.
+# What may be chosen in a field: values, each with a word about it, and those that fit what was typed.
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 """What is known of a choice: it works, it may not, or it does not work."""
@@ -137,10 +135,6 @@ def chosen(choices: Sequence[Choice], typed: str) -> Choice | None:
 def _last(typed: str) -> str:
     return typed.rpartition(",")[2].strip()
 
-
-# The fields of the form: every key of a task file, and the parameters of the environment that was chosen.
-#
-# Pure.
 
 PARAMETERS = "environment_config"
 """The table of the environment's own parameters."""
@@ -274,8 +268,6 @@ def _bound(bound: float | None) -> str:
     """An end of a range; whole numbers without an exponent, in groups of three digits."""
     return f"{bound:,.0f}" if bound is not None and float(bound).is_integer() else shown(bound)
 
-
-# What the form is filled from, and what its tasks will take.
 
 # What the form is filled from: environments that are served, who submits here, and the task that it is a copy of.
 #
@@ -414,9 +406,7 @@ def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str
     return Prompts(environment, tuple(shown), tuple(asdict(parameter) for parameter in peek.info.parameters))
 
 
-# The form as a value: what was typed, the table that it means, and what is wrong with it.
-
-# What the form says of itself: of a field, and of how it stands. Pure.
+# What the form says of itself: of a field, and of how it stands.
 
 
 def about(field: FormField, chosen: bool = False) -> str:
@@ -453,7 +443,7 @@ def missing(checked: Checked) -> str:
     return ", ".join(line(key.rpartition(".")[2], 30) for key in sorted(checked.missing))
 
 
-# Turns what was typed into the form into the table of a task file, and back. Pure.
+# Turns what was typed into the form into the table of a task file, and back.
 #
 # Several values with commas between them are a sweep. A text that cannot be read as its field's kind stays a text:
 # the check of the table then refuses it in its own words.
@@ -601,7 +591,7 @@ def _scalar(kind: str, text: str) -> Any:
     return text
 
 
-# The form itself, as a value: what was typed, and which fields there are because of it. Pure.
+# The form itself, as a value: what was typed, and which fields there are because of it.
 
 
 @dataclass(frozen=True)
@@ -719,7 +709,7 @@ class Form:
         return check(known, texts, self.sources.environments, Path.cwd(), self.more)
 
 
-# Checks a form field by field, in the sentences of validation, and lists the tasks that it stands for. Pure.
+# Checks a form field by field, in the sentences of validation, and lists the tasks that it stands for.
 
 WHERE = "the form"
 _STANDING = {"tenant": "t", "name": "n", "environment": "e"}

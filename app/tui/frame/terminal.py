@@ -22,8 +22,6 @@ from textual.widgets import Input
 
 from .first_frame import ENTER, FirstFrame
 
-# The terminal around the application: its clipboard, the order of keys, hang-up, and coming back.
-
 # Copies to the terminal's clipboard, which may be behind SSH and tmux, and to a file, which always works.
 
 LARGEST = 100_000

@@ -41,7 +41,6 @@ from ...text.tasks import short_name, state_word
 from ...text.terms import TERMS, Term, UnknownTerm, find_term
 from ...text.terms import heading as term_heading, paragraphs, search
 from ..chat.sampling_options import OPTIONS
-from ..context.editor import opened
 from ..widgets.bars import FilterBar, Filtered, FilterLine, KeyBar
 from ..widgets.tables import KeyedTable
 
@@ -76,9 +75,6 @@ class Dialog(ModalScreen[Any]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
-
-
-# Dialogs that ask.
 
 
 @dataclass(frozen=True)
@@ -257,12 +253,8 @@ def chat_settings(now: Settings) -> Ask:
         return Settings(replace(now.manner, temperature=heat, max_tokens=tokens, truncation=kept), values[0])
 
     held = {**vars(now.manner), **vars(now.manner.truncation)}
-    fields = [
-        Field(option.name.replace("_", "-"), option.label, f"{held[option.name]:g}", 10)
-        if option.kind is float
-        else Field(option.name.replace("_", "-"), option.label, str(held[option.name]), 10)
-        for option in OPTIONS
-    ]
+    texts = {option.name: f"{held[option.name]:.7g}" for option in OPTIONS}
+    fields = [Field(each.name.replace("_", "-"), each.label, texts[each.name], 10) for each in OPTIONS]
     system = Field("system", "System message (another one begins a new conversation)", now.system, 10_000)
     return Ask([system, *fields], "apply", answer)
 
@@ -310,24 +302,6 @@ def new_environment(home: Home) -> Ask:
     field = Field("name", "What is the environment called? Letters, digits and _.", longest=LONGEST)
     shapes = {name: f"{name:<8} {what}" for name, what in SHAPES.items()}
     return Ask([field], "write the template", answer, choices=shapes, asked="What does it do?")
-
-
-def write_environment(app: MarlaasApp, then: str = "", *, tell: Callable[[Path], None] = lambda path: None) -> None:
-    """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``.
-
-    ``tell`` hears of what was written before the editor opens.
-    """
-
-    def written(path: Path | None) -> None:
-        if path is not None:
-            tell(path)
-            saved = opened(app, path)
-            app.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.{then and f' {then}'}")
-
-    app.push_screen(new_environment(app.home), written)
-
-
-# Dialogs with a table and a filter.
 
 
 class Listed(Dialog, Filtered):
@@ -515,8 +489,6 @@ class Explain(Listed):
         self.query_one(VerticalScroll).scroll_page_down(animate=False)
 
 
-# Dialogs that are read: one long text that scrolls. Enter and esc close them.
-
 Drawn = Callable[[int], Content]
 """A text for lines of so many cells."""
 _AROUND = 3
@@ -524,7 +496,7 @@ _AROUND = 3
 
 
 class Reading(Dialog):
-    """Scrolls over a text that is made for its width."""
+    """Scrolls over a text that is made for its width. Enter and esc close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,escape,q", "dismiss", "close", key_display="⏎ esc", id="reading.close"),
@@ -827,8 +799,6 @@ def _style(meeting: Meeting | None) -> str:
     return "$text-success" if meeting.mean > 0.5 else "$text-error"
 
 
-# The help of ``?``: what this view is, then its keys, then those of all views and those that move the cursor.
-
 _HELP_KEY, _ENTRY = 13, 36
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
 _PLAIN = {
@@ -837,16 +807,8 @@ _PLAIN = {
     "focus previous": "pane before",
 }
 """Textual's words for what it does itself, in ours."""
-_PAIRS = (
-    ("up", "down"),
-    ("left", "right"),
-    ("page up", "page down"),
-    ("first", "last"),
-    ("top", "bottom"),
-    ("home", "end"),
-    ("page left", "page right"),
-    ("next pane", "pane before"),
-)
+_WAYS = "up/down, left/right, page up/page down, first/last, top/bottom, home/end, page left/page right"
+_PAIRS = [pair.split("/") for pair in f"{_WAYS}, next pane/pane before".split(", ")]
 """Ways to move that are shown in one line."""
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 

@@ -465,9 +465,7 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it in the editor."""
-        from .dialogs import write_environment
-
-        write_environment(self.marlaas, tell=self._await)
+        self.write_environment(tell=self._await)
 
     def _await(self, path: Path) -> None:
         self._awaited = path.stem

@@ -509,9 +509,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             bar.write("")
 
     def on_guide_environment_wanted(self, message: Guide.EnvironmentWanted) -> None:
-        from .dialogs import write_environment
-
-        write_environment(self.marlaas, "a adds a task that uses it.")
+        self.write_environment("a adds a task that uses it.")
 
     def on_screen_resume(self) -> None:
         if self.is_mounted:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -199,6 +200,22 @@ class View(Filtered):
                 act()
 
         self.app.push_screen(Confirm(question, typed), answered)
+
+    def write_environment(self, then: str = "", tell: Callable[[Path], None] = lambda path: None) -> None:
+        """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``.
+
+        ``tell`` hears of what was written before the editor opens.
+        """
+        from ..context.editor import opened
+        from .dialogs import new_environment
+
+        def written(path: Path | None) -> None:
+            if path is not None:
+                tell(path)
+                what = "saved" if opened(self.marlaas, path) else "written, and runs as it is"
+                self.marlaas.say(f"{path} is {what}.{then and f' {then}'}")
+
+        self.app.push_screen(new_environment(self.marlaas.home), written)
 
     def copied(self) -> tuple[str, Sequence[object], str]:
         """What copying means here: in words, as JSON, and what it is, at the beginning of a sentence."""

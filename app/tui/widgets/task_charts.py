@@ -127,8 +127,6 @@ def fitted(words: str, more: str, width: int, height: int) -> tuple[list[str], b
     return lines, whole
 
 
-# One metric of a task as a chart, with a legend, and a cursor that reads its points.
-
 _BAND = "░"
 _LOW = 8
 """Rows below which the axis of steps and the labels of marks make room for the curve."""
@@ -274,8 +272,6 @@ def legend_names(names: Sequence[str], room: int) -> list[str]:
     fits = sum(cells(name) + 3 for name in names) - 3 <= room
     return list(names) if fits else [middle(name, max(1, each)) for name in names]
 
-
-# All metrics of a task with their newest values; the chart shows the chosen one.
 
 _CELL = 26
 """Cells of a metric if several share a line."""
