@@ -38,8 +38,7 @@ from ...text.format import cells, clip, excerpt, line, pad, plain, score
 from ...text.learning import MARK, Told, findings
 from ...text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
 from ...text.tasks import short_name, state_word
-from ...text.terms import TERMS, Term, UnknownTerm, find_term
-from ...text.terms import heading as term_heading, paragraphs, search
+from ...text.terms import TERMS, Term, UnknownTerm, find_term, heading as term_heading, paragraphs, search
 from ..chat.sampling_options import OPTIONS
 from ..widgets.bars import FilterBar, Filtered, FilterLine, KeyBar
 from ..widgets.tables import KeyedTable
