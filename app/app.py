@@ -1,6 +1,6 @@
-"""The terminal application: its views, the poll that feeds them, and actions on their way to the engine.
+"""The terminal application.
 
-It reads the store through ``Feed`` and writes nothing but commands; closing it stops nothing.
+Reads the store through ``Feed`` and writes only commands; closing it stops nothing.
 """
 
 from __future__ import annotations
@@ -38,12 +38,10 @@ from .tui.screens.view import View
 from .tui.widgets.bars import NoticeLine
 
 _REMEMBERED = 100
-"""Notices that are remembered."""
 _SECOND = 1.0
 _CHARACTERS = 400
-"""Most characters of a notice."""
 TEXTUALS = ("Theme", "Quit", "Screenshot")
-"""Textual's commands in the palette; for its others there are keys."""
+"""Textual's commands in the palette; the others have keys."""
 
 
 class MarlaasApp(KeyOrder):
@@ -80,8 +78,7 @@ class MarlaasApp(KeyOrder):
         interval: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``readonly`` refuses every action; ``web`` also keeps editors and paths of files away. ``interval`` is the
-        time in seconds from one poll to the next."""
+        """``readonly`` refuses every action; ``web`` also hides editors and file paths. ``interval``: poll seconds."""
         super().__init__()
         self.home, self.readonly, self.web = home, readonly, web
         self.snapshot = Snapshot(now=clock())
@@ -126,10 +123,9 @@ class MarlaasApp(KeyOrder):
         return legible_theme(super().get_css_variables())
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Read all styles again if the theme has changed since, or a view has missed that.
+        """Read styles only after a theme change.
 
-        Textual asks for it with every view that is opened, twice, and reads every style each time. A new view needs
-        none of that: its widgets get their styles as they are mounted.
+        Textual reads all twice per opened view; new widgets get theirs as they are mounted.
         """
         variables, view = self.get_css_variables(), self.view
         missed = view is not None and view.is_mounted and view._css_update_count != self._css_update_count
@@ -138,7 +134,7 @@ class MarlaasApp(KeyOrder):
             super().refresh_css(animate)
 
     def on_mount(self) -> None:
-        """Open the queue on what is there: an empty one would be drawn first otherwise. Then go on reading."""
+        """Open the queue with content: otherwise an empty one is drawn first."""
         self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))  # the shell has drawn over it
         if not self.is_web and not self.is_headless:  # else the terminal would stay on the alternate screen
             end = partial(self.exit, return_code=128 + signal.SIGTERM)
@@ -150,7 +146,7 @@ class MarlaasApp(KeyOrder):
     def on_unmount(self) -> None:
         self._feed.close()
 
-    # Notices: shown for the time that it takes to read them. A dialog has no line for them: there toasts show them.
+    # Dialogs have no notice line, so use toasts.
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -159,7 +155,6 @@ class MarlaasApp(KeyOrder):
         return (*current(self.told, now), *going)
 
     def under_way(self, text: str) -> Callable[[], None]:
-        """Tell at once what is in progress, and its seconds, until the function that is returned is called."""
         self._going[text] = time.monotonic()
         self._show_notices()
 
@@ -170,7 +165,7 @@ class MarlaasApp(KeyOrder):
         return end
 
     def say(self, text: str, bad: bool = False) -> None:
-        """Show a notice; ``text`` may come from others. May be called from any thread."""
+        """``text`` may be foreign. Callable from any thread."""
         self.notify(text, severity="warning" if bad else "information", markup=False)
 
     def notify(
@@ -182,7 +177,7 @@ class MarlaasApp(KeyOrder):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """Show a notice; may be called from any thread. No markup is read."""
+        """Without markup. Callable from any thread."""
         text = line(f"{title}: {message}" if title else message, _CHARACTERS)
         until = time.monotonic() + (lasting(text) if timeout is None else timeout)
         self.call_later(self._notice, Notice(text, severity != "information", until))
@@ -195,7 +190,6 @@ class MarlaasApp(KeyOrder):
             super().notify(notice.text, severity=severity, timeout=lasting(notice.text), markup=False)
 
     def _show_notices(self) -> None:
-        """Show what is to be told now, and come back when the next of it goes."""
         notices = self.notices
         if self.screen_stack:  # a view below a dialog shows them once it is in sight again
             for each in self.screen.query(NoticeLine):
@@ -207,34 +201,30 @@ class MarlaasApp(KeyOrder):
             left = min(notice.until - now if notice.until else _SECOND for notice in notices)
             self._renewal = self.set_timer(max(0.05, left), self._show_notices)
 
-    # Actions: a command is a row that the engine answers; its outcome comes with a later snapshot.
-
     def may_act(self) -> str:
-        """Why no action is possible; empty if actions are."""
+        """Why no action is possible; empty: possible."""
         return "This is the read-only mode: nothing can be changed." if self.readonly else ""
 
     def refuses(self, reason: str = "") -> bool:
-        """Whether no action is possible, or there is another reason not to act; then that is said."""
         reason = self.may_act() or reason
         if reason:
             self.say(reason, bad=True)
         return bool(reason)
 
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Send a command to the engine; the text ``done`` is shown once it is carried out."""
+        """Send a command; show ``done`` after success."""
         serves = liveness(self.snapshot.engine, self.snapshot.now).serves
         if not self.refuses("" if serves else "No engine runs: S starts one."):
             self._sender.send(kind, tasks, done, **arguments)
 
     def action_add(self, copy_from: int | None = None) -> None:
-        """Open the form for tasks, empty or as a copy of one."""
         from .tui.screens.submit import SubmitScreen
 
         if not self.refuses():
             self.push_screen(SubmitScreen(copy_from))
 
     def action_undo(self) -> None:
-        """Undo the last action; one that the engine has not answered yet is undone once it has."""
+        """An unanswered action is undone once answered."""
         self._sender.undo()
 
     def action_start_engine(self) -> None:
@@ -253,15 +243,12 @@ class MarlaasApp(KeyOrder):
         finally:
             self.call_from_thread(ended)
 
-    # Reading: a thread polls the feed, its snapshot goes to the view in sight, then the next poll is due.
-
     @property
     def view(self) -> View | None:
         """The view in sight; a dialog may lie on it."""
         return next((screen for screen in reversed(self.screen_stack) if isinstance(screen, View)), None)
 
     def poll(self) -> None:
-        """Read now."""
         if self._timer is not None:
             self._timer.stop()
         self.run_worker(self._poll, thread=True, group="feed", exit_on_error=False)
@@ -283,7 +270,6 @@ class MarlaasApp(KeyOrder):
         self._timer = self.set_timer(self._interval, self.poll)
 
     def ask(self, view: View) -> None:
-        """Have the next poll answer the question of a view that has come into sight or asks another one."""
         if view is not self.view:
             return
         question = view.question()
@@ -291,60 +277,52 @@ class MarlaasApp(KeyOrder):
         if self.is_running and question is not None and question != self.snapshot.question:
             self.poll()
 
-    # Moving between views.
-
     def action_open_view(self, name: str) -> None:
         if name != self.current_mode:
             self._before = self.current_mode
             self.switch_mode(name)
 
     def open_task(self, task: int, view: str = "task", beside: Sequence[int] = ()) -> None:
-        """Select a task and look at it; its chart shows those next to it, too."""
+        """Select and show a task; its chart also shows those in ``beside``."""
         self.selected, self.beside = task, beside
         if view == self.current_mode and self.view is not None:
             self.view.ask_again()
         self.action_open_view(view)
 
     def go_to_task(self, task: int) -> None:
-        """Look at the queue, with the cursor on a task that may have come into the store just now."""
         self.awaited = task
         self.action_open_view("queue")
         self.poll()
 
     def go_back(self) -> None:
-        """Go back from a view that another one opened."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
 
     @property
     def learner(self) -> Learner | None:
-        """The selected task, or the policy chosen in it; None if no task is selected."""
+        """The selected task, or the policy chosen in it."""
         task = self.snapshot.task(self.selected)
         if task is not None:
             return learner(task, self.policy)
         return None if self.selected is None else Learner(self.selected)
 
     def why_no_other_policy(self) -> str:
-        """Why there is no next policy; empty if there is."""
         task = self.snapshot.task(self.selected)
         return "" if task and len(task.trained) > 1 else "This task trains one policy."
 
     def next_policy(self) -> None:
-        """Look at the next policy that the selected task trains."""
         task, shown = self.snapshot.task(self.selected), self.learner
         if task and shown and shown.policy in task.trained:
             self.policy = task.trained[(task.trained.index(shown.policy) + 1) % len(task.trained)]
 
-    # What every view may use.
-
     def copy(self, text: str, what: str) -> None:
-        """Copy, and say where it is. ``what`` begins the sentence: Task 17."""
+        """``what`` begins the notice: Task 17."""
         file = None if self.web else self.home.root / "copied.txt"
         self.say(f"{what} is copied {copy(self, text, file)}.")
 
     def deliver_screenshot(
         self, filename: str | None = None, path: str | None = None, time_format: str | None = None
     ) -> str | None:
-        """Save a picture of the screen in the home, and say where; in a browser it is handed to that."""
+        """Save a picture in the home, or hand it to the browser."""
         if self.web:
             return super().deliver_screenshot(filename, path, time_format)
         picture = self.export_screenshot(title=self.title)
@@ -368,7 +346,7 @@ class MarlaasApp(KeyOrder):
         self.push_screen(Explain(word))
 
     def action_palette(self) -> None:
-        """Open the palette, which has ctrl+p of its own: a binding of ours to its action would take that key away."""
+        """A binding of ours to its action would take ctrl+p away."""
         self.action_command_palette()
 
     async def action_quit(self) -> None:
@@ -379,8 +357,6 @@ class MarlaasApp(KeyOrder):
         self.exit()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: ours first, then Textual's."""
-
         def later(module: str, function: str) -> Callable[[], None]:  # the first paint does not need these
             return lambda: getattr(import_module(f".tui.screens.{module}", __package__), function)(self)
 

@@ -1,4 +1,4 @@
-"""Every key of the application by the name under which a person may change it. Loads all views to find them."""
+"""Every key of the application by its configurable name. Loads all views to find them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _KEY = re.compile(r"((ctrl|shift|alt|super)\+)*([a-z_]+|f?[0-9]+|.)")
 
 @dataclass(frozen=True)
 class Key:
-    """One key, or several that do the same."""
+    """One key, or several with the same action."""
 
     name: str
     keys: str
-    """Keys in Textual's names, separated by commas."""
+    """Textual's names, separated by commas."""
     what: str
 
 
 def known_keys() -> list[Key]:
-    """All keys that can be changed, sorted by name."""
+    """All configurable keys, sorted by name."""
     found: dict[str, Key] = {}
     for module in (app, *_modules(screens), *_modules(widgets)):
         for owner in vars(module).values():
@@ -44,7 +44,7 @@ def known_keys() -> list[Key]:
 
 
 def check_keys(keys: Mapping[str, str], where: str) -> None:
-    """Refuse names that no key has, and keys that no keyboard has. Raises ``ConfigError``."""
+    """Refuse unknown names and keys that no keyboard has. Raises ``ConfigError``."""
     names = [key.name for key in known_keys()]
     for name, wanted in keys.items():
         if name not in names:

@@ -1,6 +1,6 @@
-"""Pictures of the real program on a real home, for documents: ``python -m marlaas.app.screenshot HOME FOLDER``.
+"""Pictures of the real program on a real home: ``python -m marlaas.app.screenshot HOME FOLDER``.
 
-Runs the application without a terminal, waits until it has read the store, and writes each wanted view as SVG.
+Runs without a terminal, waits for the store, writes each view as SVG.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Our own lines for those who hear them: words in place of signs, values with their names in place of columns.
+"""Our lines for listeners: words for signs, named values for columns.
 
-What a model, a tenant or a plugin wrote is left as it is; callers keep it away from here. Pure.
+Callers pass no text of models, tenants or plugins. Pure.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ _TIMES = re.compile(" ?\N{MULTIPLICATION SIGN}([0-9]+(?:,[0-9]{3})*)")
 _BETWEEN = re.compile(" ?\N{MIDDLE DOT} ?")
 _OF = re.compile(r"([0-9,]+)/([0-9,]+)")
 _HEADINGS = {"ID": "ID", "KL": "KL", "ESS": "ESS", "\N{PLUS-MINUS SIGN} 1 SE": "standard error"}
-"""Headings that are not said as lower case letters."""
 _NOTHING = ("", "-", "\N{MIDDLE DOT}")
-"""What stands in a cell that has no value."""
 
 
 def spoken(text: str) -> str:
-    """A line, or several, without indents, columns and signs."""
+    """One or more lines, without indents, columns and signs."""
     return "\n".join(_spoken(row) for row in text.split("\n"))
 
 
@@ -50,14 +48,14 @@ def fact(name: str, value: str) -> str:
 
 
 def row(headers: Sequence[str], cells: Sequence[str]) -> str:
-    """A row of a table: every cell that has a value, with its heading."""
+    """A row of a table: each cell with a value, with its heading."""
     values = [(header, _value(cell)) for header, cell in zip(headers, cells, strict=True)]
     said = [f"{_heading(header)} {value}".strip() for header, value in values if value]
     return f"{said[0]}: {'; '.join(said[1:])}".removesuffix(": ") if said else ""
 
 
 def without_signs(text: str) -> str:
-    """A text in which each sign is a word; letters of all languages stay."""
+    """Replace each sign by a word; letters of all languages stay."""
     if text.isascii():
         return text
     from .text.tasks import GLYPHS

@@ -14,16 +14,16 @@ import aiohttp_jinja2
 from aiohttp import web
 from textual_serve.server import Server
 
-# Decides who may use the application in a browser: a secret path opens one session, and a cookie keeps it open.
+# A secret path opens one session, a cookie keeps it open.
 #
-# Pure, except that opening the path uses it up; knows no web server. Whoever can reach the port may be another user
-# of this machine, or a page in the person's own browser. A browser sends its cookies to every port of a host: ours is
-# for the secret path alone, which no other server there knows.
+# Pure, except that opening uses the path up; knows no web server. Threats: other users of this machine, pages in the
+# person's browser. Browsers send cookies to every port of a host: ours is for the secret path, unknown to other
+# servers.
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
-"""Names by which a browser may address this server, also behind an SSH tunnel.
+"""Host names allowed for this server, also behind an SSH tunnel.
 
-Another name means that a foreign page has made its own name point here.
+Another name: a foreign page points its name here.
 """
 
 
@@ -32,21 +32,21 @@ class Verdict(Enum):
 
     PASS = auto()
     OPEN = auto()
-    """The first request at the secret path: it gets the cookie, and is redirected there."""
+    """It gets the cookie and a redirect there."""
     REFUSE = auto()
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The parts of a request that matter here; missing ones are empty."""
+    """The relevant parts of a request; missing: empty."""
 
     host: str
-    """The header of that name, with the port."""
+    """Header of that name, with port."""
     path: str
     origin: str = ""
     """The page that opens a websocket."""
     cookies: tuple[str, ...] = ()
-    """All values under the cookie's name: other servers of the host may have set some as well."""
+    """All values under the cookie's name: other servers of the host may set some."""
     websocket: bool = False
 
 
@@ -55,18 +55,17 @@ class Gate:
     """Guards one server."""
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """The secret path, which opens one session, once."""
+    """The secret path; opens one session, once."""
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     """The cookie's value."""
     used: bool = False
 
     @property
     def root(self) -> str:
-        """The path that all addresses begin with, and that the cookie is for."""
+        """The prefix of all addresses, and the cookie's path."""
         return f"/{self.secret}/"
 
     def judge(self, asked: Asked) -> Verdict:
-        """Let a request pass, open the session, or refuse."""
         if _name(asked.host) not in LOCAL or (asked.websocket and asked.origin != f"http://{asked.host}"):
             return Verdict.REFUSE
         if not _equal(asked.path[: len(self.root)], self.root):
@@ -80,7 +79,7 @@ class Gate:
 
 
 def cookies(header: str, name: str) -> tuple[str, ...]:
-    """The values under one name in a header ``Cookie``."""
+    """The values under one name in a ``Cookie`` header."""
     pairs = (pair.strip().partition("=") for pair in header.split(";"))
     return tuple(value for key, _, value in pairs if key == name)
 
@@ -91,22 +90,20 @@ def _name(host: str) -> str:
 
 
 def _equal(one: str, other: str) -> bool:
-    """Whether two texts are equal, in a time that does not depend on how much of them is."""
+    """Compare in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())
 
 
-# The web server: textual-serve behind the gate, on this machine alone. Needs the extra ``serve``.
-#
-# Each websocket that the gate lets in gets a process of the application, which ends with it.
+# Each admitted websocket gets a process of the application, which ends with it.
 
 HOST = "127.0.0.1"
 MOST = 8
-"""Sessions at the same time; each is a process."""
+"""Concurrent sessions; each is a process."""
 SCRIPT = "static/js/textual.js"
 GOODBYE = 1.0
-"""Seconds that open pages get to close when the server ends."""
+"""Seconds for open pages to close at the server's end."""
 HEADERS = {
-    # Nothing from elsewhere (the page would ask for fonts), no frame around it, no trace of the secret path.
+    # Nothing from elsewhere (the page would fetch fonts), no frames, no trace of the secret path.
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -114,7 +111,7 @@ HEADERS = {
 CLOSED = "403: this page opens with the address that `marlaas serve` printed, once, in one browser.\n"
 
 _QUIET = logging.getLogger("marlaas.web")
-"""The log for invalid requests, which anybody on this machine can send to aiohttp."""
+"""Log of invalid requests, which anybody on this machine can send to aiohttp."""
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
@@ -122,7 +119,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer(Server):
-    """Serves the output of one command to those whom the gate lets in."""
+    """Serves one command's output to those admitted by the gate."""
 
     def __init__(self, command: str, gate: Gate) -> None:
         super().__init__(command, host=HOST, title="marlaas")
@@ -130,7 +127,7 @@ class WebServer(Server):
         self._open = 0
 
     async def application(self) -> web.Application:
-        """The routes, all below the secret path; every request passes the gate."""
+        """Routes below the secret path; every request passes the gate."""
         application = web.Application(middlewares=[self._guard])
         application.on_response_prepare.append(_add_headers)
         application.router.add_get(f"{self._gate.root}{SCRIPT}", self._script)
@@ -138,7 +135,7 @@ class WebServer(Server):
         return application
 
     async def on_startup(self, app: web.Application) -> None:
-        """Do nothing: the verb prints the address, once the port is known."""
+        """Do nothing: the verb prints the address once the port is known."""
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -163,7 +160,7 @@ class WebServer(Server):
         return response
 
     async def _script(self, request: web.Request) -> web.Response:
-        """The page's script, with its downloads moved below the secret path."""
+        """The page's script, with downloads below the secret path."""
         text = (self.statics_path.parent / SCRIPT).read_text(encoding="utf-8")
         text = text.replace(
             "${window.location.origin}/download/", f"${{window.location.origin}}{self._gate.root}download/"
@@ -171,7 +168,7 @@ class WebServer(Server):
         return web.Response(text=text, content_type="text/javascript")
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """The page; its addresses are those by which the browser knows this server, perhaps through a tunnel."""
+        """The page; addresses as the browser sees this server, perhaps through a tunnel."""
         place = f"{request.host}{self._gate.root}"
         context = {
             "font_size": 16,
@@ -182,7 +179,6 @@ class WebServer(Server):
         return aiohttp_jinja2.render_template("app_index.html", request, context)
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """Run the application for one page."""
         if self._open >= MOST:
             raise web.HTTPServiceUnavailable(text=f"{MOST} pages are open; close one.\n")
         self._open += 1
@@ -193,7 +189,7 @@ class WebServer(Server):
 
 
 def _cookie(request: web.Request) -> str:
-    """The cookie's name, which has the port so that servers on other ports keep their own."""
+    """It has the port, to separate servers."""
     local = request.transport.get_extra_info("sockname") if request.transport else None
     return f"marlaas-session-{local[1] if local else 0}"
 
@@ -207,9 +203,9 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 async def serve(command: str, port: int, gate: Gate, ready: Callable[[str], None]) -> None:
-    """Serve until cancelled; ``port`` 0 takes a free one. ``ready`` gets the address that opens the session.
+    """Serve until cancelled; ``port`` 0: a free one. ``ready`` gets the session's address.
 
-    Raises ``OSError`` if the port is not available.
+    Raises ``OSError`` if the port is unavailable.
     """
     application = await WebServer(command, gate).application()
     runner = web.AppRunner(application, access_log=None, logger=_QUIET, shutdown_timeout=GOODBYE)

@@ -1,6 +1,6 @@
-"""The engine's time: the system's clocks, or those of a simulation (``simulate``).
+"""The system's clocks or a simulation's (``simulate``).
 
-Durations go by ``monotonic``, which is also the clock of asyncio's event loop.
+Durations go by ``monotonic``, asyncio's clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 
 class Clock(Protocol):
-    """Two clocks, as in the module ``time``."""
+    """As in the module ``time``."""
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
@@ -26,7 +26,7 @@ _ruling = SYSTEM
 
 
 def monotonic() -> float:
-    """Seconds that never go back; only differences mean something."""
+    """Seconds that never go back; only differences count."""
     return _ruling.monotonic()
 
 
@@ -37,7 +37,7 @@ def wall_time() -> float:
 
 @contextmanager
 def ruled_by(clock: Clock) -> Iterator[None]:
-    """Let another clock rule in this process while the block runs."""
+    """Another clock rules here during the block."""
     global _ruling
     before, _ruling = _ruling, clock
     try:

@@ -1,7 +1,7 @@
-"""All errors for people, in one flat family and one form: place → cause → hint.
+"""Errors for people, a flat family: place → cause → hint.
 
-The place (a file with line and column, a task) comes first and is short, so that the cause is in the first 60
-characters. The hint gives a remedy. The command line prints all three and exits with the class's code.
+The place (file with line and column, task) is short: the cause is within 60 characters. The hint is a remedy. The
+command line prints all three and exits with the class's code.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from copy import copy
 from typing import Self
 
 LONGEST = 4000
-"""Characters of an error's sentence. It may quote a file of any length."""
+"""Characters; a sentence may quote a file."""
 LONGEST_PLACE = 40
-"""Characters of the place; of a longer one the end is shown, with file, line and column."""
+"""Characters; a longer place keeps its end."""
 
 
 class MarlaasError(Exception):
-    """The root of the family: ``where`` is the place, ``cause`` the error, ``hint`` the remedy.
+    """The root: ``where`` is the place, ``cause`` the error, ``hint`` the remedy.
 
-    ``message`` is place and cause in one sentence. Most causes name their place themselves and have no ``where``.
+    ``message``: place and cause.
     """
 
     exit_code = 1
@@ -51,9 +51,8 @@ class MarlaasError(Exception):
 class ConfigError(MarlaasError, ValueError):
     """A task file, ``marlaas.toml`` or command line has an impossible value.
 
-    ``path`` is the wrong key, such as ``train.learning_rate``; ``also`` are further keys that it clashes with. ``code``
-    is for programs; those of task files are in ``spec/validation.py``. The error of a whole file has the other mistakes
-    in ``mistakes``.
+    ``path``: the wrong key, such as ``train.learning_rate``; ``also``: clashing keys; ``code``: for programs
+    (``spec/validation.py``). ``mistakes``: the file's others.
     """
 
     exit_code = 2
@@ -87,7 +86,7 @@ class ConfigError(MarlaasError, ValueError):
 
 
 class BaseModelError(ConfigError):
-    """The base model is missing, unreadable or of an unknown architecture."""
+    """The base is missing, unreadable or of an unknown architecture."""
 
 
 class EnvironmentMissing(ConfigError):
@@ -99,27 +98,27 @@ class UnknownTask(ConfigError):
 
 
 class AdapterError(MarlaasError, ValueError):
-    """An adapter or state file is missing, damaged or does not fit the base."""
+    """An adapter or state file is missing, damaged or unfit."""
 
 
 class AdapterDamaged(AdapterError):
-    """The bytes of a state file are proven wrong, by a checksum or the format."""
+    """A checksum or the format proves a state file wrong."""
 
 
 class AdapterMissing(AdapterError):
-    """A state file is not there, though others are in its folder: it is really gone."""
+    """A state file is gone; others are in its folder."""
 
 
 class AdapterUnreachable(AdapterError):
-    """A state file or its folder cannot be reached, perhaps only for a moment; the file may be intact."""
+    """A state file or folder cannot be reached; it may be intact."""
 
 
 class ReferenceMissing(ConfigError, AdapterError):
-    """A task file refers to a version or a folder that is missing or does not fit."""
+    """A task file names a missing or unfit version or folder."""
 
 
 class HomeLocked(MarlaasError):
-    """Another engine serves this home already."""
+    """Another engine serves this home."""
 
     exit_code = 2
 
@@ -131,49 +130,49 @@ class EngineUnreachable(MarlaasError):
 
 
 class ClusterUnreachable(MarlaasError):
-    """No cluster answers at an address, or it does not let this machine in."""
+    """No cluster answers, or it does not let this machine in."""
 
     exit_code = 3
 
 
 class BackupError(MarlaasError):
-    """A backup cannot be written, or is not one that can be restored."""
+    """A backup cannot be written or restored."""
 
 
 class StoreError(MarlaasError):
-    """The database cannot be read or written: a full disk, a newer schema, a damaged file."""
+    """The database fails: full disk, newer schema, damaged file."""
 
 
 class DatabaseLocked(StoreError):
-    """Another program holds the database's lock; nothing was written, and a retry is safe."""
+    """Another program holds the database's lock; nothing was written."""
 
 
 class DatabaseUnwritable(StoreError):
-    """The disk takes nothing at the moment: it is full, or mounted read-only. All commits are safe."""
+    """The disk is full or read-only; all commits are safe."""
 
 
 class WorkerDied(MarlaasError):
-    """A worker process ended during a call; the call may be repeated."""
+    """A worker process ended during a call; it may be repeated."""
 
 
 class StateLost(WorkerDied):
-    """One of several trainers died, with the training state of a policy; all other workers continue."""
+    """A trainer died with a policy's training state; others continue."""
 
 
 class OutOfMemory(WorkerDied):
-    """A worker ran out of memory: its process ends, and its successor may continue with less."""
+    """A worker ran out of memory; its successor may need less."""
 
 
 class CallFailed(MarlaasError):
-    """A worker raised during a call; the worker itself continues."""
+    """A worker raised during a call and continues."""
 
 
 class EnvironmentFailure(MarlaasError):
-    """An environment broke its own contract: recorded with file and line, never a reward."""
+    """An environment broke its contract: recorded with file and line, never a reward."""
 
 
 def as_one(mistakes: Sequence[ConfigError]) -> ConfigError:
-    """One error for several, of the first one's class; it has the others as ``mistakes``."""
+    """The first one's class; the others as ``mistakes``."""
     first, *rest = mistakes
     whole = copy(first)
     whole.others = tuple(rest)
@@ -181,7 +180,7 @@ def as_one(mistakes: Sequence[ConfigError]) -> ConfigError:
 
 
 class Mistakes:
-    """Runs several checks and raises all their mistakes together: ``with mistakes:`` around each, then ``refuse``."""
+    """``with mistakes:`` around each check, then ``refuse``."""
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
@@ -201,7 +200,7 @@ class Mistakes:
 
 
 def short_place(where: str) -> str:
-    """A place in at most ``LONGEST_PLACE`` characters: a long path begins with an ellipsis, at a folder if possible."""
+    """At most ``LONGEST_PLACE`` characters; long paths begin with an ellipsis."""
     if len(where) <= LONGEST_PLACE:
         return where
     end = where[-LONGEST_PLACE + 1 :]
@@ -210,23 +209,21 @@ def short_place(where: str) -> str:
 
 
 def _readable(message: str) -> str:
-    """Cut the middle out of a message that is too long; its end, with the allowed values, stays."""
+    """Cuts the middle: the end has the allowed values."""
     return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"
 
 
 class Blocked(MarlaasError):
-    """The task waits for something outside itself (a repaired environment, room on the disk) and continues by
-    itself.
-    """
+    """The task waits for something outside (a repaired environment, disk space) and continues by itself."""
 
 
 class Paused(MarlaasError):
-    """The task pauses itself, because continuing would waste the machine; it is tried again, or a person resumes it."""
+    """The task pauses: continuing would waste the machine; tried again, or resumed by a person."""
 
 
 class Fruitless(Paused):
-    """The task pauses because every further try would end the same way; a person has to change something."""
+    """The task pauses: further tries end the same way; a person must change something."""
 
 
 class Replaced(Exception):
-    """A newer environment version replaced the one under evaluation before there was a score."""
+    """A newer environment version replaced an unscored one."""

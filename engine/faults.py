@@ -1,8 +1,7 @@
-"""Fault injection: named points at which a test can kill a process, to try recovery.
+"""Fault injection: named points at which a test can kill a process.
 
-Off, at the cost of one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker processes
-inherit it, environments do not. A test writes a file named after a point there. The first process to reach the point
-often enough removes the file and dies by SIGKILL. The file ``reached`` records process, point and death.
+Off, at the cost of one comparison, unless ``MARLAAS_FAULTS`` names a folder; workers inherit it. A test writes a file
+named after a point. A process that reaches it often enough removes it and dies by SIGKILL; ``reached`` records it.
 Standard library only.
 """
 
@@ -22,83 +21,83 @@ VARIABLE = "MARLAAS_FAULTS"
 Point = StrEnum(
     "Point",
     {
-        # Engine: a group is complete; nothing of it is stored.
+        # Engine: group complete; not stored.
         "GROUP_CLOSED": "group.closed",
-        # Engine: its rows are written; their transaction is open.
+        # Engine: rows written; transaction open.
         "GROUP_INSIDE": "group.inside",
-        # Engine: it is stored; the learner does not know yet.
+        # Engine: stored; unknown to the learner.
         "GROUP_STORED": "group.stored",
-        # Engine: samples of an open play are written; their transaction is open.
+        # Engine: open play's samples written; transaction open.
         "MEMBERS_INSIDE": "members.inside",
-        # Engine: they are stored.
+        # Engine: stored.
         "MEMBERS_KEPT": "members.kept",
-        # Trainer: groups have arrived; nothing of their gradient is added.
+        # Trainer: groups arrived; no gradient added.
         "ACCUMULATE_BEGUN": "accumulate.begun",
-        # Trainer: their gradient is added; the engine does not know yet.
+        # Trainer: gradient added; unknown to the engine.
         "ACCUMULATE_DONE": "accumulate.done",
-        # Trainer: all groups of the step are in; the optimizer has not moved.
+        # Trainer: step's groups in; optimizer unmoved.
         "STEP_READY": "step.ready",
-        # Trainer: the state file is open under a temporary name; nothing is in it.
+        # Trainer: state file open under a temporary name; empty.
         "STATE_WRITING": "state.writing",
-        # Trainer: all of it is written, still under the temporary name.
+        # Trainer: written, still temporarily named.
         "STATE_WRITTEN": "state.written",
-        # Trainer: the file has its final name; no row of the database names it.
+        # Trainer: final name; no row.
         "STATE_NAMED": "state.named",
-        # Trainer: the step is made in memory and on the disk; the engine does not know yet.
+        # Trainer: step made; unknown to the engine.
         "STEP_MADE": "step.made",
-        # Engine: the state file is there; its transaction has not begun.
+        # Engine: state file there; transaction not begun.
         "COMMIT_READY": "commit.ready",
-        # Engine: step, version, consumed groups and metrics are written; their transaction is open.
+        # Engine: step, version, groups, metrics written; transaction open.
         "COMMIT_INSIDE": "commit.inside",
-        # Engine: the step is committed; nobody knows yet.
+        # Engine: step committed; nobody knows.
         "COMMIT_DONE": "commit.done",
-        # Engine: the version is committed; the sampler has not been asked to load it.
+        # Engine: version committed; sampler not asked to load.
         "PUBLISH_READY": "publish.ready",
-        # Sampler: the version's file is about to be read.
+        # Sampler: about to read the version's file.
         "SAMPLER_LOADING": "sampler.loading",
-        # Sampler: the version is served; the engine does not know yet.
+        # Sampler: version served; unknown to the engine.
         "SAMPLER_LOADED": "sampler.loaded",
-        # Engine: the version is served; no group has begun under it.
+        # Engine: version served; no group under it.
         "PUBLISH_DONE": "publish.done",
-        # Sampler: a version was unloaded.
+        # Sampler: version unloaded.
         "SAMPLER_RETIRED": "sampler.retired",
-        # Engine: sampler and trainer were compared; the result is not stored.
+        # Engine: workers compared; not stored.
         "CANARY_DONE": "canary.done",
-        # Engine: a held-out score is known; it is not stored.
+        # Engine: held-out score known; not stored.
         "EVALUATION_READY": "evaluation.ready",
-        # Engine: it is stored.
+        # Engine: stored.
         "EVALUATION_STORED": "evaluation.stored",
-        # Engine: versions are marked as pruned; their files are there.
+        # Engine: versions marked pruned; files there.
         "RETAIN_MARKED": "retain.marked",
-        # Engine: the first of their files is gone.
+        # Engine: first file gone.
         "RETAIN_REMOVED": "retain.removed",
-        # Engine: a kept version was written again without its optimizer's moments, under a temporary name.
+        # Engine: version rewritten without moments, temporarily named.
         "STRIP_WRITTEN": "strip.written",
-        # Engine: the file without moments has replaced the one with; the row is unchanged.
+        # Engine: file without moments in place; row unchanged.
         "STRIP_NAMED": "strip.named",
-        # Engine: tokens of old trajectories are gone from their rows; the transaction is open.
+        # Engine: old trajectories' tokens removed; transaction open.
         "SHRINK_INSIDE": "shrink.inside",
-        # Engine: they are gone, and the transaction is committed.
+        # Engine: removed and committed.
         "SHRINK_DONE": "shrink.done",
-        # Engine: all commits so far are flushed to the disk.
+        # Engine: all commits flushed to disk.
         "BARRIER_DONE": "barrier.done",
-        # Engine: a policy is about to be opened at its newest version.
+        # Engine: about to open a policy at its newest version.
         "RECOVER_READY": "recover.ready",
-        # Engine: versions that did not verify are void; groups that cannot be trained on have not been removed yet.
+        # Engine: unverified versions void; untrainable groups remain.
         "RECOVER_VOIDED": "recover.voided",
-        # Engine: a policy stands at a version that verified.
+        # Engine: policy at a verified version.
         "RECOVER_DONE": "recover.done",
-        # Trainer: a policy left the memory for the disk; its slot is free.
+        # Trainer: policy paged to disk; slot free.
         "PAGE_OUT": "page.out",
-        # Trainer: a policy is in memory again.
+        # Trainer: policy in memory again.
         "PAGE_IN": "page.in",
     },
 )
-"""All points; the comment above each gives what has happened there and what has not."""
+"""Comments give what has happened, and not."""
 
 
 class Faults:
-    """The faults of one process, read from and recorded in ``folder``."""
+    """One process's faults, in ``folder``."""
 
     def __init__(self, folder: Path, process: str) -> None:
         self._folder = folder
@@ -124,7 +123,7 @@ _faults: Faults | None = None
 
 
 def switch_on(process: str) -> None:
-    """Called once at the start of a process, with its name; does nothing unless the variable names a folder."""
+    """At a process's start; idle unless the variable names a folder."""
     global _faults
     folder = os.environ.get(VARIABLE)
     if folder and Path(folder).is_dir():
@@ -132,6 +131,6 @@ def switch_on(process: str) -> None:
 
 
 def reach(point: Point) -> None:
-    """Mark that the process has reached ``point``; it dies here if the point is armed."""
+    """The process dies here if ``point`` is armed."""
     if _faults is not None:
         _faults.reach(point)

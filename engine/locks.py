@@ -1,4 +1,4 @@
-"""Locks on files; the kernel drops them at any end of their process."""
+"""Locks on files; the kernel drops them with their process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WITHOUT_LOCKS = frozenset((errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS))
 
 
 def try_lock(file: int, path: Path) -> bool:
-    """Take the lock on an open file, without waiting; returns True if this process has it.
+    """Without waiting; True if this process has it.
 
-    ``path`` is the file's, for people. Raises ``ConfigError`` on a file system without locks.
+    ``path`` is for people. Raises ``ConfigError`` without locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -27,7 +27,7 @@ def try_lock(file: int, path: Path) -> bool:
 
 
 def check_lockable(path: Path) -> None:
-    """Raise ``ConfigError`` if a file is on a file system without locks; a missing file is fine."""
+    """Raises ``ConfigError`` without locks; a missing file is fine."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -42,7 +42,7 @@ def check_lockable(path: Path) -> None:
 
 
 def unlockable(path: Path, error: OSError) -> ConfigError:
-    """The error for a file that the system cannot lock, although no other process holds the lock."""
+    """For a file that is free, but cannot be locked."""
     return ConfigError(
         f"This file cannot be locked ({error.strerror}), and without a lock two processes would write at once.",
         "Use a folder on a disk of this machine, or mount its file system with locks.",
@@ -51,9 +51,9 @@ def unlockable(path: Path, error: OSError) -> ConfigError:
 
 
 def said_by_holder(path: Path, most: int) -> str | None:
-    """The content of a locked file, at most ``most`` bytes; None if nobody holds the lock.
+    """At most ``most`` bytes; None: unlocked.
 
-    The caller has the lock for a moment. Raises ``OSError`` for an existing file that cannot be read.
+    The caller briefly has the lock. Raises ``OSError`` if unreadable.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

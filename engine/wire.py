@@ -1,7 +1,7 @@
-"""Requests of clients and of episodes' programs, and their answers: the only messages of the gateway.
+"""The gateway's messages.
 
-They are frames on a socketpair, msgpack behind its length. A request gets any number of ``Piece`` (for a stream) and
-one ``Answered``, or ``Refused`` instead. ``Cancel`` ends a request.
+msgpack behind its length, on a socketpair. A request gets ``Piece``s (streams) and one ``Answered`` or ``Refused``;
+``Cancel`` ends it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """One turn, in the same form for all interfaces; ``role`` is system, user, assistant or tool."""
+    """One turn; ``role``: system, user, assistant or tool."""
 
     role: str
     content: str = ""
@@ -38,7 +38,7 @@ class Message(Struct, frozen=True):
 
 
 class Wishes(Struct, frozen=True):
-    """A client's options; None and empty are its interface's default."""
+    """A client's options; None and empty: defaults."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -53,14 +53,14 @@ class Wishes(Struct, frozen=True):
     logprobs: bool = False
     top_logprobs: int = 0
     tool_choice: str = ""
-    """auto, none, required, or the name of a tool behind ``tool:``."""
+    """auto, none, required, or ``tool:`` and a name."""
     schema: str = ""
-    """JSON schema, as JSON; ``{}`` for any JSON object."""
+    """JSON; ``{}``: any object."""
     thinking: bool | None = None
 
 
 class Chat(Struct, frozen=True, tag="chat"):
-    """A conversation to continue; also of the Responses and the Messages interface."""
+    """A conversation; also Responses' and Messages'."""
 
     id: int
     key: str
@@ -70,15 +70,15 @@ class Chat(Struct, frozen=True, tag="chat"):
     wishes: Wishes = Wishes()
     stream: bool = False
     agent: str = ""
-    """Name in the path, for programs of several agents."""
+    """For several agents."""
     once: str = ""
-    """The client's idempotency key, or empty."""
+    """An idempotency key, or empty."""
     retry: int = -1
-    """Earlier tries, as OpenAI's and Anthropic's clients count them; -1: unknown."""
+    """As counted by OpenAI's and Anthropic's clients; -1: unknown."""
 
 
 class Complete(Struct, frozen=True, tag="complete"):
-    """Prompts to continue, as text or as tokens. Choice ``i * n + j`` is the j-th of prompt i."""
+    """Prompts, text or tokens. Choice ``i * n + j``: the j-th of prompt i."""
 
     id: int
     key: str
@@ -93,36 +93,36 @@ class Complete(Struct, frozen=True, tag="complete"):
 
 
 class Models(Struct, frozen=True, tag="models"):
-    """Asks for the models of the key."""
+    """Asks for the key's models."""
 
     id: int
     key: str
 
 
 class Figures(Struct, frozen=True, tag="figures"):
-    """Asks for totals of the engine for ``/metrics``; needs no key on this machine."""
+    """Asks for ``/metrics``; no key on this machine."""
 
     id: int
 
 
 class Cancel(Struct, frozen=True, tag="cancel"):
-    """Nobody waits for this request any more."""
+    """Nobody waits for this request."""
 
     id: int
 
 
 class Token(Struct, frozen=True):
-    """A token with its log-probability; None for the first of a prompt."""
+    """A token and its log-probability; None: a prompt's first."""
 
     id: int
     text: str
     logprob: float | None
     likeliest: tuple[tuple[int, str, float], ...] = ()
-    """Id, text and log-probability of the likeliest tokens in its place, the likeliest first."""
+    """Ids, texts and log-probabilities, likeliest first."""
 
 
 class Piece(Struct, frozen=True, tag="piece"):
-    """More of a choice, as it is sampled."""
+    """More of a choice, as sampled."""
 
     id: int
     choice: int
@@ -132,7 +132,7 @@ class Piece(Struct, frozen=True, tag="piece"):
 
 
 class Choice(Struct, frozen=True):
-    """A whole choice; of a stream, too."""
+    """A whole choice, also of a stream."""
 
     choice: int
     text: str
@@ -140,13 +140,13 @@ class Choice(Struct, frozen=True):
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tokens: tuple[Token, ...] = ()
-    """With log-probabilities; with ``echo`` the prompt's before them."""
+    """After the prompt's with ``echo``."""
     stopped: str = ""
-    """The client's stop text that ended it, or empty."""
+    """The client's text that ended it, or empty."""
 
 
 class Answered(Struct, frozen=True, tag="answered"):
-    """All choices of a request in their order, and their cost."""
+    """Choices in order, and their cost."""
 
     choices: tuple[Choice, ...]
     model: str
@@ -157,7 +157,7 @@ class Answered(Struct, frozen=True, tag="answered"):
 
 
 class Refused(Struct, frozen=True, tag="refused"):
-    """The request ends with an error; ``message`` is one sentence for people."""
+    """``message`` is one sentence."""
 
     id: int
     status: int
@@ -168,7 +168,7 @@ class Refused(Struct, frozen=True, tag="refused"):
 
 
 class Model(Struct, frozen=True):
-    """A model that can be named."""
+    """A named model."""
 
     id: str
     parent: str = ""
@@ -185,7 +185,7 @@ class ModelList(Struct, frozen=True, tag="model_list"):
 
 
 class FigureTable(Struct, frozen=True, tag="figure_table"):
-    """Answers ``Figures``: rows of (name, labels, value); names are Prometheus's, without the prefix ``marlaas_``."""
+    """Answers ``Figures``: (name, labels, value); names without ``marlaas_``."""
 
     id: int
     rows: tuple[tuple[str, dict[str, str], float], ...]
@@ -200,7 +200,7 @@ _responses: msgpack.Decoder[Response] = msgpack.Decoder(Response)
 
 
 def frame(message: Request | Response) -> bytes:
-    """The message behind its length. Raises ``ValueError`` if it is longer than ``LONGEST``."""
+    """Raises ``ValueError`` beyond ``LONGEST``."""
     body = _encoder.encode(message)
     if len(body) > LONGEST:
         raise ValueError(f"a frame of {len(body)} bytes is longer than {LONGEST}")
@@ -208,7 +208,7 @@ def frame(message: Request | Response) -> bytes:
 
 
 def length(head: bytes) -> int:
-    """Bytes of the frame behind these four. Raises ``ValueError`` if that is more than ``LONGEST``."""
+    """Bytes after these four. Raises ``ValueError`` beyond ``LONGEST``."""
     (bytes_,) = _LENGTH.unpack(head)
     if bytes_ > LONGEST:
         raise ValueError(f"a frame of {bytes_} bytes is longer than {LONGEST}")
@@ -216,17 +216,17 @@ def length(head: bytes) -> int:
 
 
 def request(body: bytes) -> Request:
-    """Decode a message of the gateway. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    """Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
     return _requests.decode(body)
 
 
 def response(body: bytes) -> Response:
-    """Decode a message of the engine. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    """Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
     return _responses.decode(body)
 
 
 class Refusal(Exception):
-    """A request is refused: ``Refused`` without its id."""
+    """``Refused`` without its id."""
 
     def __init__(self, status: int, code: str, message: str, where: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -237,35 +237,32 @@ class Refusal(Exception):
 
 
 Tell = Callable[[Piece], None]
-"""Gets each piece of a requested stream as it is sampled."""
+"""Gets a stream's pieces as sampled."""
 
 
 class Answerer(Protocol):
-    """An episode's program, or the server of versions; methods raise ``Refusal``.
-
-    They may be cancelled when the client has gone.
-    """
+    """An episode's program, or the server of versions. Raises ``Refusal``; may be cancelled."""
 
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
         """Continue a conversation or prompts."""
 
     async def models(self, key: str) -> tuple[Model, ...]:
-        """The models of this key."""
+        """The models of the key."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """The model's address for the program of an episode, and the key that names the episode."""
+    """The model's address for an episode's program; the key names the episode."""
 
     url: str
     key: str
 
 
 class Endpoints(Protocol):
-    """Gives each episode its address; the first one starts the gateway."""
+    """Gives each episode its address; the first starts the gateway."""
 
     async def open(self, answerer: Answerer) -> Address:
-        """An address for this answerer, until it is closed. Raises ``ConfigError`` if the extra is missing."""
+        """Raises ``ConfigError`` without the extra."""
 
     def close(self, address: Address) -> None:
-        """The episode is over: later requests are refused with 410."""
+        """Refuse later requests with 410."""

@@ -1,7 +1,6 @@
-"""The same episode for a plain ``def`` environment: it runs in a thread, and its asks block.
+"""The episode of a plain ``def`` environment: it runs in a thread, and its asks block.
 
-The calls are those of ``Episode`` without ``await``. Once the episode is closed (its time was up, or the engine
-cancelled it), every further ask ends the thread.
+Calls are ``Episode``'s without ``await``. Once closed (time up or cancelled), an ask ends the thread.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _Result = TypeVar("_Result")
 
 
 class Wait(Protocol):
-    """Runs a coroutine elsewhere and blocks until it has its result."""
+    """Runs a coroutine elsewhere and blocks."""
 
     def __call__(self, coroutine: Coroutine[Any, Any, _Result], /) -> _Result:
-        """The result; raises what the coroutine raises."""
+        """Raises what the coroutine raises."""
 
 
 def wait_on(loop: asyncio.AbstractEventLoop) -> Wait:
-    """Wait in this thread for what happens on ``loop``."""
+    """Wait in this thread for ``loop``."""
 
     def wait(coroutine: Coroutine[Any, Any, _Result], /) -> _Result:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
@@ -87,14 +86,14 @@ class BlockingAgent:
 
 
 class BlockingSandbox:
-    """A sandbox whose ``python`` returns the result itself."""
+    """Its ``python`` returns the result itself."""
 
     def __init__(self, sandbox: Sandbox, wait: Wait) -> None:
         self._sandbox = sandbox
         self._wait = wait
 
     def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
-        """Run Python code in its own process; see ``Sandbox.python``."""
+        """See ``Sandbox.python``."""
         return self._wait(self._sandbox.python(code, stdin, seconds=seconds, memory_mb=memory_mb))
 
 

@@ -1,7 +1,6 @@
 """Files that survive a power cut. Standard library only.
 
-A file system may keep a new name and lose what was written under it: the file is there, and empty. So what is complete
-by its name alone is brought to the disk before it gets that name.
+File systems may keep a new name and lose its content: flush content before naming it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 
 
 def to_disk(*paths: Path) -> None:
-    """Flush files, and the entries of folders. Raises ``OSError``."""
+    """Flush files and folders' entries. Raises ``OSError``."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -25,6 +24,6 @@ def to_disk(*paths: Path) -> None:
 
 
 def tree_to_disk(folder: Path) -> None:
-    """Flush a folder with all that is in it. Raises ``OSError``."""
+    """Flush a folder's tree. Raises ``OSError``."""
     for parent, _, files in os.walk(folder):
         to_disk(*(Path(parent, name) for name in files), Path(parent))

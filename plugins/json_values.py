@@ -1,4 +1,4 @@
-"""Values of rows as JSON has them: so every environment, score function and program gets the same."""
+"""Rows as JSON values: equal for every environment, score function and program."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from itertools import islice
 from typing import Any, NoReturn
 
 NAMED = 12
-"""Columns of a row that an error names."""
+"""Columns that an error names."""
 
 
 def read_json(text: str) -> Any:
-    """A row from a line of JSON. ``NaN``, which is no JSON, means that there is no value: None.
-
-    Half a character (a lone surrogate) becomes U+FFFD. Raises ``ValueError``, also for numbers without an end.
-    """
+    """``NaN`` becomes None, a lone surrogate U+FFFD. Raises ``ValueError``, also for infinite numbers."""
     value = json.loads(text, parse_constant=_constant, parse_float=_finite)
     return whole_characters(value) if "\\u" in text else value
 
@@ -40,7 +37,7 @@ def _endless(number: str) -> NoReturn:
 
 
 def whole_characters(value: Any) -> Any:
-    """``value``, as JSON has it, with U+FFFD for lone surrogates, which UTF-8 cannot express."""
+    """U+FFFD for lone surrogates, which UTF-8 lacks."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
@@ -49,11 +46,11 @@ def whole_characters(value: Any) -> Any:
 
 
 def as_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a table (``pyarrow`` to Python) in values of JSON.
+    """A row of ``pyarrow`` as JSON.
 
-    Dates and times become ISO 8601, spans of time seconds, decimals numbers, bytes base64, NaN None. A table gives each
-    of several structures the keys of all others, without a value: below the columns, keys without a value are left out.
-    Raises ``ValueError`` that names the column of what JSON has no value for.
+    Dates and times become ISO 8601, durations seconds, decimals numbers, bytes base64, NaN None. Below the columns,
+    keys without a value are left out: a table gives each structure all keys. Raises ``ValueError`` with the column for
+    others.
     """
     found = {}
     for column, value in row.items():
@@ -86,7 +83,7 @@ def _as_json(value: Any) -> Any:
 
 
 class Row(dict[str, Any]):
-    """A task from data. A name that it lacks is an error that names which there are."""
+    """A missing name is an error with the known ones."""
 
     def __missing__(self, name: object) -> Any:
         there = ", ".join(map(repr, islice(self, NAMED)))
@@ -94,12 +91,12 @@ class Row(dict[str, Any]):
 
 
 def row(value: Any) -> Any:
-    """The value, with errors that name its columns if it is an object."""
+    """An object's errors name its columns."""
     return Row(value) if type(value) is dict else value
 
 
 def not_json(value: Any) -> str:
-    """What in ``value`` JSON has no value for, with its place: ``['day'] is of the type date``; empty if nothing."""
+    """As in ``['day'] is of the type date``; empty: nothing."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

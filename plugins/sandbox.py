@@ -1,4 +1,4 @@
-"""Runs code that a model wrote, each time in a process that is thrown away."""
+"""Runs a model's code, each time in a new process."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ from weakref import WeakKeyDictionary
 
 from .sandbox_supervisor import MORE_PROCESSES, STARVED, adopt_orphans, stray, sweep, wall_limit
 
-# A control group for one program, if this account may make one (Linux, cgroup v2): all in it is killed at once, however
-# quickly it multiplies. Without one, programs run without a group.
+# A control group (Linux, cgroup v2), if allowed, is killed at once, however quickly its program multiplies.
 
 _PREFIX = "marlaas-"
 _ENDING = 1.0
-"""Seconds that killed processes get to disappear."""
+"""Seconds for killed processes to disappear."""
 _numbers = itertools.count()
 
 
 class Group:
-    """An empty control group below the one of this process."""
+    """Empty, below this process's."""
 
     def __init__(self, path: str) -> None:
-        """``OSError`` if it cannot be made."""
+        """Raises ``OSError``."""
         os.mkdir(path)
         self.path = path
 
     def end(self) -> None:
-        """Kill all that is in it, and remove it."""
+        """Kill all in it, and remove it."""
         with contextlib.suppress(OSError):
             _write(self.path, "cgroup.kill", b"1")
             until = monotonic() + _ENDING
@@ -58,7 +57,7 @@ def _write(folder: str, name: str, value: bytes) -> None:
 
 
 def new_group(processes: int) -> Group | None:
-    """A group that may hold this many ``processes``, if the kernel counts them; None if none is to be had."""
+    """For this many ``processes``, if the kernel counts them; None: not available."""
     place = parent_group()
     if place is None:
         return None
@@ -73,7 +72,7 @@ def new_group(processes: int) -> Group | None:
 
 @functools.cache
 def parent_group() -> str | None:
-    """The group of this process, if groups can be made below it and processes moved into them; else None."""
+    """This process's, if it may hold others; else None."""
     with contextlib.suppress(OSError):
         place = place_of(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
         if place is None or not os.access(os.path.join(place, "cgroup.procs"), os.W_OK):
@@ -93,7 +92,7 @@ def parent_group() -> str | None:
 
 
 def place_of(own: str, mounts: str) -> str | None:
-    """The folder of a process's group, from what ``/proc`` says about it; None if there is no cgroup v2."""
+    """A process's, from ``/proc``; None without cgroup v2."""
     group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
     mounted = next((line.split()[3:5] for line in mounts.splitlines() if " - cgroup2 " in line), None)
     if group is None or mounted is None:
@@ -103,14 +102,13 @@ def place_of(own: str, mounts: str) -> str | None:
 
 
 _REMOVING = 60.0
-"""Seconds; only a program that still writes there makes removal take as long."""
+"""Seconds, if a program still writes."""
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder that a hostile program filled, with all that is in it. What the system does not let go of stays.
+    """Filled by a hostile program; what cannot be removed stays.
 
-    Links are not followed. Folders that are too deep for Python, or closed to their owner, are left to the system's
-    tools.
+    Follows no links. The system's tools get folders too deep for Python, or closed to their owner.
     """
     import shutil  # with subprocess: a plugin without a sandbox should not wait for them
     import subprocess
@@ -129,15 +127,15 @@ MEMORY_MB = 256
 
 
 class Starved(BaseException):
-    """Raised in an episode whose program had too little of the machine to be judged: it is played again."""
+    """Too little of the machine to judge the program: its episode is played again."""
 
 
 LARGEST_OUTPUT = 1 << 20
-"""Bytes of each stream that are kept."""
+"""Bytes per stream."""
 _GRACE = 2.0
-"""Seconds that the supervisor gets to clean up."""
+"""Seconds to clean up."""
 _PATIENCE = 10.0
-"""Seconds that it gets to end a program whose time is up."""
+"""Seconds to end a program whose time is up."""
 _MOST_AT_ONCE = 16
 SUPERVISOR = os.path.join(os.path.dirname(__file__), "sandbox_supervisor.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -172,34 +170,30 @@ class Sandbox:
         queueing: Callable[[], AbstractContextManager[None]] = nullcontext,
         starved: Callable[[], None] = lambda: None,
     ) -> None:
-        """``queueing`` is entered while a run waits for others to end; ``starved`` is called before ``Starved`` is
-        raised."""
+        """``queueing`` is entered while a run waits for others; ``starved`` is called before ``Starved``."""
         self._queueing = queueing
         self._starved = starved
         self.timeouts = 0
         """Programs that ran out of time."""
 
     async def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
-        """Run Python ``code`` as a program that reads ``stdin``; it may compute for ``seconds``.
+        """Run Python ``code``, which reads ``stdin`` and may compute for ``seconds``.
 
-        These are processor seconds, of the program with all that it starts: how busy the machine is does not matter.
-        Waiting, as in ``time.sleep``, may take twice as long, and a second more. A program that could hardly run at
-        all ends the episode, which is played again.
+        These are processor seconds of all its processes. Waiting, as in ``time.sleep``, may take twice as long and a
+        second more. A program that could hardly run ends the episode, which is played again.
 
-        It runs in a session and its own empty folder, without your environment variables, with bounds on the memory of
-        each process, on sizes of files and on numbers of processes. Its folder and all that it started end with it.
-        Waiting for one of the places (as many as processors) takes nothing off the episode's time. Hashes are not
-        randomised.
+        It runs in a session and its own empty folder, without your environment variables, with bounds on memory, file
+        sizes and processes. All of it ends with it. Waiting for a place (as many as processors) costs no episode time.
+        Hashes are not randomised.
 
-        **It is no security boundary**: the code has your rights. It can read your files, use the network, and end
-        processes of yours. If that matters, confine plugins: ``sandbox = true`` under ``[environments]`` of
-        ``marlaas.toml``.
+        **It is no security boundary**: the code can read your files, use the network, and end your processes. To
+        confine plugins: ``sandbox = true`` under ``[environments]`` of ``marlaas.toml``.
 
-        Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
-        ``ok`` alone proves nothing, as code that is followed by assertions can leave before them.
+        Judge by what only the environment knows: give an input, compare ``stdout``. ``ok`` proves nothing: code can
+        exit before assertions behind it.
 
-        Raises ``TypeError`` or ``ValueError`` for arguments that mean nothing, ``OSError`` if no process can be
-        started. What the code does wrong is never raised.
+        Raises ``TypeError`` or ``ValueError`` for bad arguments, ``OSError`` if no process can be started; never the
+        code's errors.
         """
         if not isinstance(code, str) or not isinstance(stdin, str):
             raise TypeError("the sandbox runs a text and gives it a text to read")
@@ -220,7 +214,7 @@ class Sandbox:
 
 
 def places() -> asyncio.Semaphore:
-    """The places for programs, which all episodes of the process share."""
+    """Shared by the process's episodes."""
     loop = asyncio.get_running_loop()
     if loop not in _places:
         _places[loop] = asyncio.Semaphore(min(_MOST_AT_ONCE, os.cpu_count() or 1))
@@ -264,9 +258,7 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Adopt what programs leave behind after killing their supervisor, only while programs run: nobody waits for the
-    orphans of a plugin's own programs.
-    """
+    """Only while programs run: nobody waits for a plugin's own orphans."""
     run = object()
     _running.add(run)
     adopt_orphans(True)
@@ -279,16 +271,16 @@ def adopting() -> Iterator[None]:
 
 
 def end_strays(group: Group | None, chosen: Callable[[int], bool] = stray) -> None:
-    """Kill what the supervisor has left; ``chosen`` tells if a child of this process is such a program's."""
+    """``chosen`` recognises the supervisor's leftovers."""
     if group is not None:
         group.end()
     sweep(chosen)
 
 
 async def end_of(process: asyncio.subprocess.Process, patience: float | None) -> int:
-    """The exit code of the supervisor, or minus the signal that ended it.
+    """Exit code, or minus the signal.
 
-    ``patience``: seconds after which it is ended, with its program; None if others bound it.
+    ``patience``: seconds until it is ended with its program; None: others bound it.
     """
     try:
         async with asyncio.timeout(patience):
@@ -307,7 +299,7 @@ async def end_of(process: asyncio.subprocess.Process, patience: float | None) ->
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """That of ``python -I`` with a fixed seed of hashes: with a random one a verdict may depend on luck."""
+    """``python -I`` with a fixed hash seed: verdicts must not depend on luck."""
     python = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {"PATH": os.defpath, "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8", **python, **_ONE_THREAD}
 

@@ -1,15 +1,14 @@
 """Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [COMMAND …]``.
 
-It forks: the child becomes the program, the parent waits for it, and then kills whatever the program has started. It
-exits as the program did, with 128 + n if signal n ended the program, by SIGALRM if the time was up, or by SIGVTALRM if
-the machine was too busy to judge that.
+The child becomes the program; the parent then kills what it started. It exits as the program did: 128 + n for signal n,
+SIGALRM if time was up, SIGVTALRM if the machine was too busy to judge.
 
-SECONDS are processor seconds of the program with all that it starts; ``inf``: others bound its time. Its waiting is
-bounded separately, without the time in which it had no core. The program is ``main.py``, which a model wrote, or a
-COMMAND of the author, without limits and in its own session. GROUP is its control group, or empty.
+SECONDS: processor seconds of all processes; ``inf``: others bound it. Waiting is bounded separately, without time that
+lacked a core. The program is a model's ``main.py``, or the author's COMMAND in its own session, without limits. GROUP:
+control group, or empty.
 
-A program may kill its supervisor. What it leaves then becomes a child of the process that started the supervisor, which
-recognises it by a limit that no program can raise again. Nothing of marlaas is imported here.
+If a program kills its supervisor, the supervisor's parent knows its processes by a limit that none can raise again.
+Imports nothing of marlaas.
 """
 
 from __future__ import annotations
@@ -25,46 +24,44 @@ from types import FrameType, ModuleType
 _LARGEST_FILE = 16 << 20
 _OPEN_FILES = 64
 MORE_PROCESSES = 128
-"""Most processes of a program, threads included."""
+"""With threads."""
 _SWEEPING = 1.0
-"""Seconds; what multiplies faster than it is killed is left to ``sandbox``, which tries again."""
+"""Seconds; ``sandbox`` tries again."""
 STARVED = signal.SIGVTALRM
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SOONEST, _LATEST = 0.02, 0.25
-"""Least and most seconds between two looks at a program."""
+"""Seconds between two looks."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 
 
 class Ended(Exception):
-    """The time is up, or nobody waits for the result."""
+    """Time is up, or nobody waits."""
 
 
 class Used:
-    """What a program has used so far, with all that it started."""
+    """With all that it started."""
 
     def __init__(self, wall: float, processor: float, delays: dict[int, float]) -> None:
-        """Monotonic seconds, processor seconds, and the seconds for which each thread has waited for a core, by id."""
+        """Seconds: monotonic, processor, and each thread's (id) wait for a core."""
         self.wall = wall
         self.processor = processor
         self.delays = delays
 
 
 def wall_limit(seconds: float) -> float:
-    """Seconds of a wall clock after which a program, or an episode, that has ``seconds`` of its own ends in any case:
-    at a tenth of a core, with half a minute to be scheduled.
-    """
+    """Seconds for ``seconds`` of its own: a tenth of a core, and half a minute to be scheduled."""
     return 10.0 * seconds + 30.0
 
 
 def waiting_limit(seconds: float) -> float:
-    """Seconds that it may wait, above all for files of a cold disk."""
+    """Seconds, above all for a cold disk."""
     return 2.0 * seconds + 1.0
 
 
 def waited(before: Used, after: Used) -> float:
-    """Seconds in which a program neither computed nor waited for a core; 0 if threads began or ended meanwhile."""
+    """Seconds without computing or waiting for a core; 0 if threads began or ended."""
     if before.delays.keys() != after.delays.keys():
         return 0.0
     delayed = sum(max(0.0, after.delays[thread] - before.delays[thread]) for thread in before.delays)
@@ -72,7 +69,7 @@ def waited(before: Used, after: Used) -> float:
 
 
 class Watch:
-    """The time limits of one program."""
+    """One program's time limits."""
 
     def __init__(self, seconds: float, look: Callable[[], Used], cores: int) -> None:
         self._seconds = seconds
@@ -82,7 +79,7 @@ class Watch:
         self._waited = 0.0
 
     def look(self) -> float:
-        """Seconds until the next look; raises ``Ended`` with SIGALRM, or with ``STARVED``."""
+        """Seconds until the next look; raises ``Ended`` with SIGALRM or ``STARVED``."""
         now = self._look()
         self._waited += waited(self._last, now)
         self._last = now
@@ -95,7 +92,7 @@ class Watch:
 
 
 def main() -> None:
-    """Fork: the child becomes the program, the parent waits for it."""
+    """The child becomes the program, the parent waits."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     command = sys.argv[5:]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -158,7 +155,7 @@ def _keep(program: int, seconds: float, group: str, session: bool) -> None:
 
 
 def used() -> Used:
-    """What the children of this process, and all below them, have used, with those that have ended."""
+    """This process's descendants, ended ones included."""
     import resource
 
     ended, delays = resource.getrusage(resource.RUSAGE_CHILDREN), {}
@@ -174,14 +171,14 @@ def used() -> Used:
 
 
 def adopt_orphans(adopt: bool) -> None:
-    """Make orphaned descendants children of this process, or no longer."""
+    """Make orphans children of this process, or no longer."""
     _tell_kernel(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def sweep(chosen: Callable[[int], bool] = lambda pid: True) -> None:
-    """Kill the ``chosen`` children and all below them.
+    """Kill ``chosen`` children and all below them.
 
-    All are stopped before the first is killed: a stopped process still counts, so no new one can take its place.
+    All are stopped first: a stopped process counts, so no new one takes its place.
     """
     until = monotonic() + _SWEEPING
     while (heads := [pid for pid in children() if chosen(pid)]) and monotonic() < until:
@@ -209,7 +206,7 @@ def _with_descendants(pids: Iterable[int]) -> Iterator[int]:
 
 
 def stray(pid: int) -> bool:
-    """True for a child that belongs to a program whose supervisor died: it has the low hard limit of open files."""
+    """A dead supervisor's program has the low hard limit of open files."""
     import resource
 
     try:
@@ -219,7 +216,7 @@ def stray(pid: int) -> bool:
 
 
 def children(parent: int | None = None) -> list[int]:
-    """The children of a process, by default this one; none if the system does not list them."""
+    """This process's by default; empty if the system lists none."""
     if sys.platform != "linux":
         return []
     parent, found = parent or os.getpid(), b""
@@ -233,7 +230,7 @@ def children(parent: int | None = None) -> list[int]:
 
 
 def children_by_search(parent: int) -> list[int]:
-    """The same, from all processes of the system."""
+    """From all processes."""
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -286,7 +283,7 @@ def _threads_of(user: int) -> int:
 
 
 def _become(command: list[str]) -> None:
-    """Become another program; the exit code is 127 if there is none, 126 if it cannot be run."""
+    """Exits 127 if there is none, 126 if it cannot be run."""
     os.setsid()
     for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what it starts would, too
@@ -298,7 +295,6 @@ def _become(command: list[str]) -> None:
 
 
 def _run() -> None:
-    """Run ``main.py`` as if it had been started by its name."""
     with open("main.py", "rb") as file:
         source = file.read()
     module = sys.modules["__main__"] = ModuleType("__main__")

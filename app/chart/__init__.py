@@ -1,1 +1,1 @@
-"""Charts as characters: numbers in, rows of text and its kind out. Pure; knows neither Textual nor the store."""
+"""Charts as characters: numbers in, rows of (text, kind) out. Pure; knows neither Textual nor the store."""

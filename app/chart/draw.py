@@ -1,4 +1,4 @@
-"""Draws a plot as rows of characters: axes, decimated and smoothed curves, points, bands."""
+"""Draws a plot as rows of characters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Dot = tuple[int, int]
 _MASKS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BLANK = (" ", "")
 BAND, EDGE = "band", "edge"
-"""The kinds of a blank cell within the band, and of one that the band fills by half."""
+"""Kinds of a blank cell in the band and of a half-filled one."""
 WITHIN = "+band"
-"""What the kind of anything else ends with where it lies in the band."""
+"""Suffix of the kind of anything else inside the band."""
 FAINT = "ghost"
-"""The kind of dots that give way to those of any other kind."""
+"""Dots that yield to any other kind."""
 STYLES = {
     "curve0": "$text-primary",
     "curve1": "$text-success",
@@ -37,11 +37,11 @@ STYLES = {
     "cursor": "bold $text",
     "axis": "$text-muted",
 }
-"""The style of each kind, in theme variables."""
+"""In theme variables."""
 
 
 def looks(runs: Sequence[Run], colours: bool = True) -> list[tuple[str, str]]:
-    """Text and style of each run. Without ``colours`` that can be mixed, characters shade the band."""
+    """Text and style of each run. Without ``colours``, characters shade the band."""
     return [_look(text, kind, colours) for text, kind in runs]
 
 
@@ -52,24 +52,22 @@ def _look(text: str, kind: str, colours: bool) -> tuple[str, str]:
     return text, f"{style} {STYLES[BAND]}" if kind.endswith(WITHIN) else style
 
 
-# Decimation: any number of steps into a bounded number of buckets, each with its mean and its band.
-#
-# It comes before everything else that is done to a curve, so that drawing costs the width of the screen and not the
-# length of the run. Slices of a sorted sequence are summed by built-in functions: 100,000 steps take milliseconds.
+# Comes first, so drawing costs the screen's width, not the run's length. Built-in sums over sorted slices: 100,000
+# steps take milliseconds.
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Neighbouring steps that are drawn as one."""
+    """Neighbouring steps drawn as one."""
 
     step: float
-    """The middle of the steps."""
+    """Their middle."""
     low: float
     mean: float
-    """Mean of the values; between ``low`` and ``high`` whatever the rounding."""
+    """Within ``low`` and ``high`` despite rounding."""
     high: float
     joined: bool
-    """Whether a line leads here from the bucket before: no value between them is missing."""
+    """True: no value is missing since the bucket before."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +76,13 @@ class Decimated:
 
     buckets: tuple[Bucket, ...]
     infinite: int = 0
-    """Values left out because they are not finite."""
+    """Omitted values that are not finite."""
     negative: int = 0
-    """Values left out because only those above 0 were asked for."""
+    """Omitted values not above 0, with ``positive``."""
 
 
 def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> Decimated:
-    """``most`` > 1 buckets at most, over steps 0 to ``last`` > 0; with ``positive`` only of values above 0."""
+    """At most ``most`` > 1 buckets over steps 0 to ``last`` > 0; ``positive``: only values above 0."""
     buckets: list[Bucket] = []
     infinite = negative = begin = 0
     joined = False
@@ -119,22 +117,21 @@ def _mean(values: Sequence[float], otherwise: float = 0.0) -> float:
     return total / len(values) if values else otherwise
 
 
-# Exponential smoothing of a curve, as TensorBoard does it.
+# Exponential smoothing as in TensorBoard.
 #
-# The mean of all values so far, in which each step back counts ``weight`` times as much. It begins at 0 and is
-# divided by the sum of the weights given so far, 1 - weightⁿ, so that the first values are not drawn towards 0 (the
-# correction of Adam's moments: Kingma and Ba 2015, arXiv 1412.6980, section 3). TensorBoard has the same in
-# ``resmoothDataset`` (tensorboard/components/vz_line_chart2/line-chart.ts), with the default weight 0.6.
+# The mean of all values so far; each step back counts ``weight`` times as much. Starts at 0 and is divided by the sum
+# of weights, 1 - weightⁿ, so first values are not drawn towards 0 (Adam's bias correction: Kingma and Ba 2015, arXiv
+# 1412.6980, section 3). TensorBoard: ``resmoothDataset`` (tensorboard/components/vz_line_chart2/line-chart.ts), default
+# weight 0.6.
 
 WEIGHTS = (0.6, 0.9, 0.97, 0.0)
-"""What a person may choose from, in the order in which a key goes through them; 0: no smoothing. After about
-1 / (1 - weight) steps a value counts little."""
+"""Weights in the key's order; 0: no smoothing. A value counts little after about 1 / (1 - weight) steps."""
 
 
 def smoothed(values: Sequence[float], weight: float) -> Sequence[float]:
-    """As many values, each the mean of those up to it; ``weight`` from 0 (none) to below 1.
+    """Mean of the values up to each; 0 ≤ ``weight`` < 1.
 
-    Values that are not finite stay where they are and count for nothing.
+    Non-finite values stay in place and count for nothing.
     """
     if not weight or len(values) < 2:
         return values
@@ -157,21 +154,18 @@ def smoothed(values: Sequence[float], weight: float) -> Sequence[float]:
     return found
 
 
-# The canvas, and what is drawn on it: one over the other.
-#
-# Curves are braille dots, the band from the worst to the best a quiet fill behind them; ``◆`` is a held-out point,
-# ``◇`` one of an earlier series, ``│`` its error, ``╌`` the constant-answer baseline, ``┊`` a mark. Where curves share
-# a chart, shapes on them tell them apart without a colour.
+# Braille dots: curves. Quiet fill: the band from worst to best. ``◆``: held-out point, ``◇`` of an earlier series,
+# ``│`` its error, ``╌`` constant-answer baseline, ``┊`` mark.
 
 _SHAPE_COLUMNS = 12
 """Columns between two shapes on a curve."""
 
 
 class Canvas:
-    """A grid of characters over the two axes of a chart; ``last`` is the step at its right edge.
+    """A grid of characters; ``last``: the step at its right edge.
 
-    Coordinates count from the upper left: cells (column, row), dots (2 · column + 0…1, 4 · row + 0…3), of which a cell
-    holds 2 x 4. What is put later covers what was there; the dots of one cell add up.
+    From the upper left: cells (column, row), dots (2 · column + 0…1, 4 · row + 0…3), 2 x 4 to a cell. Later items cover
+    earlier ones; dots of one cell add up.
     """
 
     def __init__(self, columns: int, rows: int, vertical: Scale, last: float) -> None:
@@ -181,7 +175,7 @@ class Canvas:
         self._band: dict[int, tuple[int, int]] = {}
 
     def put(self, column: int, row: int, text: str, kind: str, behind: bool = False) -> None:
-        """Put characters of width 1, from a cell to the right; ``behind``: only into empty cells."""
+        """Put characters of width 1 rightwards from a cell; ``behind``: only into empty cells."""
         for place, character in enumerate(text, column):
             inside = 0 <= place < self.columns and 0 <= row < self.rows
             if inside and (not behind or self._cells[row][place] == _BLANK):
@@ -189,7 +183,7 @@ class Canvas:
                 self._dots.pop((place, row), None)
 
     def line(self, dots: Sequence[Dot], kind: str) -> None:
-        """Draw a line from dot to dot; a cell takes its kind, and loses a character or a shade."""
+        """A cell takes the line's kind, and loses a character or a shade."""
         for (x0, y0), (x1, y1) in zip(dots, [*dots[1:], *dots[-1:]], strict=True):
             parts = max(abs(x1 - x0), abs(y1 - y0), 1)
             for part in range(parts + 1):
@@ -201,12 +195,11 @@ class Canvas:
                     self._cells[row][column] = (chr(0x2800 + self._dots[cell]), kind)
 
     def fill(self, x: int, top: int, bottom: int) -> None:
-        """Fill the band's column of cells at ``x`` from one row of dots to another; two calls for one column add up."""
+        """Fill the band's column at ``x`` between two rows of dots; two calls add up."""
         above, below = self._band.get(x // 2, (top, bottom))
         self._band[x // 2] = (min(above, top), max(below, bottom))
 
     def lines(self) -> list[list[Run]]:
-        """Every row as runs of one kind, with the band behind them."""
         shown = [list(row) for row in self._cells]
         for column, (top, bottom) in self._band.items():
             first, last = top // 2, bottom // 2  # in halves of cells
@@ -220,8 +213,6 @@ class Canvas:
             for cells in shown
         ]
 
-    # Places of values.
-
     def _drawable(self, value: float) -> bool:
         return math.isfinite(value) and (value > 0 or not self.vertical.logarithmic)
 
@@ -234,21 +225,17 @@ class Canvas:
     def _column(self, step: float) -> int:
         return column_of(step, self.last, self.columns)
 
-    # What is drawn.
-
     def baseline(self, value: float) -> None:
-        """Draw the constant-answer baseline: a dashed line."""
         if self._drawable(value):
             self.put(0, self._y(value) // 4, "╌" * self.columns, "baseline")
 
     def marks(self, marks: Sequence[Mark]) -> None:
-        """Draw a dotted line from top to bottom for each mark."""
         for column in {self._column(mark.step) for mark in marks}:
             for row in range(self.rows):
                 self.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
-        """Fill the band between the edges of the buckets; if none has a width there is none."""
+        """No band if no bucket has a width."""
         if all(bucket.low == bucket.high for bucket in buckets):
             return
         before: tuple[int, int, int] | None = None
@@ -262,7 +249,6 @@ class Canvas:
             before = (x, high, low)
 
     def curve(self, buckets: Sequence[Bucket], kind: str) -> None:
-        """Draw a line through the means of the buckets, with gaps where values are missing."""
         dots: list[Dot] = []
         for bucket in buckets:
             if not bucket.joined:
@@ -272,7 +258,7 @@ class Canvas:
         self.line(dots, kind)
 
     def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
-        """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves next to it."""
+        """Shapes stand in other columns than those of other curves."""
         place %= len(SHAPES)
         due = place * _SHAPE_COLUMNS // len(SHAPES)
         for bucket in buckets:
@@ -282,9 +268,9 @@ class Canvas:
                 due = column + _SHAPE_COLUMNS
 
     def points(self, points: Sequence[Point], shared: bool) -> None:
-        """Draw the points, of those in one column the last, with its error.
+        """Draw the points with errors; of one column the last.
 
-        ``shared``: other curves share the chart, so that the points have the colour of the first, whose they are.
+        ``shared``: other curves share the chart, so points get the first curve's colour.
         """
         last = {self._column(point.step): point for point in points if self._drawable(point.score)}
         for column, point in last.items():
@@ -295,7 +281,6 @@ class Canvas:
             self.put(column, self._y(point.score) // 4, "◇" if point.earlier else "◆", kind)
 
     def cursor(self, step: int, curve: Curve | None) -> None:
-        """Draw a line at a step, with a cross if the curve has a value there."""
         column = self._column(step)
         for row in range(self.rows):
             self.put(column, row, "│", "cursor", behind=True)
@@ -304,18 +289,16 @@ class Canvas:
             self.put(column, self._y(curve.values[place]) // 4, "┼", "cursor")
 
 
-# The frame of a chart: a vertical axis at the left, steps below, labels of marks above.
-
 _COLUMNS_PER_TICK, _ROWS_PER_TICK = 12, 3
 
 
 def column_of(step: float, last: float, columns: int) -> int:
-    """In which of the columns over steps 0 to ``last`` a step lies."""
+    """The column of a step, over steps 0 to ``last``."""
     return min(columns - 1, max(0, round(step / last * (columns - 1))))
 
 
 def dot_row(value: float, vertical: Scale, rows: int) -> int:
-    """In which row of dots, counted from the top, a value lies."""
+    """The row of dots of a value, from the top."""
     dots = rows * 4 - 1
     return dots - round(vertical.place(value) * dots)
 
@@ -332,7 +315,7 @@ def _with_axis(canvas: Canvas, left: int) -> list[list[Run]]:
 
 
 def _step_axis(last: float, left: int, columns: int) -> list[list[Run]]:
-    """The horizontal axis and its labels, behind a gutter; the last step is always named."""
+    """Always names the last step."""
     axis, labels = ["─"] * columns, [" "] * (left + 1 + columns)
     most = max(2, min(columns // _COLUMNS_PER_TICK, int(last)) + 1)
     ticks = [(tick.value, tick.label) for tick in linear(0.0, last, most).ticks if tick.value < last]
@@ -349,7 +332,7 @@ def _step_axis(last: float, left: int, columns: int) -> list[list[Run]]:
 
 
 def _mark_labels(marks: Sequence[Mark], last: float, left: int, columns: int) -> list[Run]:
-    """A row above the chart, behind a gutter; of labels that would overlap the later one stays."""
+    """Of overlapping labels the later one stays."""
     row = [" "] * columns
     places = [column_of(mark.step, last, columns) for mark in marks]
     for place, after, mark in zip(places, [*places[1:], columns + 1], marks, strict=True):
@@ -359,40 +342,35 @@ def _mark_labels(marks: Sequence[Mark], last: float, left: int, columns: int) ->
     return [(" " * (left + 1), ""), ("".join(row), "mark")]
 
 
-# The whole chart.
-
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _FEW_STEPS = 8
-"""Steps that an axis has at least, if this many are planned."""
 _LABELLED = 8
-"""With at least this many rows, one is used for the labels of marks."""
+"""Least rows with a row of mark labels."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart that is ready for the screen."""
+    """A chart ready for the screen."""
 
     lines: list[list[Run]]
-    """As many rows as asked for, each as wide as asked for."""
+    """``height`` rows, ``width`` cells each."""
     notes: tuple[str, ...] = ()
-    """What could not be drawn, in a few words each."""
     left: int = 0
-    """Cells before the first column of the canvas."""
     columns: int = 0
-    """Columns of the canvas; 0 if there was no room for one."""
+    """Columns of the canvas; 0: no room."""
     last: float = 1.0
     """The step at the right edge."""
 
     def step_at(self, cell: int) -> int | None:
-        """The step under a cell of a line; None outside of the canvas."""
+        """The step under a cell; None: outside the canvas."""
         column = cell - self.left
         return round(column / (self.columns - 1) * self.last) if 0 <= column < self.columns else None
 
 
 def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
-    """``height`` rows that are ``width`` cells wide; blank ones if there is no room for axes.
+    """``height`` rows, each ``width`` cells wide; blank without room for axes.
 
-    ``bare``: without the axis of steps and the labels of marks, for charts of a few rows.
+    ``bare``: without step axis and mark labels, for charts of a few rows.
     """
     last, most = last_step(plot), max(2, 2 * width)
     curves = [decimate(curve, most, last, plot.logarithmic) for curve in plot.curves]
@@ -445,8 +423,7 @@ def _vertical(plot: Plot, drawn: Sequence[float], rows: int) -> Scale:
 
 
 def last_step(plot: Plot) -> float:
-    """The step at the right edge: the planned steps, halved as often as the curve still fits, so that a young one is no
-    dot at the left."""
+    """The step at the right edge: planned steps, halved while the curve fits, so a young one is no dot at the left."""
     made = float(max((*(c.steps[-1] for c in plot.curves if c.steps), *(p.step for p in plot.points)), default=0))
     end = float(plot.end)
     while 0 < made <= end / 2 and end / 2 >= _FEW_STEPS:

@@ -1,4 +1,4 @@
-"""What a chart shows: curves, points with their errors, and the ranges of its axes."""
+"""What a chart shows: curves, points with errors, axis ranges."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# The two axes: which range they cover, if a value lies on it, if its ticks are and what they say.
-#
-# Any finite numbers are welcome, from 1e-250 to 1e250; values beyond are taken for the nearest of these.
+# Axis ranges and ticks. Finite values from 1e-250 to 1e250; values beyond are clamped.
 
 _TINY, _HUGE = 1e-250, 1e250
 _FINEST = 1e-6
-"""A range narrower than this share of its values counts as constant: labels could not tell its ends apart."""
+"""A range narrower than this share of its values counts as constant: labels could not separate its ends."""
 _AROUND = 0.1
-"""The range around a constant, to either side, as a share of it."""
+"""Range to either side of a constant, as a share of it."""
 _UNITS = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
@@ -28,7 +26,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Scale:
-    """A range and how it is divided."""
+    """A range and its ticks."""
 
     low: float
     high: float
@@ -36,7 +34,7 @@ class Scale:
     logarithmic: bool = False
 
     def place(self, value: float) -> float:
-        """Where a finite value lies, from 0 (lowest) to 1; values outside are moved to the edge."""
+        """Position of a finite value, 0 (lowest) to 1; clamped."""
         value = min(self.high, max(self.low, value))
         if self.logarithmic:
             low, high, value = math.log10(self.low), math.log10(self.high), math.log10(value)
@@ -45,7 +43,7 @@ class Scale:
 
 
 def linear(low: float, high: float, most: int) -> Scale:
-    """A scale from the tick below ``low`` to the one above ``high``, with ``most`` ticks at most, or three."""
+    """From the tick below ``low`` to the one above ``high``; at most ``most`` ticks, or three."""
     most = max(3, most)
     low, high = sorted((_tame(low), _tame(high)))
     size = max(abs(low), abs(high))
@@ -64,7 +62,7 @@ def linear(low: float, high: float, most: int) -> Scale:
 
 
 def logarithmic(low: float, high: float, most: int) -> Scale:
-    """A scale in powers of ten, with 2 and 5 between them if there is room. Both ends are above 0."""
+    """Powers of ten, with 2 and 5 between them if there is room. Both ends are above 0."""
     low, high = sorted((max(_TINY, _tame(low)), max(_TINY, _tame(high))))
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     fine = [(factor, power) for power in range(first, last + 1) for factor in (1, 2, 5)]
@@ -82,7 +80,7 @@ def logarithmic(low: float, high: float, most: int) -> Scale:
 
 
 def short(value: float) -> str:
-    """A number of at least 0, in the notation of ticks and with four digits."""
+    """A number ≥ 0 in the notation of ticks, four digits."""
     shift, unit = next(((shift, unit) for shift, unit in _UNITS if value >= 10 ** max(shift, 4)), (0, ""))
     return f"{value / 10**shift:.4g}{unit}"
 
@@ -93,7 +91,7 @@ def _tame(value: float) -> float:
 
 
 def _tick_size(least: float) -> tuple[int, int]:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below ``least``, as factor and exponent."""
+    """The least 1, 2 or 5 times a power of ten ≥ ``least``, as (factor, exponent)."""
     exponent = math.floor(math.log10(least))
     return next(
         ((factor, exponent) for factor in (1, 2, 5) if factor * 10.0**exponent >= least * (1 - 1e-9)),
@@ -102,7 +100,7 @@ def _tick_size(least: float) -> tuple[int, int]:
 
 
 def _labels(values: Sequence[float], exponent: int) -> list[str]:
-    """Values that are multiples of 10^exponent, all in one notation and with as many decimals as tell them apart."""
+    """Multiples of 10^exponent in one notation, with enough decimals to differ."""
     power = math.floor(math.log10(max(map(abs, values)) * (1 + 1e-9)))
     if power < -3 or power >= 15:
         decimals = max(0, power - exponent)
@@ -116,11 +114,9 @@ def _power_label(factor: int, power: int) -> str:
     return f"{factor * 10.0**power:g}" if -3 <= power < 4 else f"{factor}e{power}"
 
 
-# What a chart shows: curves, points with their errors, the constant-answer baseline, marks.
-
 MOST_CURVES = 4
 SHAPES = "■▲▼►"
-"""The shapes that tell curves of one chart apart besides their colours, by ``Curve.place``."""
+"""By ``Curve.place``, to tell curves apart besides colours."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +126,14 @@ class Curve:
     steps: Sequence[int]
     """Ascending."""
     values: Sequence[float]
-    """As many values as steps; values that are not finite leave a gap."""
+    """One per step; a non-finite value is a gap."""
     low: Sequence[float] = ()
-    """The lower edge of its band, by step; where empty, the smallest value of the steps that share a column."""
+    """Lower edge of the band, by step; empty: the least value of the steps in a column."""
     high: Sequence[float] = ()
     raw: Sequence[float] = ()
-    """The values before they were smoothed, by step; drawn faintly behind a single curve. Empty: nothing was."""
+    """Values before smoothing, by step; drawn faintly behind a single curve. Empty: not smoothed."""
     place: int = 0
-    """Which shape and colour it has; the same for as long as it is shown."""
+    """Index of its shape and colour; constant while it is shown."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +143,14 @@ class Point:
     step: int
     score: float
     error: float = 0.0
-    """Its standard error."""
+    """Standard error."""
     earlier: bool = False
-    """Whether it is of an earlier series, so that it does not compare with the newest ones."""
+    """True if of an earlier series: not comparable with the newest."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened before a step."""
+    """An event before a step."""
 
     step: int
     label: str
@@ -163,27 +159,24 @@ class Mark:
 
 @dataclass(frozen=True)
 class Plot:
-    """Everything that is drawn into one chart."""
+    """Everything drawn into one chart."""
 
     curves: Sequence[Curve] = ()
-    """Up to ``MOST_CURVES``; a single curve is drawn with its band."""
+    """Up to ``MOST_CURVES``; a single curve has its band."""
     points: Sequence[Point] = ()
-    """In ascending order of their steps."""
+    """Ascending by step."""
     baseline: float | None = None
-    """The constant-answer baseline."""
     marks: Sequence[Mark] = ()
-    """In ascending order of their steps."""
+    """Ascending by step."""
     end: float = 1.0
-    """The last step that is planned."""
+    """The last planned step."""
     logarithmic: bool = False
     unit: bool = False
-    """Whether the vertical axis covers 0 to 1, whatever the values are."""
+    """True: the vertical axis covers 0 to 1."""
     cursor: int | None = None
-    """The step that is inspected."""
     band: bool = True
-    """Whether a single curve has its band, and what it was before it was smoothed."""
+    """True: a single curve has its band and raw values."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw: no curve has a value, and there is no point."""
         return not self.points and not any(len(curve.steps) for curve in self.curves)

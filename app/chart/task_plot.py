@@ -1,4 +1,4 @@
-"""The plots of a task: its curves, and its held-out scores as points with their errors."""
+"""The plots of a task."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from ..text.tasks import newest_key
 from .draw import WEIGHTS, Run, smoothed
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 
-# Draws the scores of an evaluation's versions as rows: each a point with its error on one axis.
+# Scores of an evaluation's versions as rows on one axis.
 #
-# ``◆`` is a score, ``├─┤`` one standard error to either side, ``╌`` the constant-answer baseline.
+# ``◆``: score, ``├─┤``: one standard error to either side, ``╌``: constant-answer baseline.
 
 _LEAST = 10
-"""Columns of the axis below which there is no room for one."""
 _NAME = 30
 
 
@@ -34,14 +33,14 @@ class ScoreRow:
 
     name: str
     value: str
-    """Its score in words; why there is none, if there is none."""
+    """The score in words, or why there is none."""
     score: float | None = None
     error: float = 0.0
-    """Its standard error."""
+    """Standard error."""
 
 
 def score_rows(rows: Sequence[ScoreRow], baseline: float | None, width: int, height: int) -> list[list[Run]]:
-    """At most ``height`` lines of ``width`` cells: the axis, then the best version first, as far as there is room."""
+    """At most ``height`` lines of ``width`` cells: the axis, then versions, best first."""
     names = min(_NAME, max((cells(row.name) for row in rows), default=0))
     values = max((cells(row.value) for row in rows), default=0)
     columns = width - names - values - 4
@@ -77,35 +76,30 @@ def _axis(low: float, high: float, columns: int, names: int) -> list[Run]:
     return [(" " * (names + 1), ""), (f"{left}{' ' * between}{right}", "axis")]
 
 
-# From what is known of a task to what a chart of it shows, and to the words about one of its points.
-
 _SCORED = (REWARD, HELD_OUT)
-"""Metrics with which held-out points and the constant-answer baseline are shown."""
+"""Metrics shown with held-out points and the constant-answer baseline."""
 _LABEL = 6
 _POINTS = 512
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a person chose to see of a task."""
+    """A person's choice of view."""
 
     logarithmic: bool = False
     weight: float = WEIGHTS[0]
-    """How strongly curves are smoothed, as in ``smoothing``; 0: not at all."""
     cursor: int | None = None
-    """The step that is inspected."""
     places: tuple[Learner | None, ...] = ()
-    """The tasks and policies laid over it, each in its own place."""
+    """Overlaid tasks and policies, by place."""
 
     def overlaid(self, answer: TaskAnswer) -> list[tuple[int, Learner]]:
-        """Place and name of those laid over it, as far as the answer has them."""
         return [
             (place, each) for place, each in enumerate(self.places, 1) if each is not None and each in answer.others
         ]
 
 
 def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
-    """The plot of the answer's metric. ``tasks``: rows of what is shown, the answer's own first."""
+    """The plot of the answer's metric. ``tasks``: rows of the learners, the answer's own first."""
     overlaid = [(place, answer.others[each]) for place, each in look.overlaid(answer)]
     shown = plot_of(answer.metric, [(0, answer.own), *overlaid], tasks, look)
     beside = [_curve(answer.own, name, place, 0.0) for place, name in parts(answer, look)]
@@ -113,8 +107,7 @@ def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
 
 
 def parts(answer: TaskAnswer, look: Look) -> list[tuple[int, str]]:
-    """The scores on suites, or on the components of a mixture, that stand next to the held-out score, each with its
-    place: as many as there are places that nothing else has been laid over."""
+    """Scores on suites or mixture components next to the held-out score, in the places without overlay."""
     if answer.metric != HELD_OUT or look.overlaid(answer):
         return []
     return list(enumerate([name for name in answer.own.measured_by if name != HELD_OUT][: MOST_CURVES - 1], 1))
@@ -126,7 +119,7 @@ def plot_of(
     tasks: Sequence[TaskRow],
     look: Look = Look(),
 ) -> Plot:
-    """The plot of a metric over some learners, each with its place; of the first also scores, baseline and edits.
+    """The plot of a metric over some learners by place; the first also with scores, baseline and edits.
 
     ``tasks``: their rows in the same order, for the end of the axis.
     """
@@ -144,7 +137,7 @@ def plot_of(
 
 
 def sample_plot(metric: str, track: Track, steps: int, weight: float) -> Plot:
-    """The plot of a metric that is known at some steps only; ``steps``: how many are planned."""
+    """The plot of a metric known at some steps only; ``steps``: number planned."""
     curve = Curve(track.steps, track.values)
     if held_out_on(metric) is None:
         curve = _smoothed(curve, weight)
@@ -168,7 +161,7 @@ def _smoothed(curve: Curve, weight: float) -> Curve:
 
 
 def _edge(history: History, name: str, track: Track) -> Sequence[float]:
-    """The band's edge at each step of the track, NaN at first steps without one; empty if it does not fit."""
+    """The band's edge at each step, NaN at first steps without one; empty if it does not fit."""
     edge = history.tracks.get(name)
     missing = len(track.steps) - len(edge.steps) if edge else -1
     if edge is None or not edge.steps or missing < 0 or track.steps[missing:] != edge.steps:
@@ -191,14 +184,14 @@ def _label(version: str) -> str:
 
 
 def kept_places(before: Sequence[Learner | None], chosen: Sequence[Learner]) -> tuple[Learner | None, ...]:
-    """The chosen ones by place: those already shown keep theirs, so that a curve keeps its colour and shape."""
+    """Chosen learners by place: those already shown keep theirs, hence colour and shape."""
     free = [each for each in chosen if each not in before]
     kept = [each if each in chosen else None for each in (*before, *[None] * MOST_CURVES)][: MOST_CURVES - 1]
     return tuple(each if each is not None else (free.pop(0) if free else None) for each in kept)
 
 
 def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
-    """The step that a cursor comes to: at least one further, and ``apart`` steps further if there are this many."""
+    """The cursor's next step: at least one further, ``apart`` further if possible."""
     if not track.steps:
         return None
     if cursor is None:
@@ -209,7 +202,7 @@ def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None
 
 
 def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
-    """What is known of a step, exactly, in a few words each, what matters most first."""
+    """The facts about a step, most important first."""
     own, metric = answer.own, answer.metric
     texts = [f"step {step:,}", f"{words(metric).title} {exact(own.track(metric).at(step))}"]
     edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]

@@ -28,7 +28,7 @@ from .parser import ADAPTER, Verbs, adapter_of, add_family, add_task, add_verb, 
 
 
 def list_versions(home: Home, args: argparse.Namespace) -> int:
-    """Print the versions on disk, and what they and the home take."""
+    """Print the versions on disk with sizes."""
     from marlaas.engine.home.disk import home_size
 
     with reading(home) as reader:
@@ -84,11 +84,8 @@ def run_export(home: Home, args: argparse.Namespace) -> int:
     return output.done("\n".join([*filter(None, [warning]), "", plain(use.read_text(encoding="utf-8")).rstrip()]))
 
 
-# ``adapters name``: names of a tenant's own for versions, under which clients of the API find them.
-
-
 def run_name(home: Home, args: argparse.Namespace) -> int:
-    """List the names, or have the engine give or remove one."""
+    """List a tenant's names for versions, or have the engine set or remove one."""
     if args.name is not None and args.remove == (args.version is not None):
         raise ConfigError("A name is given to a version, or removed.", "Write NAME VERSION, or NAME --remove.")
     with reading(home) as reader:
@@ -135,11 +132,11 @@ def _named(known: list[GivenName], name: str, tenant: str | None) -> GivenName:
     return matches[0]
 
 
-# ``adapters delete`` and ``rollback``: the engine alone writes versions; the verb says what went.
+# Only the engine writes versions.
 
 
 def run_delete(home: Home, args: argparse.Namespace) -> int:
-    """Have the engine delete versions, and report names and bytes."""
+    """Have the engine delete versions; report names and bytes."""
     with reading(home) as reader:
         versions = reader.versions() if reader else []
     adapter, which = adapter_of(args)
@@ -164,7 +161,7 @@ def run_delete(home: Home, args: argparse.Namespace) -> int:
 
 
 def run_rollback(home: Home, args: argparse.Namespace) -> int:
-    """Have the engine roll a task back, and report the step."""
+    """Have the engine roll a task back; report the step."""
     adapter, which = adapter_of(args)
     if which is None:
         raise ConfigError("No version is given to go on from.", f"Write {adapter}@12, or --version 12.")

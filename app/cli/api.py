@@ -1,4 +1,4 @@
-"""``api`` and ``serve``: open the API, its keys; the application in a browser."""
+"""``api`` and ``serve``: the API, its keys, the application in a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..text.format import ago, count, counted, line
 from ..text.tasks import liveness
 from .parser import Verbs, add_family, add_verb, arg, whole
 
-# ``api key new | list | revoke``: keys with which clients of a tenant ask the API. No engine need run.
+# ``api key new | list | revoke``: needs no engine.
 
 
 def make(home: Home, args: argparse.Namespace) -> int:
@@ -71,9 +71,6 @@ def end(home: Home, args: argparse.Namespace) -> int:
     return output.done(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
 
 
-# ``api start | stop | status``.
-
-
 def start(home: Home, args: argparse.Namespace) -> int:
     """Open the API and wait until it answers."""
     url = open_api(home, args.port)
@@ -87,14 +84,14 @@ def start(home: Home, args: argparse.Namespace) -> int:
 
 
 def stop(home: Home, args: argparse.Namespace) -> int:
-    """Close the API, or have the next engine keep it closed."""
+    """Close the API, or keep it closed for the next engine."""
     if leave(home, "api_stop"):
         return output.done("The API is closed; `marlaas api start` opens it again.")
     return output.done(f"No engine serves {home.root}; the next one keeps the API closed.")
 
 
 def status(home: Home, args: argparse.Namespace) -> int:
-    """Print whether the API is open; exit 3 where it is not."""
+    """Print the API's state; exit 3: closed."""
     now = time.time()
     with reading(home) as reader:
         state, engine = (reader.api_state(), reader.engine()) if reader else (None, None)
@@ -117,13 +114,11 @@ def status(home: Home, args: argparse.Namespace) -> int:
     return output.OK if is_open else output.UNREACHABLE
 
 
-# ``serve``: the application in a browser of this machine, or of another one through an SSH tunnel.
-
 NEEDS = "textual-serve>=1.1,<2"
 
 
 def run_serve(home: Home, args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C. Raises ``ConfigError`` if the extra is not installed or the port is taken."""
+    """Serve until Ctrl-C. Raises ``ConfigError``: extra not installed, port taken."""
     if find_spec("textual_serve") is None:
         raise ConfigError("`marlaas serve` needs textual-serve.", f'`pip install "{NEEDS}"` installs it.')
     import asyncio
@@ -149,7 +144,7 @@ def run_serve(home: Home, args: argparse.Namespace) -> int:
 
 
 def served(home: str, control: bool) -> list[str]:
-    """The command line that runs the application for one page."""
+    """The command line of the application for one page."""
     words = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", home, "--web"]
     return words if control else [*words, "--readonly"]
 

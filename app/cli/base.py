@@ -1,4 +1,4 @@
-"""``base``: bases that can be trained, one that is fetched, and the checks before it is used."""
+"""``base``: list, fetch, check and choose trainable bases."""
 
 from __future__ import annotations
 
@@ -42,11 +42,8 @@ if TYPE_CHECKING:
     from marlaas.engine.train.trial import Tried
 
 
-# Bases from elsewhere: of the Hugging Face hub, of a GGUF file that is here, or of the package index after a yes.
-
-
 def download(name: str) -> None:
-    """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
+    """Fetch what the cache lacks. Raises ``ConfigError``."""
     on_hub = hub_name(name)
     if on_hub is None or Path(name).is_dir():
         raise ConfigError(f"{name!r} is no name on the Hugging Face hub.", "Leave --download out, or give org/model.")
@@ -60,9 +57,9 @@ def download(name: str) -> None:
 
 
 def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool) -> str:
-    """The name of the base that is made of the GGUF file ``name``, as ``marlaas.toml`` has it; empty for other names.
+    """Make a base of the GGUF file ``name``; returns its name for ``marlaas.toml``, empty for other names.
 
-    ``check`` looks at it before it gets its place. Raises ``BaseModelError`` and ``ConfigError``, and what it raises.
+    ``check`` sees it first. Raises ``BaseModelError``, ``ConfigError``, and errors of ``check``.
     """
     from marlaas.engine.models.convert import PUBLISHED, fetch, find_gguf, made_base, make_base
 
@@ -89,7 +86,7 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
 
 
 def warn(base: BaseModel) -> None:
-    """Name the settings that nobody reads."""
+    """Warn of unread settings."""
     if base.config.unread:
         output.talk(
             f"config.json sets {line(', '.join(base.config.unread))}, which neither marlaas nor transformers reads for"
@@ -97,17 +94,14 @@ def warn(base: BaseModel) -> None:
         )
 
 
-# ``base check``: is this machine fit for this base? Plans, writes, measures, and says it in words.
-
 WORTHWHILE = 1.15
-"""A setting is only recommended if it is this many times as fast; less is noise."""
+"""Least speed-up of a recommended setting; less is noise."""
 SECONDS = 60.0
-"""Seconds for all copies, unless the command line names them."""
 KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
 
 
 def run_check(home: Home, args: argparse.Namespace) -> int:
-    """Check the files, plan the memory, measure, judge."""
+    """Check files, plan memory, measure, judge."""
     import asyncio
 
     from marlaas.engine.devices.calibration import OtherPrograms
@@ -140,7 +134,6 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
 
     def say(text: str) -> None:
-        """Print a line of the answer for people."""
         if not args.json:
             output.result(text)
 
@@ -210,22 +203,22 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Kept:
-    """How an engine would keep the base on this machine's processor."""
+    """How an engine would keep the base on this processor."""
 
     trainer: Precision = "f32"
     copies: tuple[Copy, ...] = ()
-    """What the sampler chooses from. The first is what it keeps, as far as is known."""
+    """The sampler's options; first its present choice, if known."""
 
 
 def decides(base: BaseModel, settings: Settings) -> bool:
-    """Whether it depends on the processor's speed how an engine keeps the base."""
+    """True if the processor's speed decides how an engine keeps the base."""
 
     values = parameters(base)
     return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
 
 
 def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int) -> Kept:
-    """The engine's own decision, without the cards."""
+    """The engine's own decision, without cards."""
 
     from marlaas.engine.machine.plan import copies_of, placed, plan_of, with_copy, with_sampler
     from marlaas.engine.train.trial import read_copies
@@ -246,8 +239,6 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
 
 
 def _copy(weights: str, settings: Settings) -> Copy:
-    """The copy that a precision on the command line means."""
-
     torch = weights == BFLOAT16 or (weights == "f32" and settings.rollout.sampler == "torch")
     return Copy("torch", weights) if torch else Copy("llama.cpp", weights)
 
@@ -263,7 +254,7 @@ def _precisions(text: str) -> tuple[str, ...]:
 def _plans(
     base: BaseModel, settings: Settings, free: int, asked: tuple[Copy, ...], trainer: Precision, strict: bool
 ) -> dict[Copy, MemoryPlan]:
-    """A plan for each copy; those without room are left out, unless they were asked for or none is left."""
+    """Without room only if asked for, or if none has room."""
     from marlaas.engine.machine.plan import plan_of, with_copy
 
     plans, refused = {}, {}
@@ -309,7 +300,7 @@ async def _try(
 
 
 def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
-    """What to change in settings that keep the base as ``chosen``; empty if that gains little."""
+    """Settings to change from ``chosen``; empty if that gains little."""
     fastest = min(tried, key=lambda one: one.trial.seconds)
     own = next((one for one in tried if one.copy == chosen), None)
     if own is None or own.trial.seconds < WORTHWHILE * fastest.trial.seconds:
@@ -319,11 +310,8 @@ def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
     return f'`weights = "{weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen.weights}.'
 
 
-# ``base list | use``: which bases are here, and which one a home trains on.
-
-
 def run_list(home: Home, args: argparse.Namespace) -> int:
-    """Print what ships, the home's own base, and the Hugging Face cache."""
+    """Print shipped bases, the home's, and the Hugging Face cache."""
     from ..operations.bases import list_bases
 
     rows = list_bases(home)
@@ -353,7 +341,7 @@ def run_list(home: Home, args: argparse.Namespace) -> int:
 
 
 def run_use(home: Home, args: argparse.Namespace) -> int:
-    """Choose the base, and print what it is."""
+    """Choose the base and print it."""
 
     name, base, stopped = use_base(home, args.name, args.yes, args.download)
     if args.json:
@@ -366,10 +354,10 @@ def run_use(home: Home, args: argparse.Namespace) -> int:
 
 
 def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str, BaseModel, bool]:
-    """Find, check, refuse or write; returns the name in the settings, the base, and whether an engine was stopped.
+    """Find, check, and write or refuse; returns name in the settings, base, and True if an engine was stopped.
 
-    ``yes``: fetch from the package index without a question; ``fetch``: from the hub. Prints what else a person needs
-    to know. Raises ``ConfigError`` and ``BaseModelError``.
+    ``yes``: fetch from the package index without a question; ``fetch``: from the hub. Prints remarks. Raises
+    ``ConfigError`` and ``BaseModelError``.
     """
     from marlaas.engine.models.convert import forget_made
     from marlaas.engine.models.gguf import forget_others
@@ -416,7 +404,7 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
 
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
-    """Why llama.cpp cannot sample this base under the home's settings as they are; empty if it can."""
+    """Why llama.cpp cannot sample this base under the home's settings; empty: it can."""
     from marlaas.engine.machine.plan import gguf_of, with_sampler
     from marlaas.engine.models.gguf import names_of
 

@@ -1,4 +1,4 @@
-"""``chat``: a conversation with a version in the terminal, and the line that one types."""
+"""``chat``: a conversation with a version in the terminal, and its input."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from ..tui.chat.sampling_options import add_sampling, truncation
 from .parser import Verbs, add_verb, arg
 from .terminal import Waiting, has_terminal
 
-# The person at the keyboard, or the script in a pipe: prompts out, lines in.
-#
-# On a terminal lines can be edited, and Ctrl-C is heard at once. From a pipe what was read is printed behind its
-# prompt, so that what comes out reads as it was played. Knows nothing of environments.
+# From a pipe, input is echoed after its prompt, so the output reads as played.
 
 BLOCK = '"""'
-"""A line of just this begins a text of several lines, and another one ends it."""
+"""Begins and ends a text of several lines."""
 
 
 class Left(Exception):
-    """The person wants to stop: ``wish`` is ``quit``, ``interrupt``, or the other thing that they want."""
+    """The person leaves: ``wish`` is ``quit``, ``interrupt`` or another command."""
 
     def __init__(self, wish: str) -> None:
         super().__init__(wish)
@@ -49,7 +46,7 @@ class Keyboard:
                 import readline  # noqa: F401 - lines can then be edited, and earlier ones called back
 
     def text(self, prompt: str) -> str:
-        """One line, or the block that it begins. Raises ``Left`` at the end of the input and on Ctrl-C."""
+        """One line, or the block that it begins. Raises ``Left`` at the end of input and on Ctrl-C."""
         rows = self.line(prompt).split("\n")  # a terminal hands over pasted lines as one
         if rows[0].strip() != BLOCK:
             return "\n".join(rows)
@@ -58,8 +55,8 @@ class Keyboard:
         return "\n".join(takewhile(lambda row: row.strip() != BLOCK, rows[1:]))
 
     def line(self, prompt: str) -> str:
-        """One line without its end, in whole characters only. Raises as ``text`` does."""
-        # asyncio's own handler would cancel a task, which cannot react while this process waits for the keyboard.
+        """One line without its end, in whole characters. Raises as ``text``."""
+        # asyncio's handler would cancel a task, unable to react while this process reads the keyboard.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             typed = input(prompt) if self._terminal else _from_pipe(prompt)
@@ -85,11 +82,8 @@ def _from_pipe(prompt: str) -> str:
     return typed
 
 
-# ``chat``: talk with a version of an adapter in plain lines, next to another one or the bare base if asked for.
-
-
 def run(home: Home, args: argparse.Namespace) -> int:
-    """Talk until the person has enough."""
+    """Talk with a version in plain lines, optionally with another or the bare base."""
     with Waiting(f"Loading {args.who}") as waiting:  # importing what talks takes a while by itself
         import asyncio
 

@@ -1,6 +1,6 @@
-"""A conversation in plain lines: each message to all sides at once, each answer under the name of its side.
+"""A conversation in plain lines.
 
-Ctrl-C ends the answers that are in progress; the message then counts as never sent. Loads numpy.
+Ctrl-C ends answers in progress; the message then counts as never sent. Loads numpy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class Chat:
         keyboard: Keyboard,
         waiting: Waiting,
     ) -> None:
-        """``waiting`` ends once somebody answers."""
         self._home = home
         self._plan = plan
         self._sides = sides
@@ -48,7 +47,7 @@ class Chat:
         self._width = max(len(side.label) for side in sides) + 1
 
     async def run(self) -> int:
-        """Until the end of the input. Raises ``MarlaasError``."""
+        """Run until the end of input. Raises ``MarlaasError``."""
         async with talking(self._home, self._plan, self._sides) as lone:
             lone.rollout.check_thinking(self._manner.thinking)
             self._waiting.end()
@@ -63,7 +62,7 @@ class Chat:
             return code
 
     async def _conversation(self, talks: Sequence[Talk]) -> int | None:
-        """One conversation; the exit code, or None where another one begins."""
+        """Returns the exit code; None: another one begins."""
         while True:
             try:
                 said = self._keyboard.text("you> ").strip()
@@ -84,7 +83,7 @@ class Chat:
                     await self._turn(talks, said)
 
     async def _turn(self, talks: Sequence[Talk], said: str) -> None:
-        """Say it to all sides; what one of them cannot answer, the others do. Ctrl-C cancels the turn only."""
+        """One side's failure stops no other. Ctrl-C cancels only the turn."""
         saying = (talk.say(said, self._manner, lambda speech: None, self._system) for talk in talks)
         turn = asyncio.gather(*saying, return_exceptions=True)
         loop = asyncio.get_running_loop()
@@ -109,7 +108,7 @@ class Chat:
                     output.quote(f"{pad(label, self._width)} {row}")
 
     def _texts(self, answer: Speech | MarlaasError) -> Iterator[str]:
-        """An answer; thinking is in brackets, which tell it from the answer without colours."""
+        """Thinking stands in brackets."""
         if isinstance(answer, MarlaasError):
             yield f"[{answer}]"
             return

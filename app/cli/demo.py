@@ -1,8 +1,7 @@
-"""``demo``: three tenants learn at the same time, in a home of their own.
+"""``demo``: three tenants learn at the same time, in a separate home.
 
-Goes on with the unfinished tasks of an earlier demo that was killed, else submits three new ones. With a terminal it
-opens the application on them; without one, and with ``--plain``, it prints a line per change and, with ``--json``, one
-object at the end.
+Continues unfinished tasks, else submits three. Without a terminal or with ``--plain`` it prints a line per change, with
+``--json`` one object at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SAMPLERS = ("torch", "llama.cpp")
 
 
 def demo_home(args: argparse.Namespace) -> Home:
-    """The demo's own home, unless one was given explicitly, which the demo makes where there is nothing.
+    """The demo's default home, or the explicit one, made if missing.
 
     Raises ``ConfigError`` if the folder holds other things.
     """
@@ -58,7 +57,7 @@ def demo_home(args: argparse.Namespace) -> Home:
 
 
 def run(home: Home, args: argparse.Namespace) -> int:
-    """Run the demo to its end, or until its application is closed."""
+    """Run the demo to its end, or until its application closes."""
 
     if args.real:
         control.create_database(home)
@@ -123,7 +122,7 @@ def _run_in_lines(home: Home, say: Callable[[str], None], args: argparse.Namespa
 
 
 def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
-    """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
+    """One task's result: learning, duration, agreement of sampler and trainer."""
 
     series = newest_series(reader.evals(task.id))
     first, last = (series[0], series[-1]) if series else (None, None)

@@ -1,4 +1,4 @@
-"""``engine`` and ``cluster``: start, stop and look at the engine, yield the machine, join nodes."""
+"""``engine`` and ``cluster``: start, stop and show the engine, yield the machine, join nodes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,11 @@ from .parser import Verbs, add_family, add_verb, arg
 
 STOP_SECONDS = 60.0
 LONGEST = 8192
-"""Characters of a token's file that are read."""
-
-
-# ``engine``.
+"""Most characters read of a token's file."""
 
 
 def run_status(home: Home, args: argparse.Namespace) -> int:
-    """Print the engine's state; exit 3 where none is alive."""
+    """Print the engine's state; exit 3: none alive."""
     with reading(home) as reader:
         engine = reader.engine() if reader else None
         workers = reader.workers() if reader else []
@@ -63,7 +60,6 @@ def run_status(home: Home, args: argparse.Namespace) -> int:
 
 
 def _print_engine(home: Home, engine: EngineRow, nodes: Sequence[NodeRow], now: float) -> None:
-    """What people should know of an engine that is alive, and of the nodes that it uses."""
     from marlaas.engine.daemon.control import other_version
 
     from ..operations.cluster import unanswering  # loads psutil
@@ -86,7 +82,7 @@ def _print_engine(home: Home, engine: EngineRow, nodes: Sequence[NodeRow], now: 
 
 
 def _worker(worker: WorkerRow, now: float) -> tuple[str, ...]:
-    """A row of the table: memory, the busy share of the last second and the age of a process, if there is one yet."""
+    """Memory, busy share of the last second, age; blank without a process."""
     shown = (worker.name, worker.state, line(worker.device))
     if worker.pid is None:
         return (*shown, "", "", "", "")
@@ -102,7 +98,7 @@ def _span(text: str) -> float:
 
 
 def leave_machine(home: Home, args: argparse.Namespace) -> int:
-    """Yield, and wait until the workers have ended. Without an engine the next one carries it out."""
+    """Yield, and wait until the workers have ended. Without an engine the next one yields."""
     now = time.time()
     until = None if args.span is None else now + args.span
     yielding = Yielding(YIELDED, until)
@@ -141,7 +137,7 @@ def stop(home: Home, args: argparse.Namespace) -> int:
 
 
 def drain(home: Home, args: argparse.Namespace) -> int:
-    """Drain the engine and wait until it has ended; whoever breaks the wait off leaves it draining."""
+    """Drain the engine and wait for its end; interrupting the wait leaves it draining."""
 
     said = "The engine has stopped between steps; tasks go on when one starts again."
     return output.done(said if control.drain(home, output.talk) else f"No engine serves {home.root}.")
@@ -154,11 +150,8 @@ def run(home: Home, args: argparse.Namespace) -> int:
     return main.run(home)
 
 
-# ``cluster``.
-
-
 def status(home: Home, args: argparse.Namespace) -> int:
-    """Print the nodes; exit 3 where this machine is in no cluster."""
+    """Print the nodes; exit 3: not in a cluster."""
     from ..operations.cluster import cluster_state
 
     found = cluster_state(home)
@@ -208,7 +201,7 @@ def undrain(home: Home, args: argparse.Namespace) -> int:
 
 
 def join(home: Home, args: argparse.Namespace) -> int:
-    """Start Ray here, and say how others join or how far the head is."""
+    """Start Ray here; report how others join, or the head's progress."""
     from ..operations import cluster
 
     given = (_token(args.token), args.ip, args.name, output.talk)
@@ -230,7 +223,7 @@ def join(home: Home, args: argparse.Namespace) -> int:
 
 
 def _token(given: str | None) -> str | None:
-    """The token in a file, or from the standard input. Raises ``ConfigError``."""
+    """The token from a file or standard input. Raises ``ConfigError``."""
     if given is None or given == "-":
         return given and sys.stdin.read(LONGEST)
     try:

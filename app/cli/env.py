@@ -1,4 +1,4 @@
-"""``env``: environments, their checks, configurations, rows and prompts; the verb that plays them."""
+"""``env``: environments, their checks, configurations, rows and prompts."""
 
 from __future__ import annotations
 
@@ -57,13 +57,9 @@ if TYPE_CHECKING:
     from marlaas.plugins.parameters import Parameter
 
 
-# ``env show`` and ``env log``: all that is known of one environment, and what its plugin has printed.
-
 TAIL, WIDTH = 5, 160
-"""Lines of the log that ``show`` prints, and how much of each."""
 LINES = 50
 LONGEST_TAIL = 1 << 20
-"""Bytes of a log that are looked at."""
 
 
 def run_show(home: Home, args: argparse.Namespace) -> int:
@@ -106,7 +102,7 @@ def run_log(home: Home, args: argparse.Namespace) -> int:
 
 
 def matching(home: Home, name: str) -> list[EnvironmentRow]:
-    """The environments that a name means, as the engine last saw them. Raises ``EnvironmentMissing``."""
+    """Environments of that name, as the engine last saw them. Raises ``EnvironmentMissing``."""
     with reading(home) as reader:
         rows = reader.environments() if reader else []
     if not rows:
@@ -119,7 +115,7 @@ def matching(home: Home, name: str) -> list[EnvironmentRow]:
 
 
 def unwatched(home: Home) -> str:
-    """A warning where no engine is alive, so that what is shown is what the last one saw; else empty."""
+    """Warning that no engine is alive, so states are old; else empty."""
 
     if control.alive(home):
         return ""
@@ -128,7 +124,7 @@ def unwatched(home: Home) -> str:
 
 
 def tail(home: Home, plugin: str, lines: int) -> list[str]:
-    """The last lines that a plugin has printed, each made safe."""
+    """A plugin's last printed lines, made safe."""
     from marlaas.engine.environments.process.launch import Folders
 
     try:
@@ -140,13 +136,11 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
     return plain(text).rstrip("\n").split("\n")[-lines:] if text.strip() and lines else []
 
 
-# ``env prompts``: what the model would be asked, before anything is trained; needs no engine and no model.
-
 COUNT, MOST = 3, 100
 
 
 def run_prompts(home: Home, args: argparse.Namespace) -> int:
-    """Play the first training instances up to their first question."""
+    """Print the first training instances' first prompts."""
     from ..operations.environments.peeking import peeked, prompt_lines
 
     config = typed(args.config, peeked(home, args.name, {}, count=0).info.parameters) if args.config else {}
@@ -164,11 +158,8 @@ def run_prompts(home: Home, args: argparse.Namespace) -> int:
     return output.FAILED if seen.problem else output.OK
 
 
-# ``--rows FILE``: what an environment draws its tasks from, in place of its own rows.
-
-
 def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add the option."""
+    """Add ``--rows FILE``: replaces the environment's own rows."""
     parser.add_argument(
         "--rows",
         metavar="FILE",
@@ -178,8 +169,8 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def rows_named(file: str, environment: str) -> dict[str, Any] | None:
-    """The rows that ``file`` means for an environment, as ``plugins.data.Source.record`` writes them; None if it is
-    empty. Raises ``ConfigError`` if there are none, as far as can be seen."""
+    """Rows in the form of ``plugins.data.Source.record``; None if ``file`` is empty. Raises ``ConfigError`` if no rows
+    are found."""
     if not file:
         return None
     path = Path(file).expanduser().absolute()
@@ -195,16 +186,16 @@ def rows_named(file: str, environment: str) -> dict[str, Any] | None:
     return record
 
 
-# ``env check``: is this environment fit to train on? Plays it without a model and without an engine.
+# ``env check``: plays the environment without model and engine.
 
 PROMPTS = 64
 MOST_PROMPTS = 4096
 ALIVE = 192
-"""Episodes that a task with default settings has alive; the engine's number, which costs an import."""
+"""The engine's number of live episodes; its import is slow."""
 
 
 def run_check(home: Home, args: argparse.Namespace) -> int:
-    """Print findings as environments are checked, or all at the end as JSON."""
+    """Print findings per environment, or all at the end as JSON."""
     import asyncio
 
     found = asyncio.run(_check(home, args))
@@ -216,10 +207,7 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
 
 
 async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding]]:
-    """Serve the environments in a temporary folder, and check one after the other; findings by environment.
-
-    Of a plugin that was named all environments are checked.
-    """
+    """For a named plugin, all its environments."""
     from marlaas.engine.environments.alone import meant, settled
     from marlaas.engine.environments.conformance.check import Scope, check
     from marlaas.engine.environments.dependencies.interpreters import Interpreters
@@ -251,7 +239,7 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
 
 
 def _ruler(home: Home) -> Ruler | None:
-    """What counts tokens for the home's base; None if that base cannot be used, which other checks report."""
+    """None: the base is unusable, reported by other checks."""
     from marlaas.engine.machine.plan import plan_of
     from marlaas.engine.models.find import load_base
     from marlaas.engine.rollout.renderer import PromptRuler, Renderer
@@ -266,10 +254,9 @@ def _ruler(home: Home) -> Ruler | None:
         return None
 
 
-# ``--config NAME=VALUE``: an environment's parameters as they are typed on a command line.
+# The environment's parameters give the type.
 #
-# The environment's parameters say which type a text becomes. A text that cannot be read as its type stays a text:
-# ``EnvironmentService.validate`` then refuses it in the environment's own words.
+# Unreadable text stays text; ``EnvironmentService.validate`` then refuses it.
 
 WORDS = {"true": True, "false": False}
 
@@ -287,7 +274,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Values by name, the last for each. Raises ``ConfigError`` for what is no pair, and for broken JSON."""
+    """Values by name; the last wins. Raises ``ConfigError`` for a non-pair or broken JSON."""
 
     kinds = {parameter.name: parameter.type for parameter in parameters}
     values = {}
@@ -306,7 +293,7 @@ def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, An
 
 
 def value_of(text: str, kind: str) -> Any:
-    """``text`` as a parameter of that kind, or as it is. Raises ``ValueError`` if a ``json`` one is no JSON."""
+    """``text`` as a parameter of that kind, or unchanged. Raises ``ValueError`` for broken JSON of kind ``json``."""
     match kind:
         case "int" | "float":
             try:
@@ -324,10 +311,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-# ``env allow``: shows what a plugin wants installed, asks once for each set of libraries, and installs it.
-#
-# The virtual environment and the person's consent are files in the home; an engine that runs notices them by itself.
-# No code of the plugin runs.
+# The virtual environment and the consent are files in the home; a running engine notices them. No plugin code runs.
 
 
 def run_allow(home: Home, args: argparse.Namespace) -> int:
@@ -379,7 +363,7 @@ def run_allow(home: Home, args: argparse.Namespace) -> int:
 
 
 def _source(name: str, home: Home) -> Source:
-    """The plugin's files, read without running them."""
+    """Runs no plugin code."""
     from marlaas.engine.environments.alone import meant
     from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
 
@@ -393,11 +377,8 @@ def _source(name: str, home: Home) -> Source:
         raise ConfigError(f"cannot be read: {error}.", where=str(paths[wish.plugin])) from error
 
 
-# ``env new``: writes a template of an environment into the plugins folder, and says what comes next.
-
-
 def run_new(home: Home, args: argparse.Namespace) -> int:
-    """Write the files and say what comes next."""
+    """Write a template into the plugins folder; print the next steps."""
 
     if args.to is None:
         control.make_home(home, notice=output.talk)
@@ -413,11 +394,8 @@ def run_new(home: Home, args: argparse.Namespace) -> int:
     return output.OK
 
 
-# ``env reload``: asks the engine to read a plugin again and to start it again, whatever it thinks of it.
-
-
 def run_reload(home: Home, args: argparse.Namespace) -> int:
-    """Send the command and wait for the outcome."""
+    """Restart a plugin even if the engine sees no change."""
 
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
@@ -426,14 +404,12 @@ def run_reload(home: Home, args: argparse.Namespace) -> int:
     return output.done(f"The plugin {line(plugin)} was read again; it serves.")
 
 
-# ``env play``: a person plays an environment in the terminal, or watches a policy play it, or both share a game.
-
 LARGEST = (1 << 53) - 1
-"""Largest instance number or seed that can be sent to a plugin."""
+"""Largest instance number or seed that a plugin accepts."""
 
 
 def run_play(home: Home, args: argparse.Namespace) -> int:
-    """Play until the person has enough."""
+    """Play until the person stops: as a person, a policy, or both."""
     with Waiting(f"Loading {args.name}") as waiting:  # importing what plays takes a while by itself
         import asyncio
 
@@ -453,8 +429,6 @@ def run_play(home: Home, args: argparse.Namespace) -> int:
             waiting.say("Interrupted; nothing of it goes on.")
         return code
 
-
-# The family ``env``, and ``env list``: the environments that the engine serves, and why one does not serve.
 
 _LATELY = ("EPISODES", "FAILED", "MEDIAN", "P95")
 
@@ -491,7 +465,7 @@ def run(home: Home, args: argparse.Namespace) -> int:
 
 
 def _columns(row: EnvironmentRow, use: EnvironmentUse | None) -> tuple[str, ...]:
-    """A row of the table; of the last hour's episodes nothing if none has ended."""
+    """Blank numbers if no episode ended in the last hour."""
     times = (takes(use.median), takes(use.slow)) if use and use.statuses.get("ok") else ("", "")
     processes = str(row.playing + row.scoring or "")
     return (

@@ -1,7 +1,6 @@
-"""``env play``: play an environment yourself, or have models play it, with several agents too.
+"""``env play``: people and models play an environment, with several agents too.
 
-The environment runs in its process, in a temporary folder; an edit of its file counts from the next episode on. Needs
-no engine.
+It runs in its own process in a temporary folder; file edits count from the next episode. Needs no engine.
 """
 
 from __future__ import annotations
@@ -50,13 +49,10 @@ from .chat import BLOCK, Keyboard, Left
 from .env import rows_named, typed
 from .terminal import Waiting
 
-# What a person types at the model's place: a command, or a reply with its text and its tool calls. Pure.
+# /call price item=ink: values follow the tool's schema, quotes keep spaces. /call price {"item": "ink"}: the same in
+# JSON. //half: the text "/half".
 #
-#     /call price item=ink        a call; values are read as the tool's schema says, quotes keep spaces together
-#     /call price {"item": "ink"} the same in JSON
-#     //half                      the text "/half"
-#
-# A call that the tool will refuse goes through: the environment's answer to it is what one plays for.
+# Invalid tool calls pass: their refusal is the environment's answer.
 
 COMMANDS = {
     "again": "begin the same instance anew",
@@ -70,7 +66,7 @@ _LONGEST_NAME = 128
 
 
 def command_of(text: str) -> str:
-    """The command in a line, without its slash; empty if the line is a reply. Raises ``ValueError`` if unknown."""
+    """The command in a line, without slash; empty for a reply. Raises ``ValueError`` if unknown."""
     word = text.strip()
     if not word.startswith("/") or word.startswith("//") or "\n" in word or _is_call(word):
         return ""
@@ -80,9 +76,9 @@ def command_of(text: str) -> str:
 
 
 def reply_of(text: str, ask: Ask, tools: Sequence[Mapping[str, Any]], turn: int = 0) -> Reply:
-    """The reply that the environment gets; lines that are calls are taken out.
+    """The reply for the environment; call lines are taken out.
 
-    It is cut, like a model's, at the first text at which it is to stop. Raises ``ValueError`` for a broken call.
+    Cut at the first stop text, like a model's. Raises ``ValueError`` for a broken call.
     """
     rows = text.split("\n")
     calls = tuple(call_of(row, tools) for row in rows if _is_call(row))
@@ -116,7 +112,7 @@ def _is_call(text: str) -> bool:
 
 
 def _schema(tool: str, argument: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The schema of an argument; empty if the plugin's schema does not have the usual form."""
+    """Empty for an unusual schema form."""
     functions = [function for each in tools if isinstance(function := each.get("function"), dict)]
     found: Any = next((function for function in functions if function.get("name") == tool), None)
     for key in ("parameters", "properties", argument):
@@ -125,7 +121,7 @@ def _schema(tool: str, argument: str, tools: Sequence[Mapping[str, Any]]) -> Map
 
 
 def _value(text: str, schema: Mapping[str, Any]) -> Any:
-    """As the schema's type where it can be read so; texts stay texts."""
+    """Unreadable values stay texts."""
     if schema.get("type") == "string" or text in (schema.get("enum") or ()):
         return text
     try:
@@ -142,15 +138,11 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-# Who plays which agent: versions of adapters, or the bare base, as the command line names them.
-#
-# Only the store is read, nothing is started. A policy speaks as in its training: with its task's temperature, lengths
-# and thinking, unless the command line says otherwise.
+# A policy speaks as in training: its task's temperature, lengths and thinking, unless the command line overrides them.
 
 ROOMY = for_talk(SamplingSpec())
-"""How the bare base speaks, as no task says how long it may."""
+"""Manner of the bare base: no task limits its length."""
 OTHERS = ""
-"""The key of the player for all agents that nobody is named for."""
 
 
 @dataclass(frozen=True)
@@ -161,18 +153,16 @@ class Player:
     """None: the bare base."""
     sampling: SamplingSpec
     truncation: Truncation = WHOLE
-    """Which tokens may be drawn."""
 
     @property
     def title(self) -> str:
-        """The player in words that are safe to print."""
+        """Safe to print."""
         if self.version is None:
             return "the base"
         policy = f", {line(self.version.policy)}" if self.version.policy != "policy" else ""
         return f"version {self.version.number} of task {self.version.task} ({line(self.version.task_name)}{policy})"
 
     def parameters(self, seed: int) -> SamplingParameters:
-        """How the sampler samples for it."""
         version, sampling = self.version, self.sampling
         return SamplingParameters(
             version=BARE if version is None else version.name,
@@ -187,11 +177,10 @@ class Player:
 
 
 Players = Mapping[str, Player]
-"""Who plays, by agent."""
 
 
 def player_of(players: Players, agent: str) -> Player:
-    """Who plays an agent. Raises ``ConfigError`` if nobody does."""
+    """The player of an agent. Raises ``ConfigError`` if there is none."""
     player = players.get(agent, players.get(OTHERS))
     if player is None:
         raise ConfigError(f"Nobody plays the agent {agent!r}.", f"Say who: --as {agent} or --agent {agent} POLICY.")
@@ -199,9 +188,9 @@ def player_of(players: Players, agent: str) -> Player:
 
 
 def find_players(home: Home, args: argparse.Namespace) -> Players:
-    """The players whom the command line names.
+    """The players named on the command line.
 
-    Raises ``AdapterError`` if there is no such version, ``ConfigError`` where the words mean several.
+    Raises ``AdapterError``: no such version; ``ConfigError``: ambiguous words.
     """
     with reading(home) as reader:
         versions = reader.versions() if reader else []
@@ -232,7 +221,7 @@ def find_players(home: Home, args: argparse.Namespace) -> Players:
 
 
 def _as_in_training(words: str, versions: list[VersionRow], spec_of: Callable[[int], TaskSpec]) -> dict[str, str]:
-    """For a task of several policies, who plays each of its agents, in words; for anything else empty."""
+    """Empty unless the task has several policies."""
     adapter, _, which = words.partition("@")
     if words in ("", BASE):
         return {}
@@ -253,9 +242,9 @@ def _as_in_training(words: str, versions: list[VersionRow], spec_of: Callable[[i
 
 @asynccontextmanager
 async def _sampling(home: Home, players: Collection[Player], scratch: Path) -> AsyncIterator[LoneSampler]:
-    """A sampler with all who play, for as long as the block runs.
+    """A sampler with all players, open during the block.
 
-    Raises ``AdapterError`` for a version whose file is damaged, ``ConfigError`` and what the sampler raises.
+    Raises ``AdapterError`` for a damaged version, ``ConfigError``, and the sampler's errors.
     """
     settings = load_settings(home.create())
     async with AsyncExitStack() as stack:
@@ -270,19 +259,15 @@ async def _sampling(home: Home, players: Collection[Player], scratch: Path) -> A
         yield lone
 
 
-# One episode in the terminal: an environment asks, and a person or a policy replies.
-#
-# All that an agent hears and says is printed, whoever plays it. Knows neither processes nor samplers.
-
 ConversationKey = tuple[str, int]
-"""An agent, and which of its conversations: 0 is its own, the others are forks."""
+"""Index 0: its own conversation; others are forks."""
 
 
 class Game:
-    """The state of one episode that somebody watches or plays."""
+    """A watched or played episode."""
 
     def __init__(self, keyboard: Keyboard, mine: Callable[[str], bool]) -> None:
-        """``mine`` tells the agents that the person plays, by name."""
+        """``mine``: true for names of the person's agents."""
         self.agents: dict[str, None] = {}
         """Those that were asked, in order."""
         self._keyboard = keyboard
@@ -293,7 +278,7 @@ class Game:
         """The conversation whose lines were printed last."""
 
     def answering(self, policy: Answer | None) -> Answer:
-        """Answer asks: the person for their agents, ``policy`` for the others; ``Left`` where the person leaves."""
+        """The person answers for their agents, ``policy`` for the others. Raises ``Left``."""
 
         async def answer(ask: Ask) -> Reply:
             place = (ask.agent, ask.branch)
@@ -327,7 +312,7 @@ class Game:
             output.quote(row)
 
     def _typed(self, ask: Ask, place: ConversationKey) -> Reply:
-        """The person's reply; commands that need no other episode are carried out meanwhile."""
+        """Carries out commands inside this episode meanwhile."""
         tools = self._tools[place]
         prompt = pad(f"{line(ask.agent, 20) if ask.agent != DEFAULT_AGENT else 'you'}> ", environments.LABEL + 1)
         while True:
@@ -353,7 +338,7 @@ class Game:
 
 
 def show_help() -> None:
-    """What can be typed."""
+    """Print the commands."""
     for name, purpose in COMMANDS.items():
         output.result(f"  {pad('/' + name, 10)} {purpose}")
     output.result(f"  {CALL} TOOL ARGUMENT=VALUE …, or {CALL} TOOL {{JSON}}: a tool call")
@@ -366,13 +351,11 @@ def _title(place: ConversationKey) -> str:
     return f"{line(agent, 60)}{f', fork {branch}' if branch else ''}"
 
 
-# A session with one environment: episode after episode, until the person wants no more.
-
 CHOICES = ("next", "again", "quit")
 
 
 async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
-    """Play until the end of the input, or until the person quits; ``waiting`` ends once there is something to play.
+    """Play episodes until quit; ``waiting`` ends at the first one.
 
     Raises ``MarlaasError``.
     """
@@ -393,10 +376,8 @@ async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
 
 
 class _Session:
-    """Which instance is played, and how the last episode went."""
-
     def __init__(self, service: EnvironmentService, info: EnvironmentInfo, args: argparse.Namespace, log: Path) -> None:
-        """``log``: the file of what the plugin prints."""
+        """``log``: the file of the plugin's output."""
         self.players: Players = {}
         self.lone: LoneSampler | None = None
         """None: the person plays all agents."""
@@ -412,13 +393,12 @@ class _Session:
         """Bytes of the plugin's prints that were shown."""
 
     async def bind(self) -> Lease:
-        """The environment as it is now, with the parameters of the command line."""
         info = self._service.resolve(self._name)
         config, data = typed(self._args.config, info.parameters), rows_named(self._args.rows, self._name)
         return await self._service.bind(self._name, config=config, data=data)
 
     def check_agents(self, info: EnvironmentInfo) -> None:
-        """Raise ``ConfigError`` for an agent that the environment does not declare, and for one that nobody plays."""
+        """Raise ``ConfigError`` for an undeclared agent, or one without a player."""
         for agent in (*self._args.mine, *dict(self._args.agents)):
             if info.agents and agent not in info.agents:
                 raise ConfigError(f"{info.name} has no agent {agent!r}.", nearest(agent, info.agents))
@@ -427,7 +407,6 @@ class _Session:
                 player_of(self.players, agent)
 
     async def run(self) -> int:
-        """Play one episode after the other."""
         for agent, player in self.players.items():
             if agent != OTHERS:
                 output.result(f"{line(agent, 60)} is played by {player.title}.")
@@ -488,7 +467,7 @@ class _Session:
         return (await lone.rollout.run_episode(playing, spec, roles, name)).outcome
 
     def _prints(self, label: str) -> list[str]:
-        """What the plugin has printed since the last look, also while it was loaded and tried out."""
+        """Since the last look, including loading and trial."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._read)
@@ -499,7 +478,7 @@ class _Session:
         return environments.labelled(label, text.decode("utf-8", "replace").rstrip("\n")) if text.strip() else []
 
     def _choice(self) -> str:
-        """What comes after an episode. Raises ``Left`` at the end of the input."""
+        """Raises ``Left`` at the end of input."""
         while True:
             word = self._keyboard.line(f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]} [{CHOICES[0]}]> ").strip().lower()
             for choice in CHOICES:

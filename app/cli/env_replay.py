@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GROUPS = 64
 MOST_GROUPS = 1_000_000
 SHOWN = 50
-"""Rows of the table; ``--json`` has them all."""
+"""Rows of the table; ``--json`` has all."""
 KINDS = ("changed", "failing", "not comparable")
 
 
@@ -80,7 +80,7 @@ def run_replay(home: Home, args: argparse.Namespace) -> int:
 
 
 def _component(spec: TaskSpec, wanted: str | None) -> str:
-    """Which environment of a task is replayed, by its name in the mixture; empty if the task has none."""
+    """Name of the environment in the mixture; empty without one."""
 
     names = list(components_of(spec))
     if wanted is None and len(names) > 1:
@@ -113,8 +113,6 @@ async def _replayed(
 
 
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
-    """Where the environment lies: with the plugins, or in the kept copy of an earlier version."""
-
     if version is None:
         return (BUNDLED_PLUGINS, home.plugins)
     kept = sorted((home.scratch / "snapshots").glob(f"{version}*")) if version.isalnum() else []

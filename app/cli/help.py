@@ -1,4 +1,4 @@
-"""``explain``, ``keys`` and ``completion``: what words mean, what keys do, and completion in shells."""
+"""``explain``, ``keys`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ from ..tui.frame.preferences import preferences_file, read_preferences
 from .main import build_parser
 from .parser import Verbs, add_verb, arg, place_of
 
-# ``explain``: what a word or a metric means, what is healthy, and what to do if it is not.
-
 _WIDEST = 100
-"""Cells of a line of text: longer ones are hard to read."""
 
 
 def run_explain(home: Home, args: argparse.Namespace) -> int:
-    """Print one term, or the list of all."""
+    """Print one term or metric, or the list of all."""
     name = " ".join(args.term)
     if not name.strip():
         if args.json:
@@ -59,11 +56,8 @@ def run_explain(home: Home, args: argparse.Namespace) -> int:
     return output.OK
 
 
-# ``keys``: the keys of the application, and the names under which they can be changed.
-
-
 def run_keys(home: Home, args: argparse.Namespace) -> int:
-    """Print one key a line."""
+    """Print each key with its configurable name."""
     from ..keymap import known_keys
 
     chosen = read_preferences().keys
@@ -75,14 +69,11 @@ def run_keys(home: Home, args: argparse.Namespace) -> int:
     return output.done(f"Others are set under [keys] in {preferences_file()}.")
 
 
-# ``completion``: what a shell needs to complete marlaas's words, tasks and environments with the tab key.
-#
-# shtab makes the script from the parser; what only a home knows the script asks of this verb, with ``--words``.
+# ``completion``: shtab makes the script from the parser; the script asks this verb (``--words``) for a home's names.
 
 SHELLS = ("bash", "zsh", "fish")
 KINDS = ("tasks", "environments", "tenants", "families", "terms", "keys")
 FOLDERS = ("DIR", "FOLDER")
-"""Metavars of arguments that are folders."""
 
 
 def run_completion(home: Home, args: argparse.Namespace) -> int:
@@ -100,7 +91,7 @@ def run_completion(home: Home, args: argparse.Namespace) -> int:
 
 
 def _print_words(home: Home, kind: str) -> int:
-    """Print one word a line; nothing if the home cannot be read, because no one wants an error from the tab key."""
+    """Nothing for an unreadable home: the tab key must print no error."""
     try:
         with reading(home) as reader:
             for word in dict.fromkeys(_words(kind, reader)):
@@ -111,7 +102,6 @@ def _print_words(home: Home, kind: str) -> int:
 
 
 def _words(kind: str, reader: Reader | None) -> list[str]:
-    """The words that a shell can take as they are: others would have to be quoted, differently in each shell."""
     tasks = reader.known_tasks() if reader else []
     match kind:
         case "terms":
@@ -131,7 +121,7 @@ def _words(kind: str, reader: Reader | None) -> list[str]:
 
 
 def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
-    """Tell shtab what completes each argument, judged by the argument's name."""
+    """Tell shtab what completes each argument, judged by its name."""
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -16,11 +16,9 @@ from .. import output
 from ..text.format import counted, line, plain, size
 from .parser import Verbs, add_family, add_verb, arg, place_of
 
-# ``home new``: an empty home, at the default place or where ``--home`` says.
-
 
 def run_new(home: Home, args: argparse.Namespace) -> int:
-    """Make it; one that is there already stays as it is."""
+    """Make an empty home; an existing one stays as it is."""
 
     if args.folder is not None:
         meant = command_for(Home(Path(args.folder)), "home new")
@@ -39,11 +37,8 @@ def run_new(home: Home, args: argparse.Namespace) -> int:
     )
 
 
-# ``home backup``: writes all that a home holds into one file, while everything continues.
-
-
 def run_backup(home: Home, args: argparse.Namespace) -> int:
-    """Write the backup and say what is in it."""
+    """Write the home into one file while the engine runs; report the contents."""
 
     from ..operations.backups import back_up
 
@@ -59,11 +54,8 @@ def run_backup(home: Home, args: argparse.Namespace) -> int:
     )
 
 
-# ``home restore``: a new home from a backup.
-
-
 def run_restore(home: Home, args: argparse.Namespace) -> int:
-    """Restore, and say how to go on."""
+    """Make a new home from a backup; report the next steps."""
 
     from ..operations.backups import restore
 
@@ -79,11 +71,8 @@ def run_restore(home: Home, args: argparse.Namespace) -> int:
     return output.done(f"`marlaas --home {restored.home} home check` proves it, `engine start` goes on training.")
 
 
-# ``home check``: proves from the database and the files that nothing was lost or doubled.
-
-
 def run_check(home: Home, args: argparse.Namespace) -> int:
-    """Check and print what was found; exit 1 unless the home is sound."""
+    """Prove that nothing was lost or doubled; exit 1: not sound."""
 
     from ..operations.checking import check_home
 
@@ -99,13 +88,11 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
     return output.OK if report.sound else output.FAILED
 
 
-# ``doctor``: what the machine has, what is missing, and what to do.
-
 _MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
 
 
 def run_doctor(home: Home, args: argparse.Namespace) -> int:
-    """Print the findings; exit 2 where something is missing."""
+    """Print the machine's equipment, gaps and remedies; exit 2: something is missing."""
     from ..operations.doctor import devices_json, examine, settings_of, surveyed
 
     if args.measure:
@@ -126,11 +113,8 @@ def run_doctor(home: Home, args: argparse.Namespace) -> int:
     return output.USAGE if missing else output.OK
 
 
-# ``clean``: what a home keeps in lost+found, and, if that is asked for, its removal.
-
-
 def run_clean(home: Home, args: argparse.Namespace) -> int:
-    """List the folders, by task; an engine may run meanwhile."""
+    """List the folders in lost+found by task, and remove them on request; an engine may run meanwhile."""
 
     from marlaas.engine.adapters.statefile import lost_files
 

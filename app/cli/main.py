@@ -1,7 +1,7 @@
-"""The entry point: parses, runs one verb, and turns the outcome into an exit code.
+"""Parses, runs one verb, returns an exit code.
 
-No traceback reaches a user: known errors are a sentence and a hint, unknown ones a sentence and the file with the
-traceback."""
+No traceback reaches a user: known errors are a sentence and a hint, unknown ones a sentence and the traceback's file.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERBS = {
     "simulate": ("simulate",),
     "help": ("explain", "keys", "completion"),
 }
-"""The modules of this package and their verbs: a command line loads the module of its verb and no other."""
+"""Verbs by module; a command line loads only its verb's module."""
 _GROUPS = """\
 begin     demo  submit  eval  env  base
 watch     list  show  watch  wait  compare  logs  report  explain
@@ -41,11 +41,10 @@ results   stats  metrics  matrix  rollouts  adapters  chat  api  serve
 machine   engine  cluster  home  doctor  clean  simulate  keys  completion"""
 WITH_A_VALUE = ("--home", "--theme")
 WITHOUT = ("--plain", "--readonly", "--ascii", "--web", "--version")
-"""Options that may stand before a verb."""
 
 
 def needed(words: Sequence[str]) -> tuple[str, ...]:
-    """The modules that a command line needs: its verb's, none for the application, all where that cannot be told."""
+    """Modules for a command line: its verb's; none for the application; all if unknown."""
     left = iter(words)
     for word in left:
         if word in WITH_A_VALUE:
@@ -60,7 +59,7 @@ def needed(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_parser(modules: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
-    """The whole command line, or as much of it as is in some modules of this package."""
+    """The parser with the verbs of these modules."""
     parser = CommandParser(
         prog="marlaas",
         usage="marlaas [OPTION ...] [VERB ...]",
@@ -102,7 +101,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(args: argparse.Namespace) -> int:
-    """Open the terminal application, or list the tasks where nobody sits at a terminal, or sees what is drawn there."""
     if args.version:
         from importlib.metadata import version
 
@@ -140,9 +138,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _keep_traceback(args: argparse.Namespace) -> Path | None:
-    """Append the current traceback to the home's log folder, else write it to a new temporary file.
+    """Append to the home's log folder, else write a new temporary file.
 
-    Only its owner can read the file, and a link that somebody else has put there is never followed.
+    Readable by its owner only; never follows a link.
     """
     import os
     import tempfile

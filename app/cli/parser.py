@@ -1,7 +1,7 @@
-"""What all verbs share: the parser, its options and errors, arguments that mean tasks, how a verb is added.
+"""Shared by all verbs.
 
-A module of verbs has ``register``, which adds them, and a function for each, which takes the home and the parsed
-arguments and returns an exit code. What loads numpy, Textual or asyncio is imported inside these functions.
+A module of verbs has ``register`` and a function per verb: home and parsed arguments in, exit code out. These functions
+import numpy, Textual and asyncio inside.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TASK = "a task's number or name"
-"""The help of an argument that means a task."""
 ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task trains several policies 17/player@best"
-"""The help of an argument that means an adapter."""
 _WHOLE = 100_000
-"""Cells of a line of help that is never broken."""
+"""Cells of a help line that is never broken."""
 Run = Callable[[Home, argparse.Namespace], int]
 
 _SENTENCES = (
@@ -47,11 +45,10 @@ _SENTENCES = (
     (r"argument [A-Z]\S*: (.+)", r"\1"),
     (r"argument (\S+): (.+)", r"\1: \2"),
 )
-"""argparse's messages, and ours."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Says in one sentence what is wrong, and names the nearest verb or option. Its help, too, can be plain."""
+    """Reports errors in one sentence, with the nearest verb or option; its help can be plain."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -60,7 +57,6 @@ class CommandParser(argparse.ArgumentParser):
             self.color = False  # from Python 3.14 on
 
     def format_help(self) -> str:
-        """The help; with ``--plain`` as lines of words."""
         if not output.is_plain():
             return super().format_help()
         from ..spoken import spoken
@@ -78,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         self._refuse(f"{option} is one of {', '.join(names)}, not {str(value)!r}.", _meant(str(value), names))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and refuse at once what is not known: only this parser knows what its verb takes."""
+        """Refuse unknown words at once: only this parser knows its verb."""
         found, extra = super().parse_known_args(args, namespace)
         if extra and not extra[0].startswith("-"):
             self._refuse(f"{extra[0]!r} is one word too many for `{self.prog}`.")
@@ -89,7 +85,6 @@ class CommandParser(argparse.ArgumentParser):
         return found, extra
 
     def error(self, message: str) -> NoReturn:
-        """Say in one sentence what is wrong, and end."""
         for pattern, words in _SENTENCES:
             if match := re.fullmatch(pattern, message, re.DOTALL):
                 message = match.expand(words)
@@ -114,7 +109,6 @@ def _meant(word: str, names: Sequence[str]) -> str:
 
 
 Add = Callable[[argparse.ArgumentParser], object]
-"""Adds one argument, or several, to the parser of a verb."""
 
 
 def arg(*names: str, **options: Any) -> Add:
@@ -123,7 +117,7 @@ def arg(*names: str, **options: Any) -> Add:
 
 
 def one_of(*arguments: Add) -> Add:
-    """Options of which at most one may be given."""
+    """Mutually exclusive options."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         group = cast("argparse.ArgumentParser", parser.add_mutually_exclusive_group())
@@ -134,7 +128,7 @@ def one_of(*arguments: Add) -> Add:
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number."""
+    """Argument type: a whole number from ``low`` to ``high``."""
 
     def read(text: str) -> int:
         if not text.isascii() or not text.isdigit() or len(text) > 18 or not low <= int(text) <= high:
@@ -148,15 +142,15 @@ _JSON = arg("--json", action="store_true", help="print JSON on standard output")
 
 
 def place_of(args: argparse.Namespace) -> Home:
-    """The home that the arguments mean, for a verb that makes one or needs none: nothing need be there."""
+    """The home's place, for a verb that makes one or needs none: it need not exist."""
     return find_home(getattr(args, "home", None))
 
 
 def home_of(args: argparse.Namespace) -> Home:
     """The home that the arguments mean.
 
-    Raises ``ConfigError`` if ``--home`` names a folder that is none: it is mistyped, and must not become one. The
-    default place, also that of ``MARLAAS_HOME``, need not be a home yet.
+    Raises ``ConfigError`` if ``--home`` names a folder that is no home: a typo must not become one. The default place,
+    also of ``MARLAAS_HOME``, may be empty.
     """
     home = place_of(args)
     if home.root == find_home().root:
@@ -177,7 +171,7 @@ def add_verb(
     epilog: str | None = None,
     home: Callable[[argparse.Namespace], Home] = home_of,
 ) -> argparse.ArgumentParser:
-    """Add a verb with its arguments; ``json`` gives it the option of that name, ``home`` finds the home."""
+    """Add a verb with its arguments; ``json`` adds ``--json``, ``home`` finds the home."""
     parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
     parser.set_defaults(run=lambda args: run(home(args), args))
     add_home(parser)
@@ -187,7 +181,7 @@ def add_verb(
 
 
 def add_family(verbs: Verbs, name: str, summary: str, run: Run | None = None, json: bool = False) -> Verbs:
-    """Add a verb that has verbs of its own; without one of them it does ``run``, or prints its help."""
+    """Add a verb with subverbs; without one it does ``run``, or prints its help."""
 
     def fail(home: Home, args: argparse.Namespace) -> int:
         parser.print_help()
@@ -198,7 +192,7 @@ def add_family(verbs: Verbs, name: str, summary: str, run: Run | None = None, js
 
 
 def add_home(parser: argparse.ArgumentParser) -> None:
-    """Add ``--home`` and ``--plain``, which may stand before the verb or after it."""
+    """Add ``--home`` and ``--plain``, valid before and after a verb."""
     parser.add_argument(
         "--home", metavar="FOLDER", default=argparse.SUPPRESS, help="the state folder (else MARLAAS_HOME)"
     )
@@ -210,11 +204,8 @@ def add_home(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# Which tasks a verb is about: their numbers or names, or the members of a sweep by its name.
-
-
 def task_word(text: str) -> int | str:
-    """An argument that is a task's number or name; a name of digits is a number."""
+    """A task's number or name; a name of digits is a number."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a task has a number or a name; `marlaas list` shows them")
     if not text.isascii() or not text.isdigit():
@@ -247,7 +238,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def reading_task(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader, TaskRow]]:
-    """A reader, and the task that the command line names. Raises as ``find_task``."""
+    """A reader, and the named task. Raises as ``find_task``."""
     from ..reading import find_task, reading
 
     with reading(home) as reader:
@@ -258,7 +249,7 @@ def reading_task(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader,
 
 @contextmanager
 def reading_tasks(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader, list[TaskRow]]]:
-    """A reader, and the tasks that the command line names, each once. Raises ``ConfigError`` or ``UnknownTask``."""
+    """A reader, and the named tasks, each once. Raises ``ConfigError`` or ``UnknownTask``."""
 
     from ..reading import find_task, reading
 
@@ -287,7 +278,7 @@ def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
 
 
 def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
-    """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
+    """The policy of ``--policy``, if any. Raises ``ConfigError`` if the task does not train it."""
     from marlaas.engine.spec.task import ONLY
     from marlaas.engine.spec.validation import nearest
 
@@ -299,9 +290,9 @@ def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
 
 
 def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
-    """The policy that was named, or each that a task trains, with the task's row as that policy sees it.
+    """The named policy, or each of the task's, with the task's row as it sees it.
 
-    The name is empty if a task has only one policy. Raises as ``policy_of``.
+    Empty name: the task has one policy. Raises as ``policy_of``.
     """
     chosen = policy_of(args, task)
     policies = (policy for policy in task.policies if policy.trained and chosen in (None, policy.name))
@@ -309,9 +300,9 @@ def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
 
 
 def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
-    """The adapter's name and the version, from 17/player@best or from ``--version``; None: no version is given.
+    """Adapter name and version, from 17/player@best or ``--version``; None: no version.
 
-    Raises ``ConfigError`` if both say it.
+    Raises ``ConfigError`` if both give it.
     """
 
     adapter, _, version = str(args.adapter).partition("@")

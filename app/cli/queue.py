@@ -39,14 +39,11 @@ if TYPE_CHECKING:
     from ..operations.estimating import Estimates
 
 
-# ``submit``: task files into the queue, all or none; with ``--check`` it says what would be queued.
-
 NAMED = 5
-"""Numbers of tasks that a warning names."""
 
 
 def run_submit(home: Home, args: argparse.Namespace) -> int:
-    """Check every file and environment, start the engine if need be, then insert."""
+    """Check every file and environment, start an engine if needed, insert."""
     files = loaded(home, args.files)
     submissions = [submission for file in files for submission in file]
     if args.check:
@@ -79,7 +76,7 @@ def run_submit(home: Home, args: argparse.Namespace) -> int:
 def _again(
     ids: Sequence[int], files: Sequence[Sequence[Submission]], before: dict[str, list[int]]
 ) -> dict[int, list[int]]:
-    """Of each new task whose file was submitted before, or twice now: the numbers of the tasks made from it before."""
+    """Earlier tasks' numbers for each new task with a file submitted before, or twice now."""
     again: dict[int, list[int]] = {}
     new = iter(ids)
     for file in files:
@@ -93,7 +90,6 @@ def _again(
 def _warnings(
     ids: Sequence[int], files: Sequence[Sequence[Submission]], again: Mapping[int, Sequence[int]]
 ) -> Iterator[str]:
-    """A sentence for each file that is in the queue twice now, and how to take it back."""
     place = 0
     for file in files:
         first = ids[place]
@@ -109,7 +105,7 @@ def _warnings(
 
 
 def _troubles(home: Home, submissions: Sequence[Submission]) -> Iterator[str]:
-    """A sentence for each environment that goes wrong whatever a model says."""
+    """Environments that fail whatever a model replies."""
     from ..operations.environments.peeking import troubles
 
     with reading(home) as reader:
@@ -118,16 +114,11 @@ def _troubles(home: Home, submissions: Sequence[Submission]) -> Iterator[str]:
         yield f"{finding.level}: {line(name)}: {line(finding.message)} `marlaas env check {line(name)}` says more."
 
 
-# ``submit --check``: what task files would put into the queue, what that would take, what the model would be asked.
-#
-# Checks as far as it can without an engine; writes nothing. The processes that show the prompts end with it.
-
 LOOKED_AT = 3
-"""Environments whose prompts are shown, of the first task of each."""
 
 
 def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
-    """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
+    """Print tasks, estimates and prompts. Raises as ``submit``; writes nothing, starts no engine."""
     from ..operations.environments.peeking import peeked, prompt_lines
     from ..operations.estimating import estimate_all
 
@@ -152,7 +143,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
-    """Print the tasks, what they take, and who acts as whom, once for all tasks of which that is the same."""
+    """Tasks with equal cost share their lines."""
     from ..operations.estimating import time_cell, told
 
     after = [[*map(str, each.needs), *(linked[place].spec.name for place in each.after)] for each in linked]
@@ -218,11 +209,11 @@ def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequen
     }
 
 
-# ``eval``: measures versions on held-out prompts, as a task of the queue that trains nothing.
+# ``eval``: measures versions on held-out prompts, as a queued task that trains nothing.
 
 
 def run_evaluate(home: Home, args: argparse.Namespace) -> int:
-    """Put the task into the queue; with ``--wait`` print its scores when it has ended."""
+    """Queue the task; with ``--wait`` print its scores at the end."""
     with reading(home) as reader:
         table = evaluation_table(_wish(args, reader), reader)
     text = written(table)
@@ -240,7 +231,7 @@ def run_evaluate(home: Home, args: argparse.Namespace) -> int:
 
 
 def _wish(args: argparse.Namespace, reader: Reader | None) -> Wish:
-    """What the command line asks for; parameters have the types that the environment declares."""
+    """Parameters get the environment's types."""
     from marlaas.plugins.parameters import Parameter
 
     from .env import typed
@@ -281,10 +272,7 @@ def _wait(home: Home, args: argparse.Namespace, number: int) -> int:
     return output.FAILED
 
 
-# ``extend``, ``pause``, ``resume``, ``retry`` and ``cancel``: asks the engine, and reports what it answered.
-
 NAMED_STEER = 20
-"""Tasks named one by one in a message; of more only the number is given."""
 _SUMMARIES = {
     "pause": "pause tasks; nothing is lost",
     "resume": "go on with paused tasks",
@@ -294,7 +282,7 @@ _SUMMARIES = {
 
 
 def run_extend(home: Home, args: argparse.Namespace) -> int:
-    """Ask the engine for each task; refusals are reported, and the other tasks are extended all the same."""
+    """Ask the engine for each task; report refusals, extend the others."""
 
     if args.steps is None and args.priority is None:
         raise ConfigError("Nothing is to change.", "Give --steps or --priority.")
@@ -323,9 +311,9 @@ def _report(task: int, outcome: str, done: str) -> None:
 
 
 def run_steer(kind: str, home: Home, args: argparse.Namespace) -> int:
-    """Send one command per task, all at once, and wait for the outcomes.
+    """Send one command per task at once, and wait for the outcomes.
 
-    Of a sweep only the tasks are meant in a state from which the verb works: its members differ.
+    Of a sweep, only tasks in a state that the verb accepts.
     """
     with reading_tasks(home, args) as (reader, tasks):
         if args.family:
@@ -346,11 +334,8 @@ def run_steer(kind: str, home: Home, args: argparse.Namespace) -> int:
     return output.USAGE if any(outcomes.values()) else output.OK
 
 
-# ``tenants``: who uses this home, with which share and quotas; ``tenants set`` asks the engine to change them.
-
-
 def run_tenants(home: Home, args: argparse.Namespace) -> int:
-    """Print the tenants."""
+    """Print tenants with shares and quotas."""
     with reading(home) as reader:
         tenants = reader.tenants(day_of(time.time())) if reader else []
     headers = ("TENANT", "WEIGHT", "RUNNING", "WAITING", "BLOCKED", "PAUSED", "FINISHED", "TOKENS TODAY", "TIME")
@@ -373,7 +358,7 @@ def _row(tenant: TenantRow) -> tuple[str, ...]:
 
 
 def run_set(home: Home, args: argparse.Namespace) -> int:
-    """Have the engine, which alone writes tenants, change one."""
+    """Have the engine, the only writer of tenants, change one."""
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
     name, changes = tenant_change({"name": args.name, **given})
 
@@ -393,7 +378,7 @@ def run_set(home: Home, args: argparse.Namespace) -> int:
 
 
 def number(text: str) -> float:
-    """A number, kept whole where it was written so. Its limits are checked elsewhere."""
+    """A number, whole if written so. Limits are checked elsewhere."""
     plain = text.replace(",", "").replace("_", "")
     return int(plain) if plain.lstrip("-").isdigit() else float(plain)
 

@@ -54,15 +54,12 @@ if TYPE_CHECKING:
     from ..report import Document
 
 
-# ``stats``: how busy the machine was, what waited, and who used how much of it. Reads the store only.
-
 UNITS = {"m": 60, "h": 3600, "d": 86400}
 WORDS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
-"""What is counted in each stage."""
 
 
 def begin(text: str) -> float:
-    """The moment that a text means, in seconds since 1970."""
+    """A moment in seconds since 1970."""
     now = time.time()
     if text == "all":
         return 0.0
@@ -145,14 +142,11 @@ def _task(use: TaskUse) -> tuple[str, ...]:
     return (str(use.id), line(use.tenant, 10), line(use.name, 14), count(use.tokens), *_times(use), ready)
 
 
-# ``metrics``: every step and every evaluation of tasks, to read or to take away.
-
 COLUMNS = ("reward", "loss", "entropy", "kl", "grad_norm", "clipped", "gap_mean", "staleness", "length")
-"""Columns of the table for people, as far as the tasks have such metrics."""
 
 
 def run_metrics(home: Home, args: argparse.Namespace) -> int:
-    """Print, or write event files and print where they are."""
+    """Print steps and evaluations, or write event files and print their paths."""
     with reading_tasks(home, args) as (reader, rows):
         tasks, names = [], {}
         for row in rows:
@@ -198,9 +192,9 @@ def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:
 
 
 def _write_events(task: Measured, name: str, folder: Path) -> Path:
-    """Write a task's event file, whole or not at all, in place of the one that was written before.
+    """Replaces a file whole or not at all.
 
-    The run's name in TensorBoard is the task's number and the characters of its name that a folder may have.
+    TensorBoard's run name: the task's number and the characters of its name allowed in folders.
     """
     scalars = list(task.scalars())
     characters = "".join(c if c.isalnum() or c in "_.=," else " " for c in name[:60])
@@ -215,11 +209,8 @@ def _write_events(task: Measured, name: str, folder: Path) -> Path:
         raise StoreError(f"cannot be written: {error.strerror}.", where=str(path)) from error
 
 
-# ``matrix``: how versions of a task's policies did against each other, in the plays that are stored.
-
-
 def run_matrix(home: Home, args: argparse.Namespace) -> int:
-    """Print a table for each whom the policy met."""
+    """Print a table of stored plays between versions for each opponent of the policy."""
     with reading_task(home, args) as (reader, task):
         policy = policy_of(args, task) or next(iter(task.trained), ONLY)
         tables = matrices(reader.matchups(task.id), task.policies, policy)
@@ -256,14 +247,11 @@ def _json(matrix: Matrix) -> dict[str, Any]:
     return {"policy": matrix.policy, "against": matrix.against, "cells": cells}
 
 
-# ``rollouts``: what the model writes, from the trend over steps down to one group; to read, or to take away.
-
 PROMPT, REPLIES = 30, 60
-"""Cells of a group's prompt and of its replies in a table."""
 
 
 def run_rollouts(home: Home, args: argparse.Namespace) -> int:
-    """Print, or write a file and say where it is."""
+    """Print, or write a file and print its path."""
     with reading_task(home, args) as (reader, task):
         policy_of(args, task)
         args.task = task.id  # a number from here on
@@ -304,13 +292,13 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
 
 
 def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
-    """The conversations in the order in which they are written: oldest first; of one group episode by episode."""
+    """Oldest first; within a group by episode."""
     ids = _ids(reader, args)
     return ids if args.group is not None else sorted(ids)
 
 
 def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
-    """Conversations that the arguments mean. Raises ``ConfigError`` if there is no such group."""
+    """Raises ``ConfigError`` for an unknown group."""
     ids = array("q", _in_scope(reader, args))
     if not args.search:
         return ids
@@ -337,7 +325,7 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> Iterable[int]:
 
 
 def _of_finding(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
-    """The conversations that show a finding. Raises ``ConfigError`` if the task has none of that name."""
+    """Raises ``ConfigError`` for an unknown finding."""
     task = reader.task(args.task)
     findings = [one for one in (task.findings if task else ()) if args.policy in (None, one.policy)]
     for finding in findings:
@@ -405,19 +393,14 @@ def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
     output.talk(f"`marlaas rollouts {args.task} {more}--step {args.step} --group G` shows what was said in one.")
 
 
-# ``report``: tasks in one folder that opens anywhere: configuration, curves, scores, rollouts, cost.
-#
-# Without a task it is the home's report: what happened since somebody last asked.
-
 VISITS = "visits.json"
-"""In a home: when each account last asked what had happened there."""
+"""Each account's last report time."""
 DAY = 86_400.0
 LINES = 5_000
-"""Warnings and errors that are read at most."""
 
 
 def run_report(home: Home, args: argparse.Namespace) -> int:
-    """Write it, and print where it is."""
+    """Write the report and print its path."""
     from ..report import facts_of, told, write
 
     if not args.tasks and not args.family:
@@ -433,7 +416,6 @@ def run_report(home: Home, args: argparse.Namespace) -> int:
 
 
 def _of_home(home: Home, args: argparse.Namespace) -> int:
-    """Print what happened since the last report, or the time that is given; write it, too, if a folder is named."""
     from ..report import HomeFacts, told_of_home, write
 
     now, account = time.time(), getpass.getuser()
@@ -468,11 +450,8 @@ def _print_of_report(document: Document) -> None:
                 output.result(piece.words)
 
 
-# ``logs``: what happened, one event a line, all events or those of a filter.
-
-
 def run_logs(home: Home, args: argparse.Namespace) -> int:
-    """Print events, and more as they come where that was asked for."""
+    """Print events; ``--follow``: also new ones."""
     since = moment(args.since, time.time()) if args.since else 0.0
     with reading(home) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from marlaas.engine.simulate.simulation import Figures, Result
 
 NOTABLE = 0.5
-"""Processor seconds for each simulated second from which people are warned."""
+"""Least processor seconds per simulated second for a warning."""
 MOST_REASONS = 5
-"""Reasons that are shown why tasks did not go on, and why workers are where they are."""
+"""Most shown reasons for waiting tasks and for worker placement."""
 MOST_DEVICES = 24
-"""Devices that are listed one by one; of more, each stage has one line."""
+"""Most devices listed singly; above it one line per stage."""
 
 
 def register(verbs: Verbs) -> None:
@@ -45,7 +45,7 @@ def register(verbs: Verbs) -> None:
 
 
 def run(home: Home, args: argparse.Namespace) -> int:
-    """Record a profile, or simulate and print what came of it."""
+    """Record a profile, or simulate and print the result."""
     if args.record is not None:
         return _record(args)
     if args.out is not None or args.file is None:

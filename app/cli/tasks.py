@@ -50,23 +50,18 @@ from ..text.tasks import (
 )
 from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, faces, policy_of, reading_task, reading_tasks
 
-# ``list`` and ``show``: the queue and one task, as text or JSON.
-
 _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
     " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
 _SCORES = 6
-"""Most held-out scores that are all printed."""
 OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
-"""Lines that the table of an evaluation's versions makes needless."""
 REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do", "rollouts")
-"""Lines of which there may be several."""
 _LABEL = 24
-"""Cells that the names of a task's lines take at most; values begin below each other behind the longest."""
+"""Most cells of the label column; values align after the longest."""
 NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
 REASON_CELLS = 160
-"""Cells of a reason in the list; `show` has all of it."""
+"""Cells of a reason in the list; ``show`` has all of it."""
 
 
 def list_tasks(home: Home, args: argparse.Namespace) -> int:
@@ -120,8 +115,6 @@ def _cells(task: TaskRow, serving: bool) -> tuple[str, ...]:
 
 
 def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
-    """Lines under a task that has several policies, one for each: who it is, for whom it speaks, how far it is."""
-
     for policy in task.policies:
         made = f"{policy.step}/{1 if policy.measured else task.steps}" if policy.trained else ""
         scores = (score(policy.reward), with_error(policy.score, policy.basis)) if policy.trained else ("", "")
@@ -165,10 +158,7 @@ def _fields(
     evals: Sequence[EvalRow],
     newest: StepRow | None,
 ) -> list[tuple[str, str]]:
-    """The lines about a task: names and values, of which those without a value are not shown.
-
-    ``own``: the task with the progress of the policy that is shown.
-    """
+    """``own``: the task with the shown policy's progress."""
 
     serving, config, engine = control.alive(home), reader.task_config(task.id), reader.engine()
     kept = reader.versions(task.id, kept=True)
@@ -215,7 +205,6 @@ def _fields(
 
 
 def _tell(fields: Sequence[tuple[str, str]]) -> None:
-    """Print the fields that have a value, each once, with all values below each other."""
     first = {name: place for place, (name, _) in reversed(list(enumerate(fields)))}
     shown = [
         (name, value)
@@ -228,7 +217,6 @@ def _tell(fields: Sequence[tuple[str, str]]) -> None:
 
 
 def _policy(policy: PolicyRow, steps: int) -> str:
-    """One of several policies in a line."""
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
     if policy.measured:
         return f"{line(policy.name)}, " + (f"held-out {score(policy.score)}" if policy.step else "not measured yet")
@@ -242,7 +230,7 @@ def _policy(policy: PolicyRow, steps: int) -> str:
 
 
 def scores_in_words(evals: Sequence[EvalRow]) -> str:
-    """The scores of the newest series, which alone compare: all, or the first, the best and the last of many."""
+    """Scores of the newest series, the only comparable ones: all, or first, best and last of many."""
 
     shown = newest_series(evals)
     earlier = sum(not measured_on(row) for row in evals) - len(shown)
@@ -257,16 +245,13 @@ def scores_in_words(evals: Sequence[EvalRow]) -> str:
     return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 
 
-# ``compare``: what tasks have come to, and in what they differ, side by side.
-
 NAMED = ("tenant", "name", "environment")
-"""Keys left out of the comparison: the table of results has them."""
 CELLS = 28
-"""Cells of one value; `marlaas show ID --json` has all of it."""
+"""Cells of one value; ``marlaas show ID --json`` has all of it."""
 
 
 def run_compare(home: Home, args: argparse.Namespace) -> int:
-    """Print both tables."""
+    """Print results and differences of tasks side by side."""
     with reading_tasks(home, args) as (reader, rows):
         shown = [face for row in rows for face in faces(args, row)]
         if len(shown) < 2:
@@ -304,7 +289,7 @@ def run_compare(home: Home, args: argparse.Namespace) -> int:
 
 
 def _results(row: TaskRow, on: str, one: Scored, difference: str) -> dict[str, str]:
-    """A column of the table; ``on``: the series of its newest held-out score."""
+    """``on``: the series of its newest held-out score."""
     return {
         "tenant": line(row.tenant, CELLS),
         "name": short_name(row, CELLS),
@@ -331,11 +316,8 @@ def _value(value: Any) -> str:
     return "-" if value is None else line(str(value), CELLS)
 
 
-# ``wait``: until tasks have ended; exit 0 only if all of them finished well.
-
-
 def run_wait(home: Home, args: argparse.Namespace) -> int:
-    """Wait, with progress on standard error."""
+    """Wait until tasks end, with progress on standard error; exit 0 only if all finished well."""
     with reading_tasks(home, args) as (reader, chosen):
         for task in chosen:
             if task.state == "paused" and not task.stuck:  # it may be resumed while this waits
@@ -352,11 +334,6 @@ def run_wait(home: Home, args: argparse.Namespace) -> int:
     if unfinished and args.timeout is not None:
         output.complain(f"Unfinished after {args.timeout:g} s: {', '.join(unfinished)}.")
     return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
-
-
-# ``watch``: tasks as lines of text, one for each change; the way to follow them without a screen, or by ear.
-#
-# The lines go to standard output, because they are what was asked for.
 
 
 def run_watch(home: Home, args: argparse.Namespace) -> int:
@@ -379,7 +356,7 @@ def run_watch(home: Home, args: argparse.Namespace) -> int:
 
 
 def watch_all(follower: Follower, interval: float = 1.0) -> NoReturn:
-    """Print what changes, and whether an engine is alive, until interrupted."""
+    """Print changes, and the engine's state, until interrupted."""
     output.talk("Watching all tasks; Ctrl-C ends the watching and no task.")
     lived = True
     while True:
@@ -392,7 +369,7 @@ def watch_all(follower: Follower, interval: float = 1.0) -> NoReturn:
 
 
 def moving(follower: Follower, reader: Reader) -> list[TaskRow]:
-    """The unfinished tasks, and those that were unfinished when last reported."""
+    """Unfinished tasks, and those unfinished at the last report."""
     return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
 
 

@@ -1,4 +1,4 @@
-"""``marlaas`` alone: the terminal application, or the plain list if there is no terminal."""
+"""Bare ``marlaas``: the terminal application, or the plain list without a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for how the application looks, and what it may do."""
+    """Add the options for the application's looks and permissions."""
     parser.add_argument("--readonly", action="store_true", help="look, but change nothing: for demonstrations")
     parser.add_argument("--ascii", action="store_true", help="nothing but ASCII on the screen")
     parser.add_argument("--web", action="store_true", help=argparse.SUPPRESS)  # what `serve` starts for each page
@@ -36,12 +36,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether a person sits at both ends: on a pipe Textual would wait for ever, and it draws on standard error."""
+    """True if both ends are terminals: on a pipe Textual waits for ever, and it draws on standard error."""
     return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def agreed(question: str, what: str = "your consent") -> bool:
-    """Whether the person at the terminal says yes. Raises ``ConfigError`` if nobody sits there to be asked ``what``."""
+    """True if the person answers yes. Raises ``ConfigError`` without a terminal to ask for ``what``."""
     if not has_terminal():
         raise ConfigError(f"There is no terminal to ask for {what} in.", "Give --yes to allow it.")
     try:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def open_application(
     home: Home, demo: bool = False, *, readonly: bool = False, web: bool = False, ascii_: bool = False, theme: str = ""
 ) -> int:
-    """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
+    """Run the application until it quits. Raises ``ConfigError`` for invalid preferences."""
     preferences = _preferences(ascii_, theme)
     if preferences.keys:
         from ..keymap import check_keys
@@ -105,7 +105,7 @@ def open_application(
 
 
 def _now_shown(first: FirstFrame | None) -> None:
-    """Let keys act, and collect garbage from now on; what is there stays until the end, and is not looked through."""
+    """Also start garbage collection; existing objects are frozen, never scanned."""
     if first is not None:
         first.shown()
     gc.freeze()
@@ -113,7 +113,6 @@ def _now_shown(first: FirstFrame | None) -> None:
 
 
 def _preferences(ascii_: bool, theme: str) -> Preferences:
-    """The person's preferences, with what the command line says."""
     from ..tui.frame.preferences import check_theme, read_preferences
 
     preferences = read_preferences()
@@ -124,22 +123,18 @@ def _preferences(ascii_: bool, theme: str) -> Preferences:
 
 
 def _is_anothers(home: Home) -> bool:
-    """Whether the home exists and this account may only read it."""
     return home.database.exists() and not os.access(home.database, os.W_OK)
 
 
-# Tells a person at a terminal what is being loaded, and for how many seconds by now.
-#
-# One line of standard error, which is written over each second and is gone in the end. With ``--plain`` it is a line
-# at the beginning and one every ten seconds. In a pipe or a file, if nobody watches, it is silent or a line.
+# One line of standard error, rewritten each second and finally removed. ``--plain``: a line at the start and every ten
+# seconds. Pipe or file: silent, or one line.
 
 _INTERVAL = 1.0
 _HEARD = 10.0
-"""Seconds between two lines for somebody who hears them."""
 
 
 class Waiting:
-    """Shows ``what`` while a block runs: Loading arithmetic. ``piped``: a pipe gets a line as well."""
+    """Shows ``what`` while a block runs: Loading arithmetic. ``piped``: one line in a pipe too."""
 
     def __init__(self, what: str, piped: bool = False) -> None:
         self._what = line(what)
@@ -170,7 +165,7 @@ class Waiting:
             self._wipe()
 
     def say(self, text: str) -> None:
-        """Print another line above it, which is drawn again within a second."""
+        """Print a line above it; it is redrawn within a second."""
         with self._lock:
             self._wipe()
             output.talk(text)

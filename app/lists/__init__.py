@@ -1,1 +1,1 @@
-"""Which rows a list shows and in which order: small queries, folding lines, pages. Pure."""
+"""List rows and their order: small queries, folding lines, pages. Pure."""

@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     from marlaas.engine.store.queries.reader import Reader
 
 
-# Environments in a list: what somebody has to mend first, under names as short as they can be.
-
 ORDER = ("broken", "failing", "stale", "waiting", "building", "loading", "ready", "hidden")
-"""States, the worst first."""
+"""Worst first."""
 MANY = 0.05
-"""The share of failed episodes from which an environment that serves comes before the others."""
+"""Least share of failed episodes to list a serving environment first."""
 
 Used = tuple[EnvironmentRow, EnvironmentUse]
 
 
 def broken_first(rows: Iterable[Used]) -> list[Used]:
-    """Environments by what is wrong with them, alike ones by the name that they are shown under."""
+    """Sort by what is wrong, then by shown name."""
 
     rows = list(rows)
     names = short_names([row.name for row, _ in rows])
@@ -45,14 +43,10 @@ def broken_first(rows: Iterable[Used]) -> list[Used]:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """For each full name the part behind its plugin, or the whole if that means several of them."""
+    """The part after the plugin for each full name, or all of it if ambiguous."""
     counts = Counter(name.rpartition("/")[2] for name in names)
     return {name: short if counts[short := name.rpartition("/")[2]] == 1 else name for name in names}
 
-
-# The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting.
-#
-# ``parse`` reads a ``Query``; ``matches`` names which rows of the store it means.
 
 STATES = (*ACTIVE, *FINISHED)
 TEXTS: dict[str, Callable[[TaskRow], str]] = {
@@ -76,7 +70,7 @@ NUMBERS: dict[str, Callable[[TaskRow], float | None]] = {
 }
 FIELDS = (*TEXTS, *NUMBERS)
 LONGEST = 1000
-"""Most characters of a query: a longer one was pasted by mistake."""
+"""Most characters of a query: longer ones are pasted by mistake."""
 _KNOWN = f"Known are {', '.join(FIELDS)}."
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -101,9 +95,9 @@ class Term:
     field: str
     """One of ``FIELDS``; empty: name, tenant or environment."""
     sign: str
-    """One of : = > >= < <= for numbers, : (contains) or = (is) for text."""
+    """Numbers: one of : = > >= < <=; text: : (contains) or = (is)."""
     value: str | float
-    """A text is in lower case."""
+    """Text in lower case."""
     negated: bool = False
 
 
@@ -115,7 +109,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Read what somebody typed, at any moment while they type. Raises ``ConfigError`` with one sentence."""
+    """Read a query, also a half-typed one. Raises ``ConfigError`` with one sentence."""
     if len(text) > LONGEST:
         raise ConfigError(f"A filter has at most {LONGEST:,} characters, not {len(text):,}.")
     found = (_term(match) for match in _TERM.finditer(text) if match[0].strip("!-"))
@@ -143,7 +137,7 @@ def _term(match: re.Match[str]) -> Term | None:
 
 
 def check_state(state: str) -> None:
-    """Raise ``ConfigError`` for a word that is none of the states."""
+    """Raise ``ConfigError`` for an unknown state."""
     if state not in STATES:
         raise ConfigError(f"There is no state {state!r}.", f"Known are {', '.join(STATES)}.")
 
@@ -159,7 +153,7 @@ def _number(field: str, value: str) -> float:
 
 
 def matches(query: Query, task: TaskRow) -> bool:
-    """Whether all terms hold. A number that a task does not have yet fits no comparison."""
+    """True if all terms hold. A missing number fits no comparison."""
     return all(_holds(term, task) is not term.negated for term in query.terms)
 
 
@@ -176,9 +170,9 @@ def _holds(term: Term, task: TaskRow) -> bool:
 
 
 def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> list[TaskRow]:
-    """Tasks sorted by a field: words from A to Z, numbers from the largest, or ``backwards``; those without it last.
+    """Sort by a field: words A to Z, numbers largest first, or ``backwards``; missing values last.
 
-    Raises ``ConfigError`` for a field that does not exist.
+    Raises ``ConfigError`` for an unknown field.
     """
     if field in TEXTS:
         text = TEXTS[field]
@@ -191,10 +185,8 @@ def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> l
     return [task for _, task in sorted(having, key=lambda pair: pair[0], reverse=not backwards)] + without
 
 
-# The small query over logs, as it is typed, and the filter of the store that it means.
-#
-# ``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with a colon but another field is
-# searched for as it is: logs are full of colons.
+# ``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with an unknown field is searched as
+# it is: logs are full of colons.
 
 HINT = "level:error task:17 tenant:bio some words"
 LOG_FIELDS = ("level", "task", "tenant", "kind")
@@ -202,7 +194,7 @@ _LOG_TERM = re.compile(rf'(?:({"|".join(LOG_FIELDS)}):)?(?:"([^"]*)"?|(\S+))', r
 
 
 def parse_log_filter(text: str) -> EventFilter:
-    """The filter that a text means, at any moment while it is typed. Raises ``ConfigError`` with one sentence."""
+    """The filter of a text, also half-typed. Raises ``ConfigError`` with one sentence."""
     wanted = EventFilter()
     for match in _LOG_TERM.finditer(text):
         field, value = (match[1] or "").lower(), match[2] if match[3] is None else match[3]
@@ -222,7 +214,7 @@ def parse_log_filter(text: str) -> EventFilter:
 
 
 def level_of(text: str) -> str:
-    """A level by its name or the beginning of it. Raises ``ConfigError``."""
+    """A level by name or prefix. Raises ``ConfigError``."""
     for level in LEVELS:
         if level.startswith(text.lower()):
             return level
@@ -236,7 +228,7 @@ def _task_of(text: str) -> int:
 
 
 def with_field(text: str, field: str, value: str) -> str:
-    """The same text with another value for a field, or without that field."""
+    """The same text with another value for a field, or without it."""
     rest = re.sub(rf'(?i)\b{field}:(?:"[^"]*"?|\S*)\s*', "", text).strip()
     if not value:
         return rest
@@ -249,18 +241,16 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, eq=False)
 class Listing(Generic[Row]):
-    """The rows that a list shows."""
+    """The rows of a list."""
 
     ids: Sequence[Any]
-    """Keys of all rows, in order; an ``array`` holds 100,000 of them in less than a megabyte."""
+    """Keys in order; an ``array`` holds 100,000 in less than a megabyte."""
     read: Callable[[Reader, Sequence[Any]], Mapping[Any, Row]] = field(default=lambda reader, ids: {})
-    """Reads some rows by key, in a thread; rows that are gone are left out."""
+    """Reads rows by key, in a thread; deleted rows are left out."""
     stamp: object = 0
-    """Rows read under another stamp are shown until they have been read again."""
+    """Rows read under another stamp are shown until read again."""
     at_hand: Mapping[Any, Row] | None = None
-    """All rows, if they are in memory already."""
 
     @classmethod
     def of(cls, rows: Mapping[Any, Row]) -> Listing[Row]:
-        """A listing of rows that are in memory, in their order."""
         return cls(tuple(rows), at_hand=rows)

@@ -32,10 +32,6 @@ from ..text.tasks import (
 )
 from .filters import Query, in_order, matches
 
-# The learners of a home: each task, or each policy of a task that trains several.
-#
-# ``learners`` gives each with the row of its task as that policy sees it.
-
 
 @dataclass(frozen=True)
 class Learner:
@@ -47,18 +43,17 @@ class Learner:
 
     @property
     def words(self) -> str:
-        """The learner in words, for the middle of a sentence."""
         return f"task {self.task}" + (f", {self.policy}" if self.policy else "")
 
 
 def learners(task: TaskRow) -> dict[Learner, TaskRow]:
-    """The learners of a task, in the order of its file, each with the task's row as it sees it."""
+    """In file order, each with the task's row as it sees it."""
     own = {Learner(task.id, policy.name): task.seen_by(policy) for policy in task.policies if policy.trained}
     return own or {Learner(task.id): task}
 
 
 def learner(task: TaskRow, policy: str) -> Learner:
-    """The task's learner of that name; for any other name its first."""
+    """The task's learner of that name, else its first."""
     wanted = Learner(task.id, policy)
     known = learners(task)
     return wanted if wanted in known else next(iter(known))
@@ -66,7 +61,7 @@ def learner(task: TaskRow, policy: str) -> Learner:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its width in cells, and the field by which it sorts."""
+    """Width in cells, and sort field."""
 
     name: str
     width: int
@@ -76,7 +71,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """Safe text and its style, which may name theme variables: ``bold $text-error``."""
+    """Safe text and its style, possibly with theme variables: ``bold $text-error``."""
 
     text: str
     style: str = ""
@@ -88,67 +83,61 @@ class Row:
 
     key: str
     cells: tuple[Cell, ...]
-    """One for each column."""
+    """One per column."""
     below: Cell | None = None
-    """A second line over all columns."""
 
 
 def title(column: Column, mark: str = "") -> str:
-    """The head of a column, with a ``mark`` of its order behind the name."""
+    """A column's head, the order's ``mark`` after the name."""
     return f"{pad(f'{column.name}{mark}', column.width, column.right)} "
 
 
 def filling(column: Column, text: str) -> str:
-    """A text that fills its column."""
+    """Fills the column with the text."""
     return f"{pad(clip(text, column.width), column.width, column.right)} "
 
-
-# The lines of the queue: tasks in an order; lines of sweeps, tenants and tasks with several policies fold.
 
 _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a person wants to see the queue."""
+    """A person's order of the queue."""
 
     query: Query = field(default_factory=Query)
     sort: str = ""
-    """A field of ``filters``; empty: active tasks come first."""
+    """A field of ``filters``; empty: active tasks first."""
     backwards: bool = False
     by_tenant: bool = False
     toggled: frozenset[str] = frozenset()
-    """Keys of lines that are not as by default: sweeps that are folded, tenants and tasks that are unfolded."""
+    """Keys of lines off their default: folded sweeps, unfolded tenants and tasks."""
 
 
 @dataclass(frozen=True)
 class QueueLine:
-    """One line: a task, several that belong together, or one policy of a task."""
+    """A task, a group of tasks, or one policy of a task."""
 
     key: str
-    """The task's number, with the policy's name if it is one of several, or what holds the line's tasks together."""
+    """Task number, with the policy's name if one of several, or the group's key."""
     tasks: tuple[TaskRow, ...]
     title: str = ""
-    """The name of the sweep or tenant, on a line of several tasks."""
     unfolded: bool = False
     depth: int = 0
-    """How many lines it is nested under."""
     policy: PolicyRow | None = None
-    """The policy, if the line is one."""
 
     @property
     def single(self) -> TaskRow | None:
-        """The task of the line, or of the line's policy; None for a line of several tasks."""
+        """The task of the line or its policy; None: a group."""
         return None if self.title else self.tasks[0]
 
     @property
     def folds(self) -> str:
-        """The key of the line that folding here acts on: this line, or the policy's task; empty if nothing folds."""
+        """This line, or the policy's task; empty: nothing folds."""
         return str(self.tasks[0].id) if self.policy else self.key if self.title or self.tasks[0].policies else ""
 
 
 def arrange(tasks: Iterable[TaskRow], how: Arrangement) -> list[QueueLine]:
-    """The lines from top to bottom. Raises ``ConfigError`` for a sort field that does not exist."""
+    """The lines from top to bottom. Raises ``ConfigError`` for an unknown sort field."""
     shown = [task for task in tasks if matches(how.query, task)]
     if how.sort:
         ordered = in_order(shown, how.sort, how.backwards)
@@ -180,7 +169,6 @@ def _with_sweeps(tasks: Sequence[TaskRow], how: Arrangement, depth: int) -> list
 
 
 def _with_policies(task: TaskRow, how: Arrangement, depth: int) -> list[QueueLine]:
-    """A task, and under it a line for each policy if it has several."""
     key = str(task.id)
     unfolded = bool(task.policies) and key not in how.toggled
     policies = task.policies if unfolded else ()
@@ -189,7 +177,7 @@ def _with_policies(task: TaskRow, how: Arrangement, depth: int) -> list[QueueLin
 
 
 def _sweep_key(task: TaskRow) -> str:
-    """The key of a task's sweep, whose tasks were all submitted at the same moment; else the task's own."""
+    """A sweep's tasks were submitted at one moment."""
     return f"sweep:{task.tenant}:{task.family}:{task.created}" if task.family else str(task.id)
 
 
@@ -202,7 +190,7 @@ def _together(tasks: Iterable[TaskRow], key: Callable[[TaskRow], _Key]) -> dict[
 
 @dataclass(frozen=True)
 class Spread:
-    """Values of several tasks, summed up in three numbers."""
+    """Summary of several tasks' values."""
 
     mean: float
     low: float
@@ -210,22 +198,20 @@ class Spread:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and range of the values that exist."""
+    """Mean and range of the existing values."""
     there = [value for value in values if value is not None and math.isfinite(value)]
     return Spread(sum(there) / len(there), min(there), max(there)) if there else None
 
 
 def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
-    """How many tasks are shown in which state, and of how many the learning goes wrong: ●2 ○1 ✓5 !1.
+    """Tasks by state, and number with bad learning: ●2 ○1 ✓5 !1.
 
-    ``serving``: whether an engine works on them.
+    ``serving``: an engine runs.
     """
     states, wrong = Counter(shown_state(task, serving) for task in tasks), sum(map(marked, tasks))
     counted = " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
     return f"{counted} {MARK}{wrong}" if wrong else counted
 
-
-# The queue's columns for terminals of any width, and what a line shows in each.
 
 TINY = (
     Column("id", 4, "id", right=True),
@@ -265,19 +251,17 @@ _MORE = (
     (Column("stale", 5, "staleness", right=True), "best"),
     (Column("tokens", 6, right=True), "stale"),
 )
-"""Columns that come in this order where there is room, each with the one behind which it stands."""
+"""Optional columns by priority, each with its left neighbour."""
 _GROWS = (("rewards", 10), ("task", 12), ("why", 60), ("tenant", 6))
-"""Columns that take what is left, in this order, and how many cells each takes at most."""
+"""Columns that take the rest, in this order, and their most cells."""
 _BELOW = " " * (TINY[0].width + 1)
-"""What a second line is indented by: it begins below the second column."""
 _LONGEST = 400
-"""Cells of a reason that are looked at."""
 _AROUND = 4
-"""Cells next to the table's columns: padding, and a scrollbar."""
+"""Padding and scrollbar."""
 
 
 def layout(width: int) -> tuple[Column, ...]:
-    """The columns for a terminal that is ``width`` cells wide: more columns before wider ones."""
+    """The columns for ``width`` cells: more columns before wider ones."""
     room = width - _AROUND
     columns = list(next((columns for columns in (NORMAL, NARROW) if table_cells(columns) <= room), TINY))
     if len(columns) == len(NORMAL):
@@ -302,13 +286,12 @@ def table_cells(columns: Sequence[Column]) -> int:
 
 @dataclass(frozen=True)
 class Course:
-    """What is known of tasks besides their rows."""
+    """Facts about tasks outside their rows."""
 
     rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
     policy_rewards: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
     paces: Mapping[int, PaceRow] = field(default_factory=dict)
     serving: bool = True
-    """Whether an engine works on the tasks."""
 
 
 def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
@@ -322,8 +305,7 @@ def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) ->
 
 
 def second_line(shown: QueueLine) -> str:
-    """What stands below the line of a task that needs a person: of a blocked one file, line and cause, of one that
-    paused itself why; empty below all others."""
+    """Blocked: file, line and cause; self-paused: the reason; else empty."""
     task = shown.single
     if task is None or shown.policy is not None:
         return ""
@@ -332,7 +314,7 @@ def second_line(shown: QueueLine) -> str:
 
 
 def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
-    """The text for a task, or for a sweep or a tenant: sums, ranges, and the longest time that is left."""
+    """Sums, ranges, longest time left."""
     tasks, task, several, width = shown.tasks, shown.tasks[0], bool(shown.title), column.width
     match column.name:
         case "task":
@@ -384,7 +366,7 @@ def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
 
 
 def _of_policy(shown: QueueLine, policy: PolicyRow, course: Course, column: Column) -> str:
-    """The text for one of several policies: a trained one has numbers of its own, others show who they are."""
+    """Numbers for a trained one, identity for others."""
     task = shown.tasks[0]
     match column.name:
         case "task":
@@ -407,13 +389,13 @@ def _of_policy(shown: QueueLine, policy: PolicyRow, course: Course, column: Colu
 
 
 AROUND = 7
-"""Lines for bars, keys, the state of workers, and the task under the cursor."""
+"""Lines for bars, keys, worker state, and the current task."""
 
 
 def lower_part(height: int, wanted: int) -> tuple[int, int] | None:
-    """The lines of the table, which would like ``wanted``, and of what is below it, in a terminal of ``height`` lines.
+    """Lines of the table, if possible ``wanted``, and of the part below, for ``height`` lines.
 
-    The table gets what it needs as long as the lower part has two fifths. None: there is no room for two parts.
+    The lower part keeps two fifths. None: no room for two parts.
     """
     lines = height - AROUND
     if lines < 12:
@@ -422,10 +404,8 @@ def lower_part(height: int, wanted: int) -> tuple[int, int] | None:
     return table, lines - table
 
 
-# Which versions the view of adapters shows, in which order, and what each line says.
-
 SORTS = ("task", "score", "size", "age")
-"""The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""
+"""The orders of s: newest tasks and versions, best scores, largest files, oldest files."""
 _KEYS: dict[str, Callable[[KeptVersion], float]] = {
     "score": lambda kept: math.inf if kept.row.score is None or math.isnan(kept.row.score) else -kept.row.score,
     "size": lambda kept: -kept.row.size,
@@ -439,9 +419,9 @@ _VERSION = (
     Column("age", 6, right=True),
     Column("resumable", 9),
 )
-"""The columns after the task. ``resumable``: whether its optimizer is kept; else training begins with a new one."""
+"""Columns after the task. ``resumable``: the optimizer is kept; else training starts with a new one."""
 _LEAST, _SUMS, _MOST = 12, 34, 64
-"""Cells of the task's column at least; from which on it gives some to the total size; and at most."""
+"""Cells of the task's column: least; from which it shares with the total size; most."""
 
 
 @dataclass(frozen=True)
@@ -449,14 +429,14 @@ class Choice:
     """What a person wants to see."""
 
     task: int | None = None
-    """The versions of this task; None: of all tasks."""
+    """None: all tasks."""
     words: tuple[str, ...] = ()
-    """Words in lower case, each of which must be in a line."""
+    """Lower case, all required."""
     sort: str = "task"
 
 
 def chosen_versions(versions: Iterable[KeptVersion], choice: Choice) -> list[KeptVersion]:
-    """The versions that a person wants to see, in order."""
+    """The wanted versions, in order."""
 
     def wanted(kept: KeptVersion) -> bool:
         row = kept.row
@@ -468,7 +448,7 @@ def chosen_versions(versions: Iterable[KeptVersion], choice: Choice) -> list[Kep
 
 
 def version_columns(width: int) -> tuple[Column, ...]:
-    """The columns for a list of ``width`` cells; if there is no room for all, the last ones go."""
+    """The columns for ``width`` cells; without room the last ones go."""
     shown = [*_VERSION]
     while len(shown) > 1 and _LEAST + table_cells(shown) > width:
         shown.pop()
@@ -478,7 +458,7 @@ def version_columns(width: int) -> tuple[Column, ...]:
 
 
 def version_rows(versions: Sequence[KeptVersion], columns: Sequence[Column], now: float, sort: str) -> list[Row]:
-    """A row for each version. In the order of tasks, the first of a task's policy names it and has its total size."""
+    """A row per version. In task order, a policy's first row has its name and total size."""
     totals = Counter[int]()
     for kept in versions:
         totals[kept.policy_id] += kept.row.size
@@ -503,7 +483,7 @@ def version_rows(versions: Sequence[KeptVersion], columns: Sequence[Column], now
 
 
 def summary(shown: Sequence[KeptVersion], versions: Sequence[KeptVersion]) -> str:
-    """How many versions are shown, and how much of the disk they take."""
+    """Number and disk size of the shown versions."""
     taken, total = (sum(kept.row.size for kept in each) for each in (shown, versions))
     tasks = len({kept.row.task for kept in shown})
     whole = "" if len(shown) == len(versions) else f"; all {len(versions)} take {size(total)}"

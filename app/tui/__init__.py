@@ -1,1 +1,1 @@
-"""The terminal application: screens, their widgets, and what stands in them."""
+"""The terminal application: screens, widgets, and their content."""

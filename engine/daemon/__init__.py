@@ -1,4 +1,1 @@
-"""The engine's process: one for a home, with its lock; starts everything else, and handles signals.
-
-``main`` is the program; the app starts, asks and stops it by ``control``.
-"""
+"""The engine's process: one a home, locked; starts everything else. The app controls it by ``control``."""

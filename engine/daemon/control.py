@@ -1,4 +1,4 @@
-"""Lets the app start, ask and stop a home's engine. Standard library only, so that commands start fast."""
+"""Starts, asks and stops a home's engine. Standard library only."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ STALE = 15.0
 SERVING = ("running", "draining")
 NOTICE = 5.0
 UPDATE = 600.0
-"""Most seconds of waiting for another process that makes or changes the database."""
+"""Most seconds for another process's database work."""
 POLL = 0.05
 _PATIENCE = {
     "starting": "The engine is still starting. Where a large base is converted first, that takes minutes, once.",
     "draining": "The engine finishes the steps under way and stops; then another one starts.",
 }
 started: list[subprocess.Popen[bytes]] = []
-"""Engines started by this process. They outlive it; the list keeps Python from waiting for them and lets it reap
-them."""
+"""Kept for Python to reap, without waiting; engines outlive this process."""
 
 
 def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
-    """Make the home and its settings file if missing; ``notice`` gets corrected permissions.
+    """Make home and settings if missing; ``notice`` gets corrected permissions.
 
-    Raises ``ConfigError`` if a home cannot be made, or others can write to it.
+    Raises ``ConfigError`` if that fails, or others can write to the home.
     """
     check_place(home)
     home.create()
@@ -56,15 +55,15 @@ def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
 
 
 def create_database(home: Home, notice: Callable[[str], None] | None = None) -> None:
-    """``make_home``, and make or update its database. Raises as ``update_database``."""
+    """Make or update the database. Raises as ``update_database``."""
     make_home(home, notice)
     update_database(home)
 
 
 def update_database(home: Home) -> None:
-    """Bring the database to this program's schema, under the engine's lock.
+    """Bring the database to this schema, under the engine's lock.
 
-    Raises ``StoreError`` if an engine of an older marlaas serves the home, or the database is of a newer one.
+    Raises ``StoreError`` if an older engine serves the home, or the database is newer.
     """
     deadline = time.monotonic() + UPDATE
     while not is_current(home.database):
@@ -84,7 +83,7 @@ def update_database(home: Home) -> None:
 
 
 def open_database(database: Path) -> None:
-    """Make or update a database; for the holder of the engine's lock. Raises ``StoreError``."""
+    """For the holder of the engine's lock. Raises ``StoreError``."""
     from ..store.database import open_database as opened
 
     opened(database).close()
@@ -103,7 +102,7 @@ def _refuse_older_engine(home: Home) -> None:
 
 
 def other_version(engine: EngineRow | None) -> str:
-    """One sentence if the engine and this program have different versions; else empty."""
+    """A sentence; empty: same version."""
     if engine is None or engine.version in ("", version()):
         return ""
     return (
@@ -113,12 +112,12 @@ def other_version(engine: EngineRow | None) -> str:
 
 
 def alive(home: Home) -> bool:
-    """True if an engine serves this home: it holds the lock and its heartbeat is recent."""
+    """True if an engine holds the lock and its heartbeat is recent."""
     return _state(home) in SERVING
 
 
 def refuse_suspended(process: int | None) -> None:
-    """Raise ``EngineUnreachable`` if this engine was stopped by a signal: it hears nothing."""
+    """Raises ``EngineUnreachable`` if a signal stopped this engine."""
     if not process:
         return
     with contextlib.suppress(OSError):
@@ -145,17 +144,16 @@ def _engine(home: Home) -> EngineRow | None:
 
 
 def served_base(home: Home) -> HomeBase:
-    """The base of the home's engine, or of its next one. Raises ``ConfigError`` if it is invalid."""
+    """The base of the home's engine, or of the next. Raises ``ConfigError`` if invalid."""
     engine = _engine(home) if alive(home) else None
     return HomeBase(engine.base, engine.fingerprint) if engine and engine.fingerprint else settled_base(home)
 
 
 def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
-    """Start an engine in the background unless one is alive, and wait until it serves.
+    """Start an engine unless one is alive; wait until it serves.
 
-    While an engine reports that it starts or drains, this waits without limit; ``notice`` gets the reason. Raises
-    ``EngineUnreachable`` after ``timeout`` seconds without a report, or if it is suspended; ``ConfigError`` if the home
-    cannot be locked.
+    Without limit while ``notice`` gets reports. Raises ``EngineUnreachable`` after ``timeout`` silent seconds or if
+    suspended; ``ConfigError`` if the home cannot be locked.
     """
     create_database(home, notice)
     check_lockable(home.lock)
@@ -191,7 +189,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
 
 
 def stop(home: Home, timeout: float = 30.0) -> bool:
-    """Ask the engine to stop and wait; False if none was running. Raises ``EngineUnreachable`` if it does not end."""
+    """Stop and wait; False: none ran. Raises ``EngineUnreachable`` if it does not end."""
     engine = holder(home.lock)
     if engine is None:
         return False
@@ -217,9 +215,9 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
 
 
 def drain(home: Home, notice: Callable[[str], None]) -> bool:
-    """Ask the engine to end once the steps in progress are committed, and wait without limit.
+    """Ask the engine to end after the steps in progress; wait without limit; False: none ran.
 
-    False if none was running. ``notice`` gets what it still waits for. Raises ``EngineUnreachable`` if it hangs.
+    ``notice`` gets what it waits for. Raises ``EngineUnreachable`` if it hangs.
     """
     process = holder(home.lock)
     if process is None:
@@ -262,13 +260,13 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
 
 
 def base_variable() -> dict[str, str]:
-    """``MARLAAS_BASE`` as an absolute path: the engine works in another folder."""
+    """``MARLAAS_BASE``, absolute: the engine works elsewhere."""
     name = os.environ.get("MARLAAS_BASE")
     return {"MARLAAS_BASE": anchored(name, Path.cwd())} if name else {}
 
 
 def why_not(code: int | None, log: Path) -> MarlaasError:
-    """The error for an engine that ended while it started; ``ConfigError`` for a wrong configuration."""
+    """The error of an engine that ended at its start; ``ConfigError`` for a wrong configuration."""
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:
         return ConfigError(words)

@@ -1,4 +1,4 @@
-"""What the engine looks at regularly: its processes and stages every second, the cards every few seconds."""
+"""Regular looks: processes and stages every second, cards every few seconds."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 ENGINE = "engine"
 WORKER = "env "
 IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
-"""All stages, under the names of their first workers; a worker that is being replaced is idle."""
+"""By first workers; a replaced worker is idle."""
 HEARTBEAT = 1.0
 NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 LOOKED_AT = 128
-"""Most workers looked at in a second, on average. A look at one costs the engine a call, an answer and two rows:
-this must not grow with the cluster."""
+"""Workers looked at a second, on average: a look costs a call, an answer and two rows."""
 THIN = 600.0
 
 
@@ -51,11 +50,11 @@ class Seen:
     rss: int
     started: float
     spent: float
-    """Processor seconds since the last look, user and system; for a new process, since its start."""
+    """Processor seconds since the last look or start."""
 
 
 class Processes:
-    """Measures processes; psutil's objects are kept, because making them again reads three more files."""
+    """Keeps psutil's objects: a new one reads three more files."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[psutil.Process, float]] = {}
@@ -74,9 +73,9 @@ class Processes:
 
 
 class StageMeter:
-    """Differences between the totals of two beats.
+    """Differences between two beats.
 
-    Workers report their busy time; for environments and the engine it is the processor time of their processes.
+    Workers report busy time; environments and engine: processor time.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -97,10 +96,9 @@ class StageMeter:
         begun: float,
         wall: float,
     ) -> list[StageSample]:
-        """The samples over ``wall`` seconds (above 0) from ``begun`` on.
+        """Over ``wall`` seconds (above 0) from ``begun``.
 
-        One for each worker of a stage, for the engine, and for each active environment worker. ``loads`` and
-        ``devices`` are by worker.
+        For each worker, the engine, and each active environment worker.
         """
         busy: dict[str, float] = dict(self._since("busy"))
         ended, made, read, passes = map(self._since, ("ended", "made", "read", "passes"))
@@ -129,7 +127,7 @@ class StageMeter:
 
 
 class Heartbeat:
-    """Once a second: the heartbeat, processes' usage, stages' work, tasks' usage."""
+    """Once a second: heartbeat, processes, stages' work, tasks' usage."""
 
     def __init__(
         self,
@@ -141,9 +139,7 @@ class Heartbeat:
         look: Callable[[Iterable[tuple[str, int]]], list[Seen]] | None = None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """``account`` adds the seconds that tasks ran; ``note`` is a message for people; ``look`` replaces
-        ``Processes.look``; ``keep`` raises ``HomeLocked`` if another engine serves the home, and ends this one.
-        """
+        """``account`` adds tasks' seconds; ``keep`` raises ``HomeLocked`` if another engine serves the home."""
         self._store, self._ledger, self._outcomes = store, ledger, outcomes
         self._account, self._note, self._keep = account, note, keep
         self._look = look or Processes().look
@@ -153,7 +149,7 @@ class Heartbeat:
         self._sampled: dict[str, SamplerStats] = {}
 
     async def run(self, supervisor: WorkerSupervisor) -> None:
-        """Beat until cancelled; a failed beat (full disk, lock, vanished process) is tried again."""
+        """A failed beat (full disk, lock, vanished process) is repeated."""
         while True:
             await asyncio.sleep(HEARTBEAT)
             with contextlib.suppress(OSError):
@@ -222,9 +218,9 @@ def worker_rows(
     elapsed: float,
     starting: Collection[str] = (),
 ) -> list[WorkerRow]:
-    """Each process's memory, device and busy share of ``elapsed`` seconds; and rows for ``starting`` workers.
+    """Memory, device and busy share of ``elapsed`` seconds.
 
-    ``busy`` has the busy seconds of workers that report them; for the others processor time counts.
+    ``busy``: reported seconds; else processor time counts.
     """
     rows: dict[str, WorkerRow] = {}
     for seen in processes:
@@ -239,15 +235,15 @@ def worker_rows(
 
 
 CARD_INTERVAL = 5.0
-"""Seconds between two looks. One costs about a tenth of a second of a core."""
+"""One look takes a tenth of a core's second."""
 LEAVE, TAKE = 2, 24
-"""Looks in a row until a card counts as lost, or as new."""
+"""Looks until a card is lost, or new."""
 
 
 class CardMonitor:
-    """Looks at the cards every few seconds: for the screen, for the log, and to plan again after changes.
+    """Looks at cards, and plans again after changes.
 
-    A short-lived child asks the driver (``devices.survey``), because a driver may hang.
+    A child asks the driver (``devices.survey``), which may hang.
     """
 
     def __init__(
@@ -319,7 +315,7 @@ class CardMonitor:
 
 
 def rows_of(inventory: Inventory, usable: UsableResources, used: Collection[str], now: float) -> list[DeviceRow]:
-    """The cards' rows for the store; a card in use counts as usable even if others use it, too."""
+    """A card in use counts as usable."""
     return [
         DeviceRow(
             gpu.uuid,

@@ -1,4 +1,4 @@
-"""One engine per home: an advisory lock that the kernel drops with the process."""
+"""One engine per home: the kernel drops the lock with its process."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from ..errors import HomeLocked
 from ..locks import said_by_holder, try_lock
 
 ATTEMPTS, PAUSE = 10, 0.02
-"""Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
+"""Tries, and seconds between: askers hold the lock briefly."""
 PREPARES = " prepares the database"
 STARTS = " starts: "
 SIZE = 512
 
 
 class EngineLock:
-    """Holds a home's lock file; the file names the holder for people."""
+    """Holds a home's lock file, which names the holder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def acquire(self, pause: Callable[[float], None] = time.sleep, prepares: bool = False) -> None:
-        """Take the lock.
+        """``prepares``: for the database, no engine.
 
-        With ``prepares``, this process prepares the database and is no engine. Waits for a holder that does so; raises
-        ``HomeLocked`` for any other, and ``ConfigError`` as ``try_lock`` does.
+        Waits for such a holder; raises ``HomeLocked`` for others, ``ConfigError`` as ``try_lock``.
         """
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -55,10 +54,7 @@ class EngineLock:
             pause(PAUSE)
 
     def keep(self) -> None:
-        """Put a removed file back (clean-ups of ``*.lock``), so that no second engine starts.
-
-        Raises ``HomeLocked`` if one has started already, and has the lock on a new file.
-        """
+        """Put a removed file (clean-up of ``*.lock``) back. Raises ``HomeLocked`` if another engine has started."""
         assert self._file is not None, "the lock is not held"
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
@@ -87,7 +83,7 @@ class EngineLock:
 
 
 def holder(path: Path) -> int | None:
-    """Process id of the engine that holds the lock, 0 until it has written it; None without an engine."""
+    """The engine's process id, 0: unwritten; None: no engine."""
     text = _held(path)
     if text is None or text.endswith(PREPARES):
         return None
@@ -96,7 +92,7 @@ def holder(path: Path) -> int | None:
 
 
 def starts(path: Path) -> str:
-    """The lock holder's work before its first heartbeat; else empty."""
+    """The work before the first heartbeat; else empty."""
     return (_held(path) or "").partition(STARTS)[2]
 
 

@@ -1,7 +1,6 @@
-"""An engine: its parts, their connections, their start and end; and its process, which prepares it.
+"""An engine's parts, start and end, and its process.
 
-It serves until a *stop* or *drain* command, Ctrl-C or SIGTERM. Run as ``python -m marlaas.engine.daemon.main HOME``, or
-in the foreground by ``marlaas engine run``.
+Until *stop*, *drain*, Ctrl-C or SIGTERM. ``python -m marlaas.engine.daemon.main HOME``, or ``marlaas engine run``.
 """
 
 from __future__ import annotations
@@ -61,26 +60,24 @@ from .heartbeat import CardMonitor, Heartbeat
 from .lock import EngineLock
 from .planning import Planner, cluster_of, plan, without_nodes
 
-# Sentences on the engine and its environments, for its log and the terminal.
-
 if TYPE_CHECKING:
     from .nodes import NodeMonitor
 
 
 def say(text: str) -> None:
-    """Print one line on standard error, without terminal controls; a full disk or a closed terminal ends nothing."""
+    """Print a line without terminal controls; full disks and closed terminals end nothing."""
     with contextlib.suppress(OSError):
         print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
 
 
 def in_words(memory: Sequence[MemoryPlan]) -> str:
-    """One sentence on the largest memory plan; it depends on the free memory."""
+    """The largest memory plan in a sentence; depends on free memory."""
     conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
     return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
 
 
 def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
-    """All names by which tasks may refer to the environments of a plugin."""
+    """Names by which tasks call a plugin's environments."""
     whole = {info.name for info in infos if info.name.partition("/")[0] == plugin}
     return frozenset(whole | {name.rpartition("/")[2] for name in whole})
 
@@ -96,7 +93,7 @@ _SAID = {
 
 
 def describe(event: EnvironmentEvent) -> str:
-    """One sentence on an environment's event: which, what, why, where."""
+    """One sentence: environment, event, reason, place."""
     text = f"Environment {event.plugin}: {_SAID.get(event.kind, event.kind)}"
     if event.failure is not None:
         place = f"{event.failure.file}:{event.failure.line}" if event.failure.line else event.failure.file
@@ -104,9 +101,7 @@ def describe(event: EnvironmentEvent) -> str:
     return f"{text}, version {event.version}" if event.version else text
 
 
-# The engine's start; it takes minutes if a large base is converted for the first time.
-#
-# Meanwhile heartbeats are written, and *stop* commands are heard.
+# Converting a large base takes minutes. Meanwhile heartbeats are written and *stop* is heard.
 
 START_INTERVAL = 0.5
 ENDS = ("stop", "drain")
@@ -115,9 +110,9 @@ ENDS = ("stop", "drain")
 async def start_up(
     work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool], note: Callable[[], str] = str
 ) -> bool:
-    """Run ``work`` to its end; cancel it and return False if stopped before. Raises the errors of ``work``.
+    """Run ``work``; False if stopped first. Raises the errors of ``work``.
 
-    ``note`` returns what it waits for, in a sentence for people.
+    ``note``: what it waits for, for people.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -134,13 +129,13 @@ async def start_up(
         await asyncio.gather(task, return_exceptions=True)
 
 
-# The checks of promoted environments: findings go to the store, and errors to the log as well.
+# Checks' findings go to the store, errors also to the log.
 
 Log = Callable[[str, str, str], None]
 
 
 def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
-    """The checks of an engine, without environments that ship with marlaas: its tests check them."""
+    """An engine's checks, without environments that ship with marlaas: tests check these."""
 
     def known(environment: str, version: str) -> bool:
         return store.environments.is_checked(environment, version, store.fingerprint)
@@ -156,26 +151,24 @@ def background(environments: EnvironmentService, store: Store, ruler: Ruler, log
 
 
 def sentence(environment: str, version: str, findings: list[Finding]) -> str:
-    """One sentence on the errors among findings, with the first of them."""
+    """The first of the errors."""
     first = next(finding for finding in findings if finding.level == "error")
     more = count(findings, "error") - 1
     others = f" (and {more} more: `marlaas env list`)" if more else ""
     return f"The environment {environment} ({version}) has an error: {first.message}{others}"
 
 
-# Runs the command under ``[notify]`` for events of tasks: one JSON line on its standard input for each, in turn.
-#
-# It runs in its own process group, without a shell and for a limited time. A failure is logged once.
+# The command under ``[notify]`` gets a JSON line per event; own process group, no shell, limited time. Failures are
+# logged once.
 
 LIMIT = 30.0
 FAREWELL = 5.0
 MOST = 1000
-"""Most queued events: a slow command must not fill the memory."""
 EXCERPT = 2000
 
 
 class Notifier:
-    """Runs one home's command, if there is one."""
+    """Runs one home's command, if any."""
 
     def __init__(self, command: str, home: Home, log: Log, limit: float = LIMIT) -> None:
         self._words = shlex.split(command)
@@ -187,7 +180,7 @@ class Notifier:
         self._work: asyncio.Task[None] | None = None
 
     def tell(self, event: str, task: int) -> None:
-        """Queue an event: *done*, *failed*, *stalled* or *finding*. Never waits."""
+        """Queue *done*, *failed*, *stalled* or *finding*; never waits."""
         if not self._words:
             return
         if self._work is None:
@@ -225,10 +218,8 @@ class Notifier:
                 self._failing = False
 
     async def _deliver(self, line: bytes) -> str:
-        """Run the command with a line on its standard input; returns the error, or empty.
-
-        Its remaining processes are ended. Standard error goes to a file, because a pipe ends only with its last holder.
-        """
+        """The error, or empty. Ends remaining processes. Standard error is a file: a pipe ends only with its last
+        holder."""
         program = str(Path(self._words[0]).expanduser())
         with tempfile.TemporaryFile() as errors:
             process = await asyncio.create_subprocess_exec(
@@ -263,10 +254,7 @@ def _last_line(errors: IO[bytes]) -> str:
 
 
 def described(home: Home, event: str, task: int) -> bytes:
-    """The JSON line of an event: its kind, the home, and the task's row; numbers that are not finite are null.
-
-    Raises ``StoreError``.
-    """
+    """Kind, home, the task's row; non-finite numbers are null. Raises ``StoreError``."""
     with Reader(home.database) as reader:
         row = reader.task(task)
     fields = asdict(row) if row else {"id": task}
@@ -275,7 +263,7 @@ def described(home: Home, event: str, task: int) -> bytes:
 
 
 class Engine:
-    """The parts of the engine of one home. Make it within a running event loop."""
+    """One home's engine; within an event loop."""
 
     def __init__(
         self,
@@ -440,22 +428,18 @@ M_ARENA_MAX = -8
 
 
 def keep_to_one_heap() -> None:
-    """Let all threads of this process take memory from one heap, if its C library is glibc.
-
-    Otherwise each of a dozen waiting threads keeps its own heap (glibc's arenas) at its largest size.
-    """
+    """One heap for all threads, with glibc: a dozen waiting threads otherwise keep their largest heaps."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
         tune(M_ARENA_MAX, 1)
 
 
 YOUNG_OBJECTS = 100_000
-"""New objects until Python looks for cycles. With many tasks ten thousand objects stay for an episode or a step:
-frequent looks at them took a tenth of the engine's time."""
+"""Frequent looks for cycles among ten thousand lasting objects took a tenth of the engine's time."""
 
 
 def run(home: Home) -> int:
-    """Serve a home until stopped; returns an exit code, after one sentence on standard error if it is not 0."""
+    """Serve until stopped; an exit code, after a sentence on standard error if not 0."""
     switch_on("engine")
     keep_to_one_heap()
     lock = EngineLock(home.lock)
@@ -505,7 +489,7 @@ async def _serve(
 
 
 def refuse_second(home: Home) -> None:
-    """Raise ``HomeLocked`` if another engine lives and its lock file was removed."""
+    """Raises ``HomeLocked`` if another engine lives without its lock file."""
     engine = None
     with contextlib.suppress(StoreError), Reader(home.database) as reader:
         engine = reader.engine()
@@ -513,7 +497,7 @@ def refuse_second(home: Home) -> None:
         return
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(engine.pid)
-        # after a reboot, or many processes, another one has its id
+        # after a reboot, or many processes, its id is another's
         if process.create_time() <= engine.heartbeat and process.status() != psutil.STATUS_ZOMBIE:
             raise HomeLocked(
                 f"An engine (process {engine.pid}) serves {home.root} already, though its lock file was removed.",

@@ -1,6 +1,6 @@
-"""Looks at the cluster's nodes every few seconds: for screens, for the log, and to move workers.
+"""Looks at cluster nodes for screens, log, moves.
 
-It hears people who drain a node. A drained node keeps its workers until no task is within a step.
+Drained nodes keep workers until no task is within a step.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ class NodeMonitor:
         settle: Callable[[Callable[[], None]], None],
         log: Callable[[str, str, str], None],
     ) -> None:
-        """``nodes`` asks the bridge, and raises ``MarlaasError`` if there is none.
-
-        ``settle`` calls back when no task is within a step.
-        """
+        """``nodes`` raises ``MarlaasError`` without a bridge. ``settle`` calls back when no task is within a step."""
         self._store = store
         self._nodes = nodes
         self._supervisor = supervisor
@@ -138,7 +135,7 @@ class NodeMonitor:
 def rows_of(
     nodes: Sequence[Node], drained: frozenset[str], workers: Mapping[str, str], now: float
 ) -> tuple[NodeRow, ...]:
-    """The nodes' rows for the store; ``workers`` maps names to nodes."""
+    """``workers`` maps names to nodes."""
     return tuple(
         NodeRow(
             id=node.id,
@@ -162,7 +159,7 @@ def rows_of(
 
 
 def changes(before: Sequence[NodeRow], rows: Sequence[NodeRow]) -> list[tuple[str, str]]:
-    """Changes since the last look for people: sentences and their levels."""
+    """Sentences and levels."""
     known = {row.id: row for row in before}
     found: list[tuple[str, str]] = []
     for row in rows:

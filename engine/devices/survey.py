@@ -1,4 +1,4 @@
-"""A survey of the machine: its cards, what of it may be used and why, what marlaas itself holds."""
+"""A survey of the machine: cards, the usable part, marlaas's own share."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ from .usable import (
 )
 
 PEOPLE = 500 if sys.platform == "darwin" else 1000
-"""Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
+"""Lower account numbers are the system's (``UID_MIN`` of login.defs)."""
 
 
 def holders_of(listed: Iterable[tuple[int, int, bool]], ours: Collection[int]) -> tuple[Holder, ...]:
-    """One holder for each process, the largest first; ``ours`` are the processes of this home's engine.
+    """One holder per process, largest first; ``ours``: this home's engine.
 
-    ``listed`` has processes as the driver lists them on one card: id, bytes (0 if not reported), and whether it
-    computes; else it only draws.
+    ``listed``: id, bytes (0: not reported) and True if computing, else it only draws.
     """
     merged: dict[int, tuple[int, bool]] = {}
     for pid, memory, computes in listed:  # one that draws and computes is in both lists, with the same memory
@@ -52,7 +51,7 @@ def holders_of(listed: Iterable[tuple[int, int, bool]], ours: Collection[int]) -
 
 
 def own_account() -> str:
-    """The account of this process, as ``Holder.account`` would name it."""
+    """As ``Holder.account``."""
     return psutil.Process().username()
 
 
@@ -66,19 +65,18 @@ def _holder(pid: int, memory: int, computes: bool, ours: Collection[int]) -> Hol
     return Holder(pid, account, memory, is_ours, screen=system)
 
 
-# A machine without card, driver or library is no error. NVML takes no memory of a card; it may hang, so ``survey``
-# calls it in a child process. See https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library
-# only, never a real card.
+# No card, driver or library is no error. NVML takes no card memory, may hang: ``survey`` uses a child process. See
+# https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary library only.
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
 UNSEEN = 200_000_000
-"""Bytes of held memory without a visible process, above which it counts as an unseen process."""
+"""Unseen bytes that count as a process."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
 def has_driver() -> bool:
-    """True if a child process would find the driver's library; cheap, and does not call the driver."""
+    """Does not call the driver."""
     folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     if any(Path(folder, LIBRARY).exists() for folder in folders):
         return True
@@ -90,7 +88,7 @@ def has_driver() -> bool:
 
 
 def read_cards(cpu: Cpu, ours: Collection[int] = ()) -> Inventory:
-    """The machine as the driver describes it; ``ours`` are the ids of this engine's own processes."""
+    """As the driver describes it; ``ours``: ids of this engine's processes."""
     try:
         import pynvml as nvml
     except ImportError:
@@ -186,7 +184,7 @@ def _processes(nvml: Any, handle: Any) -> list[tuple[int, int, bool]]:
 
 
 def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer; None if the driver gives none. Raises if the card has failed."""
+    """None: no answer. Raises if the card has failed."""
     try:
         return question(*arguments)
     except nvml.NVMLError as error:
@@ -195,15 +193,14 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-# Written from documentation, run on no Mac. Metal lets a process take about three quarters of the memory
-# (``recommendedMaxWorkingSetSize``).
+# Run on no Mac. A process gets three quarters of the memory (``recommendedMaxWorkingSetSize``).
 
 METAL = "metal-0"
 _SHARE = 0.75
 
 
 def read_apple(available: int) -> tuple[Gpu, ...]:
-    """The card of this machine, if it has an Apple processor; ``available`` is free main memory in bytes."""
+    """``available``: free bytes of main memory."""
     if sys.platform != "darwin" or platform.machine() != "arm64":
         return ()
     try:
@@ -216,7 +213,7 @@ def read_apple(available: int) -> tuple[Gpu, ...]:
 
 
 def parse(text: str, available: int) -> tuple[Gpu, ...]:
-    """Read the card from the two lines of ``sysctl``: a name and bytes of memory."""
+    """``sysctl``'s two lines: name, bytes."""
     lines = text.splitlines()
     if len(lines) != 2 or not lines[1].strip().isdecimal():
         return ()
@@ -224,17 +221,14 @@ def parse(text: str, available: int) -> tuple[Gpu, ...]:
     return (Gpu(0, METAL, lines[0].strip(), "metal", memory, min(memory, available)),)
 
 
-# Prints the ids of the cards in CUDA's order, a line each, as a program.
-#
-# ``python -P -m marlaas.engine.devices.survey``. Only CUDA knows which cards it takes for the fastest, and
-# it may hang or crash, so a child process asks. It makes no context, and so takes no memory of a card. Functions:
+# ``python -P -m marlaas.engine.devices.survey`` prints CUDA's order. CUDA may crash, so a child asks. No card memory:
 # https://docs.nvidia.com/cuda/cuda-driver-api.
 
 ORDER_SECONDS = 20.0
 
 
 def cuda_order() -> tuple[str, ...] | None:
-    """Ids of all cards in CUDA's order, from a child process; None without an answer."""
+    """From a child process; None: no answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", "order"]
     try:
@@ -245,7 +239,7 @@ def cuda_order() -> tuple[str, ...] | None:
 
 
 def print_cuda_order() -> int:
-    """Print the ids; 1 if CUDA does not answer."""
+    """Returns 1 if CUDA does not answer."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
         identify = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
@@ -261,17 +255,16 @@ def print_cuda_order() -> int:
     return 0
 
 
-# The inventory is taken in a child process, because a driver may hang or crash. As a program, ``python -P -m
-# marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory`` to its standard output.
+# ``python -P -m marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory``, as a driver may hang or crash.
 
 SECONDS = 30.0
-"""Seconds for the child process. An unloaded driver takes some seconds to load for each card."""
+"""An unloaded driver takes some seconds a card."""
 
 
 def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
-    """Take the inventory in a child process and wait for it; ``ours`` are the ids of this engine's processes.
+    """In a child process; ``ours``: ids of this engine's processes.
 
-    Without a driver that could hang, this process does it itself.
+    Here without a driver that could hang.
     """
     if not has_driver():
         processor = read_processor()
@@ -292,7 +285,7 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
 
 
 def look(ours: Collection[int] = ()) -> Inventory:
-    """Take the inventory in this process; ``ours`` as in ``probe``."""
+    """Here; ``ours`` as in ``probe``."""
     processor = read_processor()
     found = also(read_cards(processor, ours), read_apple(processor.memory))
     unclear = ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), found.machine.gpus)
@@ -300,7 +293,7 @@ def look(ours: Collection[int] = ()) -> Inventory:
 
 
 def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
-    """The inventory with ``cards`` from llama.cpp's own list, if NVML shows none."""
+    """llama.cpp's ``cards`` if NVML shows none."""
     machine = found.machine
     return found if machine.gpus else replace(found, machine=replace(machine, gpus=tuple(cards)))
 
@@ -310,7 +303,7 @@ def _nothing(reason: str) -> Inventory:
 
 
 def main() -> None:
-    """Take the inventory and write it to the standard output; ``order`` prints the cards in CUDA's order."""
+    """Write the inventory; ``order``: CUDA's order."""
     if sys.argv[1:] == ["order"]:
         sys.exit(print_cuda_order())
     out = os.dup(1)
@@ -339,7 +332,7 @@ def survey_machine(
     missing: bool = False,
     anew: bool = False,
 ) -> Survey:
-    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``again`` are as in ``with_rates``."""
+    """``ours`` is the engine's; ``missing`` and ``anew`` as in ``with_rates``."""
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
     installed = usable_software(usable.machine.gpus)

@@ -1,4 +1,4 @@
-"""The usable part of the machine, the cards that a process sees, and changes by other accounts."""
+"""The usable part of the machine, each process's cards, others' changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from itertools import takewhile
 from ..spec.validation import between, one_of
 from .machine import Cpu, Gpu, Holder, Inventory, Kind, Machine
 
-# Cards that ``CUDA_VISIBLE_DEVICES`` leaves visible, and those that a worker sees.
-
-# The variable is read as the driver reads it (CUDA C++ Programming Guide; ``torch.cuda._parse_visible_devices``): an
-# entry that is no card hides all later ones, and a repeated card hides all.
+# Read as by the driver (CUDA C++ Programming Guide; ``torch.cuda._parse_visible_devices``): no card hides all later
+# entries, a repeated card hides all.
 
 VARIABLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -23,17 +21,17 @@ _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 
 @dataclass(frozen=True)
 class Mask:
-    """The cards that the variable leaves visible."""
+    """Visible cards."""
 
     uuids: tuple[str, ...]
     note: str = ""
-    """One sentence, if the variable probably does not do what its author meant."""
+    """If the variable probably does not do what was meant."""
 
 
 def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None = None) -> Mask:
-    """The cards that ``value`` leaves; None (not set) leaves all.
+    """None (not set): all.
 
-    ``order`` has ids in CUDA's order, if that is not the driver's. The number of a divided card means its first part.
+    ``order``: ids in CUDA's order, if not the driver's. A divided card's number means its first part.
     """
     if value is None:
         return Mask(tuple(gpu.uuid for gpu in gpus))
@@ -49,17 +47,16 @@ def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None =
 
 
 def ambiguous(value: str | None, order: str | None, gpus: Sequence[Gpu]) -> bool:
-    """True if only CUDA knows which cards ``value`` means.
+    """True if only CUDA knows the cards.
 
-    By default CUDA numbers the fastest card first (``order`` is ``CUDA_DEVICE_ORDER``), and the driver by place on the
-    bus.
+    By default (``order``) CUDA numbers the fastest first, the driver by bus.
     """
     numbered = value is not None and bool(_NUMBER.match(value.strip()))
     return numbered and order != BY_BUS and len({(gpu.name, gpu.memory) for gpu in gpus if gpu.part is None}) > 1
 
 
 def find(name: str, gpus: Sequence[Gpu]) -> str | None:
-    """The one card with an id that begins with ``name``; None if there is none, or more than one."""
+    """The one card with an id that begins so; None: none or several."""
     found = [gpu.uuid for gpu in gpus if gpu.uuid.startswith(name)]
     return found[0] if len(found) == 1 else None
 
@@ -79,25 +76,21 @@ def _meant(name: int | str | None, gpus: Sequence[Gpu], order: Sequence[str] | N
     return next((gpu.uuid for gpu in gpus if gpu.index == name), None)
 
 
-# For NVIDIA's and AMD's cards an environment variable hides all others; the visible ones are numbered from 0. Vulkan's
-# variable has other numbers than its list.
+# NVIDIA's and AMD's visible cards count from 0. Vulkan's variable has other numbers than its list.
 
 VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Environment variables for a worker on ``gpus``; empty: on the processor."""
+    """For a worker; empty ``gpus``: the processor."""
     return {name: ",".join(gpu.uuid for gpu in gpus if gpu.kind == kind) for kind, name in VARIABLES.items()}
 
 
 def llama_devices(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """llama.cpp's names for ``gpus`` in a process with that environment, for ``LlamaSampler``."""
+    """llama.cpp's names in such a process, for ``LlamaSampler``."""
     numbers: defaultdict[Kind, Iterator[int]] = defaultdict(itertools.count)
     return tuple(f"{GGML[gpu.kind]}{next(numbers[gpu.kind])}" if gpu.kind in GGML else gpu.uuid for gpu in gpus)
-
-
-# The usable part of the machine, and changes by other accounts.
 
 
 @dataclass(frozen=True)
@@ -115,13 +108,12 @@ class ResourceSettings:
     nice: int = between(0, 0, 19)
 
 
-# In a container, the driver does not show the container's own processes. So memory without a visible process counts as
-# ours if our workers are on that card.
+# In a container the driver hides its processes: unseen memory on our cards counts as ours.
 
 
 @dataclass(frozen=True)
 class Ours:
-    """The processes and cards of this engine's workers."""
+    """This engine's processes and cards."""
 
     processes: Collection[int] = ()
     cards: Collection[str] = ()
@@ -131,7 +123,7 @@ NOTHING = Ours()
 
 
 def claimed(found: Inventory, ours: Ours) -> Inventory:
-    """The inventory with the memory of unseen processes on our cards marked as ours."""
+    """Unseen processes' memory on our cards is ours."""
     gpus = tuple(
         replace(gpu, holders=tuple(replace(one, ours=one.ours or not one.account) for one in gpu.holders))
         if gpu.uuid in ours.cards
@@ -141,8 +133,7 @@ def claimed(found: Inventory, ours: Ours) -> Inventory:
     return replace(found, machine=replace(found.machine, gpus=gpus))
 
 
-# Three rules, in this order: ``CUDA_VISIBLE_DEVICES``, ``[resources]`` of marlaas.toml, and other people: a card on
-# which another account holds memory is not used, except for a display server.
+# ``CUDA_VISIBLE_DEVICES``, then ``[resources]``, then other accounts (not display servers) on a card.
 
 GB = 1e9
 _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"
@@ -150,7 +141,7 @@ _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A card that is not used, and why."""
+    """An unused card, and why."""
 
     uuid: str
     reason: str
@@ -158,13 +149,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class UsableResources:
-    """The usable part of the machine, and the rest."""
+    """The usable part, and the rest."""
 
     machine: Machine
-    """The usable cards, cores and main memory; ``free`` of a card includes what this engine holds already."""
+    """``free`` includes what this engine holds."""
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
-    """Sentences on rules that probably do not do what their author meant."""
+    """Rules that probably do not do what was meant."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -180,7 +171,7 @@ def usable_resources(
     environment: Mapping[str, str],
     account: str,
 ) -> UsableResources:
-    """Narrow ``found`` to what an engine of ``account`` may take."""
+    """For an engine of ``account``."""
     gpus = found.machine.gpus
     nvidia = [gpu for gpu in gpus if gpu.kind == "cuda"]
     seen = _seen(environment, nvidia, found.order)
@@ -204,14 +195,14 @@ def usable_resources(
 
 
 def processor(cpu: Cpu, resources: ResourceSettings) -> Cpu:
-    """The processor with the cores and memory that ``resources`` allow."""
+    """Cores and memory that ``resources`` allow."""
     count = min(cpu.count, resources.cores or cpu.count)
     memory = min(cpu.memory, int(resources.memory * GB)) if resources.memory else cpu.memory
     return replace(cpu, cores=cpu.cores[:count], count=count, memory=memory)
 
 
 def share_of(memory: int, limit: float) -> int:
-    """Bytes that ``gpu_memory = limit`` allows of a card of ``memory`` bytes: a share up to 1, gigabytes above."""
+    """``limit``: a share up to 1, gigabytes above."""
     return int(memory * limit if limit <= 1 else min(memory, limit * GB))
 
 
@@ -265,16 +256,16 @@ def _held(gpu: Gpu, account: str) -> str:
 
 
 def foreign(holder: Holder, account: str) -> bool:
-    """True if another account than ``account`` holds that memory."""
+    """Another account holds the memory."""
     return not holder.ours and not holder.screen and holder.account != account
 
 
 MOVED = 0.05
-"""Smaller changes of others' memory, as a share of a card, are not reported."""
+"""Smaller changes of others' share of a card are not reported."""
 
 
 def changes(before: Inventory, after: Inventory, account: str) -> tuple[str, ...]:
-    """Sentences on lost and new cards, and on changed memory of others than ``account``."""
+    """Sentences on lost and new cards, and others' memory."""
     old, new = ({gpu.uuid: gpu for gpu in one.machine.gpus} for one in (before, after))
     told = [note for note in after.notes if note not in before.notes]
     if before.machine.gpus and not new and after.reason:

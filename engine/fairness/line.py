@@ -1,8 +1,7 @@
-"""Fair shares of a device: the clock of keys, the ledger of tasks, and the line of waiting items.
+"""Fair shares of a device.
 
-Among tenants the one that is behind by weight goes first. Within a tenant the order is: urgent items, higher
-priorities, the task that is behind, the task's policy that is behind, then the order of arrival. So urgent items of one
-tenant never delay another, and a policy with few requests does not wait behind one with many.
+The tenant behind by weight goes first. Within a tenant: urgent items, priority, the task behind, its policy behind,
+arrival. Urgent items never delay another tenant; a policy with few requests does not wait behind one with many.
 """
 
 from __future__ import annotations
@@ -16,22 +15,20 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 PREFILLED = 1
 SAMPLED = 2
-"""Cost of a sampled token, as in Sheng et al. (arXiv 2401.00588). Measured with the shipped base on one core, it
-takes 1 to 3 times as long as a prefilled one at contexts below 100 tokens, and 3 to 11 times at 300 (llama.cpp and
-torch)."""
+"""Sheng et al. (arXiv 2401.00588). Measured with the shipped base on one core: 1 to 3 times a prefilled token at
+contexts below 100 tokens, 3 to 11 times at 300 (llama.cpp and torch)."""
 
 
 def rollout_cost(prefilled: int, sampled: int) -> int:
-    """The cost of a turn, or of a part of one."""
+    """Of a turn, or a part."""
     return PREFILLED * prefilled + SAMPLED * sampled
 
 
 K = TypeVar("K", bound=Hashable)
 
-# The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): serve the
-# waiting key with the smallest counter, and lift the counter of an idle key. It is lifted to the counter of the key
-# served last (start-time fair queueing, Goyal et al. 1996) and not, as in VTC, to the smallest waiting one: a key with
-# one item at a time would lose its arrears at each.
+# The virtual token counter (Sheng et al., arXiv 2401.00588): serve the waiting key with the smallest counter, lift an
+# idle key's to that of the key served last (start-time fair queueing, Goyal et al. 1996) and not, as in VTC, to the
+# smallest waiting one: a key with one item at a time would lose its arrears at each.
 
 ROOM = 64
 
@@ -46,11 +43,10 @@ class _Account:
 
 
 class FairClock(Generic[K]):
-    """A counter for each key. It grows by cost divided by weight, and falls only when a reservation is given back.
+    """A counter for each key: grows by cost / weight, falls only by returned reservations.
 
-    Costs are whole numbers in any unit, so that giving back leaves no rounding error. The counters of two keys that
-    wait all the time differ at most by the largest cost served at once, divided by its weight. Lines before several
-    devices may share one clock: a key waits until it has left as often as it has joined.
+    Costs are whole numbers: no rounding error. Counters of two keys that always wait differ at most by the largest cost
+    served at once / weight. Devices may share a clock: a key waits until it has left as often as joined.
     """
 
     def __init__(self) -> None:
@@ -61,9 +57,9 @@ class FairClock(Generic[K]):
         """The level for idle keys: the counter of the key served last, or a smaller one of a waiting key."""
 
     def weigh(self, key: K, weight: float) -> None:
-        """Set a key's weight (by default 1), from the next charge on. Raises ``ValueError``.
+        """Default 1; from the next charge on. Raises ``ValueError``.
 
-        It may be dropped while the key neither waits nor is served, so set it before each ``join`` and ``begin``.
+        Set it before each ``join`` and ``begin``: idle keys may lose it.
         """
         if not 0 < weight < math.inf:
             raise ValueError(f"A weight is {weight}; it must be a number above 0.")
@@ -74,7 +70,7 @@ class FairClock(Generic[K]):
         return account.spent + account.reserved / account.weight
 
     def standings(self) -> dict[K, float]:
-        """Counters of the keys that wait or are being served; those of other keys mean nothing."""
+        """Of keys that wait or are being served; others mean nothing."""
         moving = [key for key, account in self._accounts.items() if key in self._waiting or account.reserved]
         return {key: self.counter(key) for key in moving}
 
@@ -92,10 +88,8 @@ class FairClock(Generic[K]):
             self._waiting[key] = left
 
     def behind(self, among: Iterable[K] | None = None) -> K:
-        """The key with the smallest counter among the waiting ones, or ``among``; the first of equals.
-
-        Raises ``ValueError`` if there are none.
-        """
+        """The waiting key (or of ``among``) with the smallest counter; the first of equals. Raises ``ValueError``
+        without any."""
         first: K | None = None
         accounts, least = self._accounts, math.inf
         for key in self._waiting if among is None else among:
@@ -108,9 +102,9 @@ class FairClock(Generic[K]):
         return first
 
     def begin(self, key: K, cost: int = 0) -> None:
-        """The key is being served, in turn or not: reserve ``cost``, its expected cost.
+        """Reserve ``cost``, its expected cost, in turn or not.
 
-        A reservation counts like a charge, so that one key does not get everything before its first cost is known.
+        It counts like a charge: no key gets everything before its first cost is known.
         """
         account = self._lifted(key)
         level = account.spent + account.reserved / account.weight
@@ -142,7 +136,7 @@ class FairClock(Generic[K]):
         return account
 
     def forget(self) -> None:
-        """Drop idle accounts with a counter no higher than a new one's; their keys may never come back."""
+        """Drop idle accounts no higher than a new one's."""
         for key, account in list(self._accounts.items()):
             if key not in self._waiting and not account.reserved and account.spent <= self._time:
                 del self._accounts[key]
@@ -154,7 +148,7 @@ REMEMBERED = 512
 
 @dataclass
 class Mix:
-    """Sums over the turns of one policy, and the number of its task's episodes."""
+    """Sums over a policy's turns, and its task's episodes."""
 
     prefilled: float = 0.0
     sampled: float = 0.0
@@ -187,7 +181,7 @@ ROLLOUT, ENVIRONMENT, TRAINING = "rollout", "environment", "training"
 
 
 def stage_of(worker: str) -> str:
-    """The stage of a worker, by its name: ``rollout-2`` is of rollout."""
+    """``rollout-2`` is of rollout."""
     return worker.partition("-")[0]
 
 
@@ -198,13 +192,13 @@ class Usage:
     task: int
     stage: str
     tokens: int
-    """rollout: tokens read and sampled; training: tokens trained on; environment: 0."""
+    """rollout: read and sampled; training: trained on; environment: 0."""
     seconds: float
-    """rollout, training: seconds of the worker. environment: the sum over episodes, without waiting for the model."""
+    """rollout, training: of the worker. environment: over episodes, without waits for the model."""
 
 
 class Ledger:
-    """Sums since the last ``take``, and totals since the engine's start: by worker, or for environments by stage."""
+    """Sums since the last ``take``, and since the engine's start."""
 
     def __init__(self) -> None:
         self._used: defaultdict[tuple[int, str], list[float]] = defaultdict(lambda: [0, 0.0])
@@ -226,14 +220,14 @@ class Ledger:
         self.mixes[task][policy].turn(prefilled, sampled)
 
     def reply(self, task: int, policy: str, most: int) -> float:
-        """Expected sampled tokens of a policy's turn: its mean so far, or its limit."""
+        """Expected tokens of a policy's turn: its mean so far, or its limit."""
         mix = self.mixes[task][policy]
         return min(mix.sampled / mix.turns, most) if mix.turns else most
 
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
-        """Divide a rollout worker's busy seconds among its turns ended since the last call.
+        """Divided among the worker's turns ended since the last call.
 
-        Without turns, the seconds are kept for the next call.
+        Without turns they are kept.
         """
         self.busy[worker] += seconds
         self._unshared[worker] += seconds
@@ -274,7 +268,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class Payer:
-    """The tenant, task and policy that are charged."""
+    """Who is charged."""
 
     tenant: str
     task: int
@@ -286,7 +280,7 @@ NOBODY = Payer("", 0)
 
 
 class Reservation(NamedTuple):
-    """A reservation for an item in service, until its cost is known."""
+    """For an item in service, until its cost is known."""
 
     payer: Payer
     kind: str
@@ -295,16 +289,16 @@ class Reservation(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """A tenant's place in line while it waits or is being served."""
+    """While it waits or is served."""
 
     tenant: str
     waiting: int
     behind: float
-    """Its weighted service below that of the tenant with the most, in the unit of costs."""
+    """Weighted service below the highest tenant's, in units of cost."""
 
 
 def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
-    """Tenants' standings over several lines before one stage: the sum of waiting items, the largest ``behind``."""
+    """Over the lines of one stage: waiting items summed, the largest ``behind``."""
     stand: dict[str, Standing] = {}
     for one in chain.from_iterable(lines):
         known = stand.get(one.tenant, Standing(one.tenant, 0, 0.0))
@@ -313,10 +307,10 @@ def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
 
 
 Rank = tuple[bool, int]
-"""Urgency and priority: larger ones first."""
+"""Larger ones first."""
 Policy = tuple[int, str]
 NEWEST = 0.25
-"""Weight of the newest cost in the moving mean of costs."""
+"""Weight of the newest cost in the moving mean."""
 KNOWN = 1000
 
 
@@ -337,14 +331,12 @@ class _Tenant(Generic[T]):
 
 
 class Line(Generic[T]):
-    """The waiting items before one device, by tenant, urgency, priority, task and policy."""
+    """Waiting items of one device."""
 
     def __init__(
         self, weight: Callable[[str], float] = lambda tenant: 1.0, clock: FairClock[str] | None = None
     ) -> None:
-        """``weight`` gives a tenant's current weight, above 0. Lines before several devices of one stage share one
-        ``clock``: shares are of all devices together.
-        """
+        """``weight``: current, above 0. One stage's lines share one ``clock``: shares are of all devices together."""
         self.weight = weight
         self.clock: FairClock[str] = clock or FairClock()
         self._tenants: dict[str, _Tenant[T]] = {}
@@ -356,7 +348,7 @@ class Line(Generic[T]):
         return sum(self._here.values())
 
     def add(self, payer: Payer, item: T, urgent: bool = False) -> None:
-        """Put an item in line; it may be in it only once."""
+        """An item may be in line only once."""
         for clock, key in self._clocks(payer):
             clock.join(key)
         queues = self._tenants[payer.tenant].ranks[urgent, payer.priority]
@@ -374,17 +366,17 @@ class Line(Generic[T]):
                     yield from items
 
     def peek(self) -> T:
-        """The next item. Raises ``LookupError`` if nothing waits."""
+        """Raises ``LookupError`` if nothing waits."""
         return self._next()[0]
 
     def take(self) -> tuple[Payer, T]:
-        """Take the next item out of the line. Raises ``LookupError`` if nothing waits."""
+        """Raises ``LookupError`` if nothing waits."""
         item, payer, urgent = self._next()
         self.discard(payer, item, urgent)
         return payer, item
 
     def discard(self, payer: Payer, item: T, urgent: bool = False) -> None:
-        """Take an item out of the line, also out of turn; one that is not in it is ignored."""
+        """Ignores an item that is not in line."""
         rank, policy = (urgent, payer.priority), (payer.task, payer.policy)
         ranks = self._tenants[payer.tenant].ranks if payer.tenant in self._here else {}
         queues = ranks.get(rank, {})
@@ -402,14 +394,14 @@ class Line(Generic[T]):
             del self._here[payer.tenant]
 
     def begin(self, payer: Payer, kind: str = "") -> Reservation:
-        """An item is being served: reserve the recent cost of the policy's items of that ``kind``."""
+        """Reserve the recent cost of the policy's ``kind`` of items."""
         cost = max(1, round(self._means.get((payer.task, payer.policy, kind), self._overall)))
         for clock, key in self._clocks(payer):
             clock.begin(key, cost)
         return Reservation(payer, kind, cost)
 
     def end(self, reservation: Reservation, cost: int | None) -> None:
-        """Charge the cost in place of the reservation; None, an unknown cost, charges what was reserved."""
+        """Charge the cost in place of the reservation; None: what was reserved."""
         payer, kind, reserved = reservation
         if cost is None:
             cost = reserved
@@ -442,7 +434,6 @@ class Line(Generic[T]):
         return self._tenants[self.clock.behind(self._here)].next()
 
     def _clocks(self, payer: Payer) -> tuple[tuple[FairClock[Any], Any], ...]:
-        """The clocks of tenants, of the tenant's tasks and of its policies, each with the payer's key."""
         tenant = self._tenants.get(payer.tenant)
         if tenant is None:
             tenant = self._tenants[payer.tenant] = _Tenant()

@@ -1,6 +1,6 @@
-"""The API of an engine: its gateways, and its opening to clients.
+"""The API of an engine.
 
-People's commands decide if it is open, else the settings. The commands outlive the engine.
+Commands open or close it, else the settings; commands outlive the engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POLL = 0.2
 
 
 def open_api(store: Store, settings: ApiSettings, home: Home, log: Log) -> Api:
-    """The API of an engine; it opens while ``run`` runs."""
+    """The API; it opens while ``run`` runs."""
     limits = Limits(
         body_bytes=settings.body_mb * MEGABYTE,
         seconds=settings.seconds,
@@ -42,7 +42,7 @@ def open_api(store: Store, settings: ApiSettings, home: Home, log: Log) -> Api:
 
 
 class Api:
-    """Answers programs and clients over HTTP while ``run`` runs, clients while the API is open."""
+    """Always answers programs, clients while open."""
 
     def __init__(self, store: Store, settings: ApiSettings, gateways: Gateways) -> None:
         self._store = store

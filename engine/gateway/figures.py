@@ -1,6 +1,6 @@
-"""The figures of ``/metrics``: rows of a ``FigureTable``, counted by the engine and the store.
+"""``/metrics``.
 
-Names that end in ``_total`` only grow, those of workers since the start of the engine; others are current values.
+Names in ``_total`` only grow, workers' since the engine's start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..store.rows import EngineRow
 Figure = tuple[str, dict[str, str], float]
 """Name without ``marlaas_``, labels, value."""
 SHORTEST = 1.0
-"""Seconds for which figures are cached: the engine writes most of them once a second."""
+"""Seconds: the engine writes most figures once a second."""
 NAMES: Mapping[str, tuple[str, str, str]] = {
     "tasks": ("tasks", "state", ""),
     "tokens": ("tenant_tokens_total", "tenant", "stage"),
@@ -37,7 +37,7 @@ NAMES: Mapping[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Counted:
-    """The store's counts, at one moment."""
+    """The store's counts."""
 
     engine: EngineRow | None = None
     stages: Mapping[str, StageSample] | None = None
@@ -45,14 +45,14 @@ class Counted:
 
 
 def counted(database: Path) -> Counted:
-    """Read the counts with four short queries; blocks. Raises ``StoreError``."""
+    """Four short queries; blocks. Raises ``StoreError``."""
     with Reader(database) as reader:
         begun, _ = reader.newest_samples()
         return Counted(reader.engine(), reader.stage_totals(begun), tuple(reader.totals()))
 
 
 def figures(known: Counted, ledger: Ledger) -> Iterator[Figure]:
-    """All rows, in a fixed order. Seconds of environments are summed over their parallel episodes."""
+    """All rows, in a fixed order; environments' seconds are summed over parallel episodes."""
     if known.engine is not None:
         row = known.engine
         yield "engine_info", {"base": row.base, "sampler": row.sampler, "version": row.version}, 1.0
@@ -75,7 +75,7 @@ def figures(known: Counted, ledger: Ledger) -> Iterator[Figure]:
 
 
 class FigureReader:
-    """The current figures; reads the store once a second at most."""
+    """Reads the store once a second at most."""
 
     def __init__(self, database: Path, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database

@@ -1,7 +1,7 @@
-"""Keys: making, hashing, names and owners. Standard library only.
+"""Keys; standard library only.
 
-A key is ``tml-TENANT-`` and 43 random characters, 256 bits. Only its SHA-256 is stored; for a random key that is as
-good as a slow hash. The key of an episode begins with ``tml-episode-`` and is held only in memory.
+``tml-TENANT-`` and 43 random characters (256 bits); episodes' begin with ``tml-episode-`` and stay in memory. Only
+SHA-256 is stored, as good as a slow hash for a random key.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from ..errors import ConfigError
 SCOPES = ("chat", "train", "admin")
 RANDOM_BYTES = 32
 EPISODE = "tml-episode-"
-"""Prefix of the keys of episodes."""
 SHOWN = 6
-"""Random characters of a key that are stored and shown; the 37 others have more than 220 bits."""
+"""Characters stored and shown; the 37 others have over 220 bits."""
 LONGEST_NAME = 32
 
 
@@ -34,7 +33,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class NewKey:
-    """A new key; it cannot be read a second time."""
+    """A new key, readable only once."""
 
     key: str
     digest: bytes
@@ -42,7 +41,7 @@ class NewKey:
 
 
 def new_key(tenant: str) -> NewKey:
-    """Make a key for a tenant; characters that are not allowed in a header become hyphens."""
+    """Characters not allowed in headers become hyphens."""
     name = re.sub(r"[^A-Za-z0-9_.]+", "-", tenant).strip("-")[:LONGEST_NAME] or "tenant"
     random = secrets.token_urlsafe(RANDOM_BYTES)
     key = f"tml-{name}-{random}"
@@ -50,17 +49,17 @@ def new_key(tenant: str) -> NewKey:
 
 
 def new_episode_key() -> str:
-    """Make the key of an episode."""
+    """Make an episode's key."""
     return f"{EPISODE}{secrets.token_urlsafe(RANDOM_BYTES)}"
 
 
 def digest(key: str) -> bytes:
-    """The stored hash of a key."""
+    """The stored hash."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
-    """The scopes in their order, each once. Raises ``ConfigError``."""
+    """In order, each once. Raises ``ConfigError``."""
     for scope in scopes:
         if scope not in SCOPES:
             raise ConfigError(f"There is no scope {scope!r}.", f"Known are {', '.join(SCOPES)}.")

@@ -1,6 +1,6 @@
-"""The engine's end of a gateway's socketpair: keys and their answerers, repeated requests, use of keys.
+"""The engine's end of a gateway's socketpair.
 
-Each request is a task. It ends early if the gateway cancels it or dies, or the episode of its key is over.
+A request's task ends early if the gateway cancels or dies, or the key's episode is over.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from ..store.tasks import KeyUse
 from ..wire import Answered, Answerer, Refusal, Tell
 from .keys import EPISODE, Identity, digest, new_episode_key
 
-# A repeated request gets the answer of the first, because its client may have lost the connection.
+# A repeated request gets the first one's answer: its client may have lost the connection.
 #
-# Requests are alike with the same content, key and idempotency key. Clients without that key count their tries; their
-# first try is never a repetition. A second request joins the first one in progress, or gets a copy for some minutes
-# afterwards. A refusal is not kept.
+# Content, key and idempotency key must be equal. Clients without that key count tries, the first is no repetition.
+# Refusals are not kept.
 
 KEPT_SECONDS = 600.0
 KEPT_BYTES = 64 << 20
@@ -36,8 +35,6 @@ Ask = Callable[[Tell], Awaitable[Answered]]
 
 @dataclass(eq=False)
 class _Entry:
-    """A request that is answered for all who send it."""
-
     alike: bytes
     work: asyncio.Future[Answered] = field(init=False)
     pieces: list[wire.Piece] = field(default_factory=list)
@@ -52,12 +49,12 @@ class _Entry:
             listener(piece)
 
     def rank(self) -> int:
-        """A retry gets the answer that nobody heard, else one in progress, else an earlier one."""
+        """First the answer that nobody heard, then one in progress."""
         return 1 if not self.work.done() else 2 if self.heard else 0
 
 
 class IdempotencyCache:
-    """The requests in progress that may come again, and the latest answers."""
+    """Repeatable requests in progress, and the latest answers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,9 +62,9 @@ class IdempotencyCache:
         """Oldest first."""
 
     async def answer(self, asked: wire.Chat | wire.Complete, ask: Ask, tell: Tell) -> Answered:
-        """The result of ``ask``, now or for an earlier request like this. Raises what it raises.
+        """The result of ``ask``, now or for an earlier equal request. Raises what it raises.
 
-        Cancelling ends the work unless others wait for it.
+        Cancelling ends the work unless others wait.
         """
         if not asked.once and asked.retry < 0:
             return await ask(tell)
@@ -111,10 +108,8 @@ class IdempotencyCache:
             excess -= entry.size
 
 
-# The state that all links of an engine share.
-
 INTERVAL = 1.0
-"""Seconds after which the use of keys is written."""
+"""Seconds between writes of the keys' use."""
 
 Log = Callable[[str, str, str], None]
 Figures = Callable[[], Awaitable[Sequence[tuple[str, dict[str, str], float]]]]
@@ -125,7 +120,7 @@ async def _nothing() -> tuple[()]:
 
 
 class Desk:
-    """Finds the answerer of a key: an episode for its program, the server of versions for a tenant's client."""
+    """Finds a key's answerer: an episode, or the server of versions. Shared by all links."""
 
     def __init__(
         self,
@@ -134,9 +129,8 @@ class Desk:
         log: Log,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``stored`` finds a client's key by its digest, revoked or not. ``write`` adds to the use of keys in one
-        transaction. Both may raise ``StoreError``.
-        """
+        """``stored`` finds a key by digest, revoked or not; ``write`` adds keys' use in one transaction. Both may raise
+        ``StoreError``."""
         self.open = False
         """True while clients are answered."""
         self.serving: Callable[[Identity], Answerer] | None = None
@@ -164,7 +158,7 @@ class Desk:
         return key.startswith(EPISODE) and key not in self._episodes
 
     def find(self, key: str) -> tuple[Answerer, Identity | None]:
-        """The answerer of this key, and its client; None for an episode's program. Raises ``Refusal``."""
+        """Answerer, and client; None for an episode's program. Raises ``Refusal``."""
         if key in self._episodes:
             return self._episodes[key], None
         if self.is_over(key):
@@ -191,7 +185,7 @@ class Desk:
         self._uses[key] = KeyUse(key, use.requests + 1, *tokens, self._now())
 
     def flush(self) -> None:
-        """Write the use of keys. Raises ``StoreError``, and keeps it then."""
+        """Raises ``StoreError``, and keeps the use then."""
         if self._uses:
             self._write(self._uses.values())
             self._uses = {}
@@ -204,15 +198,13 @@ class Desk:
 
 
 def over() -> Refusal:
-    """The refusal for a program that outlives its episode."""
+    """For a program that outlives its episode."""
     return Refusal(410, "episode_over", "The episode that this key belongs to is over.")
 
 
-# The link to one gateway.
-
 BUFFER = 1 << 20
 BEHIND = 256 << 20
-"""Bytes that a gateway may leave unread. One that hangs is given up, as if it had died."""
+"""Unread bytes after which a gateway counts as dead."""
 
 
 class Link:

@@ -1,7 +1,6 @@
-"""The gateways of an engine and their processes: one for clients, one for episodes.
+"""Gateways' processes: for clients, and for episodes at a free port of 127.0.0.1.
 
-They share only the engine, so that many clients cannot block an episode's program. The gateway of episodes is at a free
-port of 127.0.0.1.
+They share only the engine: many clients cannot block an episode's program.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ from .link import Desk, Link
 PROGRAM = (sys.executable, "-P", "-m", "marlaas.engine.gateway.http.main")
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 STEADY = 10.0
-"""Seconds after which a gateway counts as stable: it is restarted at once."""
+"""Seconds until a gateway is restarted at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds before the restart of one that ends soon; they double each time."""
+"""Seconds before an unstable one's restart; doubled each time."""
 GRACE = 3.0
-"""Seconds that a gateway has to end once its link is closed."""
+"""Seconds to end after the link is closed."""
 LOCAL = "127.0.0.1"
 NEEDS = ("starlette", "uvicorn")
 PATIENCE = 5.0
-"""Seconds in which a starting engine retries a taken port: the gateway of a killed one still ends."""
+"""Seconds for a taken port: a killed engine's gateway still ends."""
 AGAIN = 0.1
 WAITING = 1024
 
 
 class GatewayProcess:
-    """Keeps one gateway running, until ``stop``.
+    """Keeps one gateway running.
 
-    Connections wait in the listening socket's queue while it is restarted.
+    The listening socket queues connections during restarts.
     """
 
     def __init__(self, listening: socket.socket, asked: tuple[str, int], limits: Limits, log: Path, desk: Desk) -> None:
-        """``listening`` is bound to ``asked``; its port may be 0. The process prints to the file ``log``."""
+        """``listening`` is bound to ``asked``, port 0 possible. ``log`` gets the output."""
         host, self.asked = asked[0], asked
         reached = ANYWHERE.get(host, host)
         self.url = f"http://{f'[{reached}]' if ':' in reached else reached}:{listening.getsockname()[1]}"
@@ -117,7 +116,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 class Gateways:
-    """Starts and ends gateways; implements ``wire.Endpoints``, even while the API is closed to clients."""
+    """Implements ``wire.Endpoints``, even while the API is closed to clients."""
 
     def __init__(self, desk: Desk, limits: Limits, log: Path) -> None:
         self.desk = desk
@@ -128,9 +127,9 @@ class Gateways:
         self._lock = asyncio.Lock()
 
     async def open(self, answerer: Answerer) -> Address:
-        """An address for this episode's answerer, until it is closed; the first one starts a gateway.
+        """The first call starts a gateway.
 
-        Raises ``ConfigError`` if the extra is not installed or no port can be had.
+        Raises ``ConfigError`` without the extra or a free port.
         """
         gateway = await self.start("episodes", LOCAL, 0)
         return Address(gateway.url, self.desk.admit(answerer))
@@ -139,15 +138,13 @@ class Gateways:
         self.desk.dismiss(address.key)
 
     async def stop(self, *names: str) -> None:
-        """End these gateways, all by default."""
+        """All by default."""
         async with self._lock:
             ending = [self.running.pop(name) for name in names or [*self.running] if name in self.running]
             await asyncio.gather(*(gateway.stop() for gateway in ending))
 
     async def start(self, name: str, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
-        """The gateway of that name at an address, replacing the one before; a taken port is retried for ``patience``
-        seconds. Raises ``ConfigError``.
-        """
+        """Replaces that gateway; retries a taken port for ``patience`` seconds. Raises ``ConfigError``."""
         host = LOCAL if host == "localhost" else host
         async with self._lock:
             before = self.running.get(name)
@@ -162,7 +159,7 @@ class Gateways:
 
 
 def check_installed() -> None:
-    """Raise ``ConfigError`` if a needed package is not installed."""
+    """Raise ``ConfigError`` if a package is missing."""
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -172,7 +169,7 @@ def check_installed() -> None:
 
 
 async def _listening(host: str, port: int, patience: float) -> socket.socket:
-    """A listening socket; waits ``patience`` seconds for a taken port. Raises ``ConfigError``."""
+    """Retries a taken port for ``patience`` seconds. Raises ``ConfigError``."""
     until, family = monotonic() + patience, socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         try:

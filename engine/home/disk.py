@@ -1,7 +1,4 @@
-"""Disk space that a home takes, and a check that tasks have enough.
-
-Standard library only. Files are only counted, never changed.
-"""
+"""A home's disk space, and a check of the free space. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,21 +15,21 @@ from .settings import DiskSettings
 
 GB = 1e9
 INTERVAL = 1.0
-"""Seconds between two checks of the free space; one takes microseconds."""
+"""Seconds; a check takes microseconds."""
 LOOKS = 10
-"""Checks between two counts of the home's files; a count runs in a thread."""
+"""Checks between counts of the home's files."""
 EASE = 1.05
-"""Factor on the required free space before tasks continue after a shortage, against oscillation."""
+"""Factor on the required space after a shortage, against oscillation."""
 
 
 @dataclass(frozen=True)
 class HomeSize:
-    """Bytes that a home takes of the disk, by purpose."""
+    """Bytes by purpose."""
 
     database: int
     adapters: int
     base: int
-    """Bases converted for llama.cpp; they are made again if missing."""
+    """For llama.cpp, made again if missing."""
     other: int
 
     @property
@@ -41,17 +38,17 @@ class HomeSize:
 
 
 def home_size(home: Home) -> HomeSize:
-    """Count the files of a home; a file removed meanwhile counts nothing."""
+    """Files removed meanwhile count nothing."""
     database = sum(_size(home.root / f"{home.database.name}{suffix}") for suffix in ("", "-wal", "-shm"))
     adapters, base = folder_size(home.adapters), folder_size(home.base)
     return HomeSize(database, adapters, base, max(0, folder_size(home.root) - database - adapters - base))
 
 
 class DiskGuard:
-    """Checks the disk while the engine runs; tasks ask ``shortage`` before they write."""
+    """Tasks ask ``shortage`` before they write."""
 
     def __init__(self, home: Home, settings: DiskSettings, log: Callable[[str, str, str], None]) -> None:
-        """``log`` gets (kind, message, level) when room runs short, and when there is enough again."""
+        """``log``: (kind, message, level) at a shortage and its end."""
         self._home = home
         self._settings = settings
         self._log = log
@@ -86,7 +83,7 @@ class DiskGuard:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files below a folder; links count as links."""
+    """Bytes below; links count as links."""
     return sum(_size(Path(root) / name) for root, _, names in os.walk(folder) for name in names)
 
 

@@ -1,7 +1,4 @@
-"""Checks a home's place: on a disk of this machine, and not writable by others.
-
-Another account could replace its settings, some of which are commands, and its environments, which are run.
-"""
+"""Checks that a home is local and not writable by others, who could replace its commands and environments."""
 
 from __future__ import annotations
 
@@ -22,19 +19,19 @@ _TABLE = Path("/proc/mounts")
 _NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3")
 _SHARED = ("drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs")
 _NETWORKS_OF_PROGRAMS = ("afp", "ceph", "gcsfuse", "glusterfs", "juicefs", "nfs", "rclone", "s3fs", "smbnetfs", "sshfs")
-"""Network file systems served by a program, after ``fuse.``; most other such types show a local disk."""
+"""After ``fuse.``; most other such types show a local disk."""
 
 
 def networked(folder: Path) -> bool:
-    """True if the kernel may miss changes in this folder, so that one must poll; False if mounts cannot be read."""
+    """True if the kernel may miss changes: poll. False if mounts cannot be read."""
     kind = _kind(folder)
     return kind in (*_NETWORKS, *_SHARED) or kind.startswith("fuse")  # most file systems of a program are remote
 
 
 def far_away(folder: Path) -> str:
-    """The type of a folder's network file system; empty for any other, or if unknown.
+    """The type of a network file system; empty: none, or unknown.
 
-    9p does not count: whole virtual machines and containers run on it, and their processes share its memory.
+    9p does not count: virtual machines and containers run on it, and share its memory.
     """
     kind = _kind(folder)
     far = (kind in _NETWORKS and kind != "9p") or (kind.removeprefix("fuse.") in _NETWORKS_OF_PROGRAMS and "." in kind)
@@ -49,7 +46,7 @@ def _kind(folder: Path) -> str:
 
 
 def kind_of(path: Path, table: str) -> str:
-    """The type of the file system that holds an absolute path; empty if the table names none."""
+    """File system type of an absolute path; empty: not in the table."""
     mounts = []
     for place, line in enumerate(table.splitlines()):
         _, point, kind, *_ = *line.split(" "), "", ""
@@ -64,7 +61,7 @@ _ELSEWHERE = "Choose a folder of your own with --home or MARLAAS_HOME."
 
 
 def check_place(home: Home) -> None:
-    """Raise ``ConfigError`` on a network file system: processes cannot safely share the database's memory there."""
+    """Raises ``ConfigError`` on a network file system: it cannot share the database's memory."""
     if kind := far_away(home.root):
         raise ConfigError(
             f"the home lies on a network file system ({kind}), on which its database does not work.",
@@ -74,9 +71,9 @@ def check_place(home: Home) -> None:
 
 
 def make_private(home: Home) -> list[str]:
-    """Remove other accounts' right to write to an existing home; returns the changes, in sentences.
+    """Remove others' right to write; the changes as sentences.
 
-    Raises ``ConfigError`` if this account may not change that, or another account owns a link in it.
+    Raises ``ConfigError`` if this account may not, or another owns a link.
     """
     _check_link(home.root)
     said = []
@@ -104,7 +101,7 @@ def _mode(path: Path) -> int:
 
 
 def _check_link(path: Path) -> None:
-    """Refuse a link of another account: its owner can change its target."""
+    """Its owner could change its target."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
         raise ConfigError("is a link that belongs to another account.", _ELSEWHERE, where=str(path))
@@ -119,14 +116,13 @@ def _change(path: Path, mode: int) -> None:
         ) from error
 
 
-# A temporary folder of this process; if the process is killed, a later one removes the folder.
-# A lock on a file in it shows that its process lives. If the file system has no locks, nobody removes it.
+# A lock shows that the folder's process lives; else a later process removes it. Without locks nobody does.
 
 LOCK_FILE = "lock"
 
 
 class PrivateFolder:
-    """A folder of mode 0700 below ``parent``, created if needed. Raises ``OSError``."""
+    """A folder of mode 0700 below ``parent``. Raises ``OSError``."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +131,7 @@ class PrivateFolder:
         self._lock = _locked(self.path)
 
     def ensure(self) -> Path:
-        """Return its path, and create the folder again if it was deleted. Raises ``OSError``."""
+        """Again, if deleted. Raises ``OSError``."""
         if not (self.path / LOCK_FILE).exists():
             os.close(self._lock)
             self._lock = _locked(self.path)
@@ -149,7 +145,7 @@ class PrivateFolder:
 
 
 def _locked(folder: Path) -> int:
-    """The lock on a folder, created if needed. Until a lock is held, others may take it for an orphan."""
+    """Others may take it for an orphan before."""
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -166,7 +162,7 @@ def _locked(folder: Path) -> int:
 
 
 def remove_orphans(parent: Path, prefix: str) -> None:
-    """Remove the folders of processes that have ended."""
+    """Remove the folders of ended processes."""
     for folder in parent.glob(f"{prefix}*"):
         try:
             lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)

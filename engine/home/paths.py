@@ -1,4 +1,4 @@
-"""Paths of a home's files. Standard library and platformdirs only. Only ``Home.create`` creates anything."""
+"""Paths of a home's files. Standard library and platformdirs only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import AdapterUnreachable, ConfigError
 
 
 def version() -> str:
-    """The version of the installed package, "0.2.0"."""
+    """The installed package's, "0.2.0"."""
     from importlib.metadata import version as installed
 
     return installed("marlaas")
@@ -26,8 +26,6 @@ TINY_BASE = Path(__file__).resolve().parents[1] / "models" / "tiny"
 
 
 class _Place:
-    """A file or folder of a home."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -37,7 +35,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Home:
-    """One state folder: a database, its engine and its adapters belong together."""
+    """One state folder: database, engine and adapters."""
 
     root: Path
 
@@ -46,15 +44,15 @@ class Home:
     plugins = _Place("plugins")
     adapters = _Place("adapters")
     lost = _Place("lost+found")
-    """Files that no version names, kept for a person because versions turned out to be damaged."""
+    """Unnamed files, kept because versions were damaged."""
     base = _Place("base")
-    """Base models converted for llama.cpp; can be deleted at any time."""
+    """For llama.cpp; may be deleted."""
     bases = _Place("bases")
     logs = _Place("logs")
     screenshots = _Place("screenshots")
     scratch = _Place("scratch")
     venvs = _Place("venvs")
-    """Libraries of plugins; can be deleted while no engine runs."""
+    """May be deleted while no engine runs."""
     rates = _Place("rates.json")
     speeds = _Place("speeds.json")
     lock = _Place("engine.lock")
@@ -62,11 +60,11 @@ class Home:
     node_lock = _Place("node.lock")
 
     def name_of(self, path: Path) -> str:
-        """A file's path relative to the home, for the database, so that the home can be moved and copied."""
+        """Relative to the home, which can be moved."""
         return path.relative_to(self.root).as_posix()
 
     def file(self, name: str | Path) -> Path:
-        """The absolute path for such a relative one. Raises ``AdapterUnreachable`` if it is outside of the home."""
+        """Raises ``AdapterUnreachable`` outside of the home."""
         path = self.root / name
         if not path.is_relative_to(self.root) or ".." in path.relative_to(self.root).parts:
             raise AdapterUnreachable(f"{name} does not lie in the home {self.root}.", INSIDE)
@@ -76,9 +74,9 @@ class Home:
         return path
 
     def create(self) -> Home:
-        """Create the folders, readable only by their owner. Raises ``ConfigError`` if that fails.
+        """For the owner only. Raises ``ConfigError``.
 
-        The folder for adapters is created only with the home: one that is missing later may only be unmounted.
+        Adapters' folder only with the home: a missing one may be unmounted.
         """
         folders = [self.root, self.plugins, self.base, self.logs, self.scratch]
         try:
@@ -96,7 +94,7 @@ class Home:
 
 
 def find_home(given: str | None = None) -> Home:
-    """The home that the user means: ``--home``, else ``MARLAAS_HOME``, else the platform's state folder."""
+    """``--home``, else ``MARLAAS_HOME``, else the platform's state folder."""
     chosen = given or os.environ.get("MARLAAS_HOME")
     if chosen:
         return Home(Path(chosen).expanduser().absolute())
@@ -109,13 +107,13 @@ LOOKED_AT = 1000
 
 
 def is_home(folder: Path) -> bool:
-    """True if the folder has a database or settings."""
+    """It has a database or settings."""
     home = Home(folder)
     return os.path.exists(home.database) or os.path.exists(home.config)
 
 
 def check_home(home: Home) -> None:
-    """Raise ``ConfigError`` if a named folder is no home, with the home that may be meant."""
+    """Raises ``ConfigError`` if it is no home; suggests another."""
     check_folder(home)
     if is_home(home.root):
         return
@@ -128,7 +126,7 @@ def check_home(home: Home) -> None:
 
 
 def check_folder(home: Home) -> None:
-    """Raise ``ConfigError`` if the home's place is a file, lies below one, or cannot be read."""
+    """Raises ``ConfigError`` if it is, or lies below, a file, or is unreadable."""
     try:
         for path in (home.root, *home.root.parents):
             if path.is_dir():
@@ -143,9 +141,7 @@ def check_folder(home: Home) -> None:
 
 
 def nearest_home(folder: Path) -> Path | None:
-    """A neighbour of a similar name that is a home, else a home in the folder, else the home around the folder, or
-    None.
-    """
+    """Of a similar name next to, or in or around, the folder."""
     from difflib import get_close_matches  # loaded only if a home is missing
 
     homes = {path.name: path for path in _folders(folder.parent) if is_home(path)}
@@ -158,7 +154,7 @@ def nearest_home(folder: Path) -> Path | None:
 
 
 def command_for(home: Home, words: str) -> str:
-    """A command line of marlaas that means this home."""
+    """A command line for this home."""
     return f"marlaas --home {shlex.quote(str(home.root))} {words}"
 
 

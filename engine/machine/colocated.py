@@ -1,4 +1,4 @@
-"""Sampler and trainer in one process on one card, or on a processor: turns, gates, the base that both use."""
+"""Sampler and trainer in one process: turns and a shared base."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Party = Literal["sampler", "trainer"]
 
 
 class Gate:
-    """Lets one thread of one party compute at a time. Passes are never interrupted.
+    """Lets one thread of one party compute; passes are not interrupted.
 
-    While both parties have work, one that has computed for longer waits. Time by itself counts only against arrears.
+    With work on both sides, the party with more computing time waits. Time by itself counts only against arrears.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -45,7 +45,7 @@ class Gate:
 
     @contextmanager
     def busy(self, party: Party) -> Iterator[None]:
-        """Within, the party has work, also between two passes. Does not wait, so an event loop may enter it."""
+        """The party has work, also between passes. Never waits: safe in an event loop."""
         with self._changed:
             self._calls[party] += 1
         try:
@@ -57,7 +57,7 @@ class Gate:
 
     @contextmanager
     def turn(self, party: Party) -> Iterator[None]:
-        """Within, only this thread computes; waits for its turn."""
+        """Waits for its turn."""
         other: Party = "trainer" if party == "sampler" else "sampler"
         sign = 1 if party == "sampler" else -1
         with self.busy(party):
@@ -77,13 +77,13 @@ class Gate:
                     self._changed.notify_all()
 
 
-# A pass takes tens to hundreds of milliseconds, by the trainer's memory; the sampler may have to wait for its end.
+# A pass takes tens to hundreds of milliseconds.
 
 B = TypeVar("B", bound=Batch)
 
 
 class Paced(Generic[B]):
-    """``trainer.model.Model`` over another model, in turns with the sampler on its device."""
+    """``trainer.model.Model`` in turns with the sampler."""
 
     def __init__(self, model: Model[B], gate: Gate, device: str) -> None:
         self._model = model
@@ -109,17 +109,16 @@ class Paced(Generic[B]):
                 torch.cuda.current_stream().synchronize()
 
 
-# vLLM stacks q, k, v and gate, up as our trainer does. Tensors that it quantises, repacks for a processor or splits
-# over cards cannot be shared and are refused.
+# vLLM stacks q, k, v and gate, up as our trainer. Quantised, repacked and split tensors are refused.
 
 WRAPPED = ".base_layer"
 HINT = 'Write `share = "memory"` under [resources] in marlaas.toml: sampler and trainer then hold a copy each.'
 
 
 def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> dict[str, Tensor]:
-    """vLLM's own tensors by their names in the folder, or those of ``models.tensors.FUSED``.
+    """vLLM's tensors by their names, or of ``models.tensors.FUSED``.
 
-    Raises ``BaseModelError`` if a linear layer is not complete, or not in ``dtype``: it would have to be copied.
+    Raises ``BaseModelError`` if a linear layer is not complete or not in ``dtype``.
     """
     tensors = {name.replace(WRAPPED, ""): parameter.detach() for name, parameter in model.named_parameters()}
     for name, shape in _expected(config).items():
@@ -155,16 +154,15 @@ def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     return f"{str(dtype).removeprefix('torch.')} {shape}"
 
 
-# vLLM's CPU builds rewrite each matrix and free the original (``model_executor/layers/utils.py:
-# dispatch_cpu_unquantized_gemm``), and disable ``torch.set_num_threads`` (``v1/worker/cpu_worker.py: init_device``);
-# read in 0.32. On cards they do neither.
+# vLLM's CPU builds rewrite and free matrices (``model_executor/layers/utils.py: dispatch_cpu_unquantized_gemm``) and
+# disable ``torch.set_num_threads`` (``v1/worker/cpu_worker.py: init_device``); read in 0.32; not on cards.
 
 
 @contextmanager
 def considerate_vllm() -> Iterator[None]:
-    """Within, vLLM keeps an engine's matrices as loaded, and torch multiplies with them.
+    """vLLM keeps matrices as loaded during the block.
 
-    After the block ``torch.set_num_threads`` works again.
+    Afterwards ``torch.set_num_threads`` works again.
     """
     os.environ.update(environment("cpu"))
     from vllm.model_executor.layers import utils
@@ -183,7 +181,7 @@ def _plain(layer: Any, remove_weight: bool) -> None:
 
 
 class Announced:
-    """Wraps a service of a worker: while a call of its methods lasts, ``party`` has work."""
+    """``party`` has work during the service's calls."""
 
     def __init__(self, service: Any, gate: Gate, party: Party) -> None:
         self._service = service
@@ -200,18 +198,15 @@ class Announced:
         return call
 
 
-# The trainer computes with vLLM's own tensors. This was run only on a processor, with vLLM's CPU build; it is written
-# for cards after vLLM 0.32.
+# The trainer computes with vLLM's tensors. Run only on a processor.
 
 
 class ColocatedWorker:
-    """Serves ``samplers.protocol.Sampler`` as ``sampler`` and ``trainer.protocol.Trainer`` as ``trainer``."""
+    """Serves ``samplers.protocol.Sampler`` and ``trainer.protocol.Trainer``."""
 
     def __init__(self, sampler: dict[str, Any], trainer: dict[str, Any]) -> None:
-        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``.
-
-        Raises ``BaseModelError`` if vLLM cannot be used, or keeps the base in a form that cannot be shared.
-        """
+        """Arguments as of ``VllmSampler`` and ``TorchTrainer``. Raises ``BaseModelError`` if vLLM cannot be used or
+        shared."""
         require()
         base = load_base(trainer["base"])
         compute = compute_on(trainer.get("devices", ("cpu",))[0], trainer.get("precision", "f32"))

@@ -1,4 +1,4 @@
-"""A sampler for one person without an engine, also of the base without an adapter."""
+"""A sampler for one person without an engine, also of the bare base."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..rollout.talk import Talk
 from ..samplers.protocol import Sampler
 from .plan import plan_of, sampler_spec, with_sampler
 
-# Samplers always serve a version, so the base itself needs an adapter that changes nothing.
+# Samplers always serve a version: the bare base takes an empty adapter.
 
 CHANGED = "model.layers.0.mlp.down_proj"
 
 
 def write_bare(base: BaseModel, path: Path) -> str:
-    """Write an adapter that adds nothing to the base, and return its checksum. Raises as ``write_state`` does."""
+    """Returns the empty adapter's checksum. Raises as ``write_state``."""
     adapter = zeros(base.config)
     write_state(path, PolicyState(StateHeader(1, 1.0, 0, base.fingerprint), adapter), sync=False)
     return checksum(adapter)
@@ -50,14 +50,14 @@ def zeros(config: BaseConfig) -> dict[str, Array]:
 
 
 SEQUENCES = 4
-"""Only one conversation is in progress; others that lose their slot are read again."""
+"""One conversation is in progress; others are read again."""
 CONTEXT = 2048
 BARE = "base"
 
 
 @dataclass(frozen=True)
 class LonePlan:
-    """The resources of a lone sampler, known before it starts."""
+    """A lone sampler's resources."""
 
     base: BaseModel
     settings: Settings
@@ -82,7 +82,7 @@ class LoneSampler:
         return Talk(self.sampler, self.renderer, self.endpoint.context, version, number, place)
 
     async def load(self, version: str, path: Path, expected: str) -> None:
-        """Serve the adapter of a state file; ``AdapterError`` if its checksum is not ``expected``."""
+        """Raises ``AdapterError`` if the file's checksum is not ``expected``."""
         loaded = await self.sampler.load(version, str(path))
         if loaded != expected:
             raise AdapterError(f"the state file is damaged: it holds {loaded}, not {expected}.", where=str(path))
@@ -93,10 +93,7 @@ class LoneSampler:
 
 
 def plan_alone(settings: Settings) -> LonePlan:
-    """Plan a lone sampler from the base's files and the free memory; reads files, and may take seconds.
-
-    Raises ``BaseModelError`` if the base is not sound, or does not fit into the free memory.
-    """
+    """May take seconds. Raises ``BaseModelError`` if the base is not sound or does not fit."""
     base = load_base(settings.base)
     check_base(base)
     settings = with_sampler(settings, base)
@@ -109,7 +106,7 @@ def plan_alone(settings: Settings) -> LonePlan:
 
 @asynccontextmanager
 async def open_lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
-    """Run a lone sampler during the block. Raises errors of the base or the worker."""
+    """Run a lone sampler during the block. Raises errors of base or worker."""
     base = plan.base
     renderer = Renderer(base.path)
     spec = replace(sampler_spec(base, home, plan.settings, plan.memory), name="play")

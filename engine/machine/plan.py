@@ -1,4 +1,4 @@
-"""Which worker runs on which device of which machine, with how much memory, and how it is started."""
+"""Workers' devices, memory and start."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FORKED = (TORCH, TRAINER)
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """How one worker is started."""
+    """One worker's start."""
 
     name: str
     factory: str
@@ -74,16 +74,13 @@ class WorkerSpec:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What a template imports for it; empty if it is not forked: workers with cards start by themselves."""
+        """Empty for workers with cards, which start by themselves."""
         return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
 
     async def spawn(
         self, logs: Path, nice: int = 0, template: Template | None = None, launcher: Launcher = LOCAL
     ) -> WorkerHandle:
-        """Start it at niceness ``nice``, forked by ``template`` if there is one; its output goes to a file in ``logs``.
-
-        ``launcher`` is that of its node. Raises as ``Launcher.start`` does.
-        """
+        """Raises as ``Launcher.start`` does."""
         log, environment = logs / f"{self.name}.log", self.environment
         return await launcher.start(
             self.name,
@@ -98,7 +95,7 @@ class WorkerSpec:
 
 
 def numbered(what: str, numbers: Sequence[int]) -> str:
-    """``core 0``, ``gpus 0-1``, ``gpus 0, 2``: ``numbers`` are in order, at least one."""
+    """``core 0``, ``gpus 0-1``, ``gpus 0, 2``: at least one, in order."""
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f"{what} {first}"
@@ -107,11 +104,7 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 
 
 def with_sampler(settings: Settings, base: BaseModel) -> Settings:
-    """The same settings with one sampler named.
-
-    Of several it is the first; ``auto`` gives the usual one on a processor, or llama.cpp if the settings name a form of
-    the base for it.
-    """
+    """The first of several samplers; ``auto``: the usual one, or llama.cpp for a named form of the base."""
     rollout = settings.rollout
     if rollout.samplers:
         return of_kind(settings, rollout.samplers[0])
@@ -125,9 +118,7 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
 
 
 def of_kind(settings: Settings, kind: str) -> Settings:
-    """The settings for one of several samplers: those of llama.cpp's file are only for llama.cpp, bfloat16 only for
-    torch.
-    """
+    """llama.cpp's file only for llama.cpp, bfloat16 only for torch."""
     rollout, traits = settings.rollout, SAMPLERS[kind]
     gguf = rollout.gguf if traits.gguf else ""
     weights = rollout.weights if rollout.weights in traits.weights else "auto"
@@ -135,13 +126,13 @@ def of_kind(settings: Settings, kind: str) -> Settings:
 
 
 def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:
-    """The settings for the sampler of an assignment. On the processor they name its copy of the base."""
+    """On the processor with its copy of the base."""
     own = of_kind(settings, assignment.kind)
     return own if assignment.place.gpus else with_copy(own, Copy(assignment.kind, assignment.weights))
 
 
 def with_copy(settings: Settings, copy: Copy) -> Settings:
-    """The settings under which a sampler keeps exactly this copy."""
+    """Settings for exactly this copy."""
     rollout = replace(settings.rollout, sampler=copy.sampler)
     return replace(settings, rollout=replace(rollout, weights=copy.weights) if copy.weights else rollout)
 
@@ -149,16 +140,16 @@ def with_copy(settings: Settings, copy: Copy) -> Settings:
 def plan_of(
     base: BaseModel, settings: Settings, free: int, trains: bool = True, precision: Precision = "f32"
 ) -> MemoryPlan:
-    """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler only.
+    """What fits into ``free`` bytes.
 
-    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` if the base does not fit, and if a named GGUF
-    file cannot be read.
+    Without ``trains``: a sampler only; ``precision``: the trainer's. Raises ``BaseModelError`` if the base does not fit
+    or a GGUF file cannot be read.
     """
     return plan_memory(replace(wanted_of(base, with_sampler(settings, base), trains), precision=precision), free)
 
 
 def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
-    """What must fit into memory, under settings that name their sampler. Raises ``BaseModelError`` as ``plan_of``."""
+    """Settings name a sampler. Raises ``BaseModelError`` as ``plan_of``."""
     rollout = settings.rollout
     return Wanted(
         config=base.config,
@@ -177,15 +168,15 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
 
 
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
-    """The type of the sampler's matrices: as planned, or guessed from the size of a person's file."""
+    """Matrix type, planned or guessed from the file's size."""
     brought = _brought_bytes(gguf_of(base, settings.rollout))
     return nearest(8 * brought / parameters(base)) if brought else memory.weights
 
 
 def gguf_of(base: BaseModel, rollout: RolloutSettings) -> str:
-    """The GGUF file of llama.cpp under these settings; empty if marlaas writes one.
+    """llama.cpp's file; empty: marlaas writes one.
 
-    Raises ``BaseModelError`` for ``weights = "gguf"`` with a base in another form.
+    Raises ``BaseModelError`` for ``weights = "gguf"`` with another form of base.
     """
     if rollout.weights != GGUF or rollout.gguf:
         return rollout.gguf
@@ -219,10 +210,7 @@ def sampler_spec(
     assignment: SamplerAssignment | None = None,
     machine: Machine | None = None,
 ) -> WorkerSpec:
-    """A rollout worker at its assignment on the cards of ``machine``; without one, the only sampler, by the settings.
-
-    ``memory`` has the conversations that fit there.
-    """
+    """A rollout worker at its assignment; without one, the only sampler."""
     if assignment is None:
         kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
         (assignment,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
@@ -264,7 +252,7 @@ def trainer_spec(
     trainers: int = 1,
     machine: Machine | None = None,
 ) -> WorkerSpec:
-    """The training worker at its assignment, one of ``trainers``; without one, next to one sampler."""
+    """The training worker; without an assignment, next to one sampler."""
     assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     place, gpus = assignment.place, _gpus(assignment.place, machine)
     kwargs: dict[str, Any] = {
@@ -302,26 +290,26 @@ SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
 
 
 def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec) -> WorkerSpec:
-    """The worker of both specs, under the sampler's name, on the cores of both."""
+    """Both under the sampler's name, on both's cores."""
     cores = tuple(sorted({*sampler.cores, *trainer.cores}))
     return replace(
         sampler, factory=COLOCATED, kwargs={SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}, cores=cores
     )
 
 
-# Sampler and trainer of a base of ``LEAST`` parameters or more lend each other their cores on a processor of two.
-# Lending with several cores each was not measured: their threads spin there.
+# Workers of a base of ``LEAST`` parameters or more lend cores on two cores. Several each are unmeasured: threads spin
+# there.
 
 LENDERS = ("torch", "llama.cpp")
 
 
 LEAST = 32_000_000
-"""Parameters from which on a second thread pays. It makes decoding 1.4 to 1.6 times as fast for bases of 39 and 494
-million parameters, and training 1.3 and 1.9 times; for 26 million (twelve layers of width 384) hardly."""
+"""From here a second thread pays: decoding 1.4 to 1.6 times as fast at 39 and 494 million parameters, training 1.3 and
+1.9; at 26 million (twelve layers of width 384) hardly."""
 
 
 def lending(specs: Sequence[WorkerSpec], placement: Placement, parameters: int, scratch: Path) -> list[WorkerSpec]:
-    """The specs, with a loan for two workers that lend each other cores; ``parameters`` are the base's."""
+    """Adds a loan of cores; ``parameters`` are the base's."""
     names = [own.name for own in placement.samplers] + [own.name for own in placement.trainers]
     pair = [spec for spec in specs if spec.name in names and not spec.gpus and len(spec.cores) == 1]
     kinds = {assignment.kind for assignment in placement.samplers}
@@ -346,9 +334,9 @@ async def until_compiled(
     tell: Callable[[str], None],
     look: Callable[[], LlamaBuild | None] = llama_build,
 ) -> None:
-    """Return once no worker of ``specs`` needs what is still being compiled; ``tell`` is called once for a wait.
+    """Wait for the compilation that ``specs`` need; ``tell`` once.
 
-    If compiling failed, the worker raises the reason when it is started.
+    A failed compilation raises at the worker's start.
     """
     said = False
     while any(spec.factory == LLAMA and not spec.node for spec in specs):
@@ -362,40 +350,35 @@ async def until_compiled(
 
 
 def loading(specs: Sequence[WorkerSpec]) -> str:
-    """The reason for a slow start of these workers, for people."""
+    """Why a start is slow, for people."""
     converts = any(spec.factory == LLAMA for spec in specs)
     return "The workers load the base." + (" For llama.cpp it is converted first, once." if converts else "")
 
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """The placement of all workers, and the memory that each has."""
+    """All workers' placement and memory."""
 
     placement: Placement
     memory: tuple[MemoryPlan, ...]
-    """One plan for each sampler, in their order; the first includes the trainer."""
+    """By sampler; the first includes the trainer."""
     machine: Machine | None = None
-    """The machine whose devices the placement names; None if it names cores alone, or there are several machines."""
+    """Of named devices; None: cores only, or several machines."""
     training: tuple[MemoryPlan, ...] = ()
-    """One plan for each trainer, for all trainers of its machine; empty: the first sampler's holds for all."""
+    """By trainer; empty: the first sampler's."""
     machines: Mapping[str, UsableNode] = field(default_factory=dict)
-    """Over several machines, those that may be used, by their ids."""
     copies: tuple[CopySpeed, ...] = ()
-    """The copies of the base that were measured on this machine's processor."""
+    """Measured on this processor."""
 
     def machine_at(self, node: str) -> Machine | None:
-        """The machine whose devices assignments at a node name; None if they name cores alone."""
+        """None: cores only."""
         return self.machines[node].machine if node in self.machines else self.machine
 
     def link_to(self, node: str) -> Link:
-        """The way to a node."""
         return self.machines[node].link if node in self.machines else Link()
 
     def bits_of(self, trainer: str) -> str:
-        """What the bits of a trainer follow from, except for its threads.
-
-        That is its cards, or its node's processor; nothing for the processor of one machine.
-        """
+        """What a trainer's bits depend on besides threads: cards or node's processor; empty: one machine's."""
         (own,) = (own for own in self.placement.trainers if own.name == trainer)
         machine = self.machine_at(own.node)
         if own.place.gpus and machine:
@@ -404,7 +387,7 @@ class PlacementPlan:
         return (machine.cpu.name or own.node) if machine and own.node in self.machines else ""
 
     def memory_of(self, number: int) -> MemoryPlan:
-        """The plan for the trainer with this place among all."""
+        """Of the trainer with this number."""
         return self.training[number] if self.training else self.memory[0]
 
     @property
@@ -421,7 +404,7 @@ class PlacementPlan:
 
 
 def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]:
-    """The copies of the base that the sampler on this processor may keep, the usual one first, for these settings.
+    """The processor's candidates, the usual first.
 
     Raises ``BaseModelError`` if the base cannot be read.
     """
@@ -434,7 +417,7 @@ def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]
 
 
 def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) -> str:
-    """In which precision the plan samples and trains, with the measured gap in nats if it is known."""
+    """Of sampling and training, with the measured gap in nats."""
     gaps = {speed.copy: f", gap {speed.gap:.2g}" for speed in plan.copies}
     samplers = []
     for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True):
@@ -447,13 +430,13 @@ def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) ->
 
 
 def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
-    """The kinds of sampler that the settings ask for: several side by side, or one."""
+    """Several, or one."""
     named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
     return tuple(cast(SamplerKind, kind) for kind in named)
 
 
 def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int]) -> PlacementPlan:
-    """Plan for these cores alone, with ``free`` bytes. Raises ``BaseModelError`` if the base does not fit."""
+    """Raises ``BaseModelError`` if the base does not fit."""
     cpu = Cpu(tuple(cores), max(1, len(cores)), free)
     return on_machine(base, settings, free, UsableResources(Machine(cpu)), Software())
 
@@ -467,7 +450,7 @@ def on_machine(
     copies: Sequence[CopySpeed] = (),
     without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
-    """Plan for this machine; ``free`` are bytes of main memory. Raises as ``on_machines`` does."""
+    """``free``: bytes of main memory. Raises as ``on_machines``."""
     node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
     return on_machines(base, settings, [node], copies, without)
 
@@ -479,12 +462,11 @@ def on_machines(
     copies: Sequence[CopySpeed] = (),
     without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
-    """Plan for several machines, of which the engine's own may be one.
+    """The engine's own machine may be one.
 
-    ``copies`` of the base were measured; ``without`` names ways of sharing a card that failed when workers were started
-    so. A copy that nobody asked for is sampled from only if it leaves room for enough conversations; else llama.cpp
-    keeps the most exact one that fits. Raises ``ConfigError`` if no node can be used, and if settings contradict each
-    other or what there is; ``BaseModelError`` if the base fits nowhere.
+    ``without``: failed ways of sharing a card. An unasked copy needs room for enough conversations; else llama.cpp
+    keeps the most exact that fits. Raises ``ConfigError`` if no node can be used or settings contradict;
+    ``BaseModelError`` if the base fits nowhere.
     """
     rollout, trainers = settings.rollout, settings.training.trainers
     placement, wanted = _placement(base, settings, nodes, copies, without)
@@ -508,11 +490,8 @@ def placed(
     software: Software,
     copies: Sequence[CopySpeed] = (),
 ) -> Placement:
-    """The placement alone, with as much main memory as the machine has free; what does not fit is placed all the same.
-
-    Raises ``ConfigError`` if settings contradict each other or this machine, ``BaseModelError`` if the base cannot be
-    read.
-    """
+    """Also if memory is short. Raises ``ConfigError`` for contradictions, ``BaseModelError`` if the base cannot be
+    read."""
     free = usable.machine.cpu.memory
     try:
         return on_machine(base, settings, free, usable, software, copies).placement
@@ -541,10 +520,7 @@ def _placement(
 
 
 def staffed(placement: Placement, trainers: int, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
-    """The plan with this many ``trainers``; with 0, several if they pay and take no memory from the samplers.
-
-    Raises ``BaseModelError`` if it does not fit.
-    """
+    """0 trainers: several if they pay and cost samplers no memory. Raises ``BaseModelError`` if it does not fit."""
     several = with_trainers(placement, trainers, is_small(wanted.parameters), wanted.tasks)
     if trainers or len(several.trainers) == len(placement.trainers):
         return _with_memory(several, wanted, nodes)
@@ -558,7 +534,7 @@ def staffed(placement: Placement, trainers: int, wanted: Wanted, nodes: Sequence
 
 
 def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
-    """The memory of all workers; contexts are of one length, since a conversation may go to any sampler."""
+    """Contexts are of one length: conversations go anywhere."""
     memory: dict[str, MemoryPlan] = {}
     training: dict[str, MemoryPlan] = {}
     usable = {node.node: node for node in nodes if node.node in placement.nodes}
@@ -585,7 +561,7 @@ Handles = Mapping[str, WorkerHandle]
 
 
 def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
-    """The specs of all processes that are to be started."""
+    """All processes to start."""
     placement, shared = placement_plan.placement, sharing_assignment(placement_plan)
     trainers: list[WorkerSpec] = []
     for number, trainer in enumerate(placement.trainers):
@@ -603,7 +579,7 @@ def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan
 
 
 def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:
-    """The sampler that is one process with the trainer, if there is one."""
+    """The sampler in the trainer's process, if any."""
     placement, trainer = placement_plan.placement, placement_plan.placement.trainer
     same = (own for own in placement.samplers if (own.sharing, own.node) == (trainer.sharing, trainer.node))
     return next(same, None) if trainer.sharing == "base" else None
@@ -612,7 +588,7 @@ def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | Non
 def sampler_at(
     handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment, files: StateFiles | None = None
 ) -> Sampler:
-    """A proxy for the sampler at an assignment; ``files`` carries versions to one on a node."""
+    """``files`` carries versions to a node."""
     part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
     worker = handles[assignment.name]
     sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
@@ -624,7 +600,7 @@ def sampler_at(
 
 
 def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str, files: StateFiles | None = None) -> Trainer:
-    """A proxy for the trainer of that name; ``files`` brings home what one on a node writes."""
+    """``files`` brings home its files from a node."""
     shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
     worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
     trainer: Trainer = handles[worker].proxy(Trainer, part=part)

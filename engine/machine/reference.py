@@ -1,7 +1,7 @@
-"""Compares how marlaas reads a base with transformers: log-probabilities of a long text, and ids of conversations.
+"""Compares marlaas with transformers on a base: log-probabilities of a text, ids of conversations; float32, in a child
+process.
 
-Both compute in float32, in a child process, one layer at a time. ``python -P -m marlaas.engine.machine.reference PARENT
-FOLDER`` writes a ``Comparison`` as JSON.
+``python -P -m marlaas.engine.machine.reference PARENT FOLDER`` writes a ``Comparison`` as JSON.
 """
 
 from __future__ import annotations
@@ -34,33 +34,32 @@ if TYPE_CHECKING:
     from ..trajectories import Tokens
 
 LONG = 3072
-"""Tokens of the text. Wrongly stretched rotary positions and attention windows show only in thousands of tokens."""
+"""Wrong rotary positions and windows show only in thousands of tokens."""
 CLOSE = 0.02
-"""The largest difference of a log-probability in nats. Float32 in another order of sums changed those of a base of
-30 layers by less than 0.001 over 3,072 tokens; a wrong switch changes them by whole nats."""
+"""Nats. Another order of sums: below 0.001 (30 layers, 3,072 tokens); a wrong switch: whole nats."""
 SHARE = 0.02
-"""The largest difference as a share of the log-probabilities' standard deviation, for bases with nearly equal ones."""
+"""Share of the log-probabilities' standard deviation, for nearly equal ones."""
 EVERY = 16
-"""Every token at a multiple of this is drawn from the whole vocabulary, so that rare rows are compared."""
+"""Tokens at multiples of this come from the whole vocabulary: rare rows."""
 PATIENCE = 3600.0
 PROGRAM = 1_200 << 20
 
 
 def compared_before(base: BaseModel, home: Path, free: int) -> Comparison | None:
-    """The stored result; None if there is none, or if it failed for memory and ``free`` bytes suffice now."""
+    """The stored result. None: none, or failed for memory and ``free`` bytes suffice now."""
     result = comparison_of(base, home)
     return None if result and not result.seconds and _needed(base) <= free else result
 
 
 async def compare_once(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Compare the base if needed. Raises ``BaseModelError`` as ``check_comparison`` does."""
+    """Raises ``BaseModelError`` as ``check_comparison``."""
     result = compared_before(base, home, free) or await compare_base(base, home, free)
     check_comparison(base, result)
     return result
 
 
 async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Compare in a child process in ``free`` bytes; the result is kept in the folder ``home``."""
+    """Compare in a child process within ``free`` bytes."""
     needed = _needed(base)
     if needed > free:
         words = f"the comparison takes {needed / 1e9:.2g} GB of memory, and {free / 1e9:.2g} GB are free"
@@ -72,7 +71,7 @@ async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
 
 
 def check_comparison(base: BaseModel, result: Comparison) -> None:
-    """Raise ``BaseModelError`` if marlaas and transformers read the base differently."""
+    """Raises ``BaseModelError`` if marlaas and transformers differ."""
     if result.state == DISAGREES:
         unread = f" config.json sets {', '.join(base.config.unread)}, which marlaas does not read." * bool(
             base.config.unread
@@ -85,7 +84,7 @@ def check_comparison(base: BaseModel, result: Comparison) -> None:
 
 
 def spoken_comparison(result: Comparison) -> str:
-    """A result in one sentence."""
+    """The result in one sentence."""
     if result.state != AGREES:
         return f"{result.state}: {result.words}"
     scores = f"log-probabilities of {result.tokens:,} tokens differ by {result.gap:.1g} nats at most, "
@@ -126,7 +125,7 @@ async def _in_child(base: BaseModel) -> Comparison:
 
 
 def main() -> None:
-    """Compare the folder in the arguments, and write the result."""
+    """Compare the folder in the arguments."""
     from marlaas.plugins.host.limits import die_with
 
     die_with(int(sys.argv[1]))
@@ -148,7 +147,7 @@ def _peak() -> int:
 
 
 def compare_here(base: BaseModel) -> Comparison:
-    """Compare in this process, which imports torch and transformers."""
+    """Imports torch and transformers."""
     import transformers
 
     from ..rollout.renderer import Renderer
@@ -202,7 +201,7 @@ def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
 
 
 def conversations(renderer: Renderer) -> Iterator[tuple[str, list[Message], list[dict[str, Any]]]]:
-    """Conversations with a name for people: plain, with added tokens in a user's text, with thoughts, with tools."""
+    """Plain, added tokens in a user's text, thoughts, tools."""
     control = renderer.vocabulary.control
     user, system = Message("user", "What is 12 + 30?\n\n  Tell me – in één word."), Message("system", "Be brief.")
     yield "a conversation", [user], []
@@ -256,10 +255,9 @@ def _compare_scores(base: BaseModel, tokens: Tokens, result: Comparison) -> Comp
 
 
 def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
-    """float32 (T - 1,): log-probabilities of ``tokens[1:]`` by transformers' own model, with one layer at a time.
+    """float32 (T - 1,): log-probabilities of ``tokens[1:]``, layer by layer.
 
-    The model is built without memory. Each layer's tensors are read with safetensors when it is called, and freed
-    afterwards.
+    Each layer's tensors are read per call, then freed.
     """
     import torch
     from safetensors import safe_open

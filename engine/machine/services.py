@@ -1,4 +1,4 @@
-"""The stages and the store for running tasks, made from live workers."""
+"""The stages and the store for running tasks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Load:
-    """Requests that wait at a worker and are in progress there, at a moment or on average."""
+    """Waiting requests and those in progress."""
 
     waiting: float = 0.0
     active: float = 0.0
@@ -53,7 +53,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Services:
-    """The three stages and the store, with one incarnation of the workers."""
+    """Three stages and the store, with one incarnation of workers."""
 
     home: Home
     store: Store
@@ -67,15 +67,15 @@ class Services:
     traits: BaseTraits
     write_bare: Callable[[Path], str]
     unadapted: str = ""
-    """Parts of the base that adapters do not change, in words; empty if they change every linear layer."""
+    """Parts of the base without adapters, in words."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     shortage: Callable[[], str] = str
-    """Why no task may continue on a full disk, in one sentence; empty while there is room."""
+    """Why no task may continue on a full disk."""
     tell: Callable[[str, int], None] = lambda event, task: None
     token_steps: int = 0
     """Steps of a policy with kept tokens; 0: all."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once tasks are to end with their current step; then only groups begin that this step needs."""
+    """Tasks end with their current step; only its groups begin."""
 
     def loads(self) -> dict[str, Load]:
         slots = {name: Load(endpoint.slots.waiting, endpoint.slots.active) for name, endpoint in self.endpoints.items()}
@@ -96,7 +96,7 @@ class Services:
 
 @dataclass(frozen=True)
 class ServicesFactory:
-    """Makes ``Services`` from live workers, and outlives them."""
+    """Makes ``Services``, and outlives workers."""
 
     home: Home
     settings: Settings
@@ -113,10 +113,7 @@ class ServicesFactory:
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
-        """Ask the workers for their limits, and make services.
-
-        Raises the workers' errors, and ``BaseModelError`` if a sampler and the trainer have different bases.
-        """
+        """Raises the workers' errors; ``BaseModelError`` if bases differ."""
         placement = placement_plan.placement
         clock: FairClock[str] = FairClock()
         names = [assignment.name for assignment in placement.trainers]
@@ -183,10 +180,7 @@ class ServicesFactory:
         clock: FairClock[str],
         trainer: Trainer | None = None,
     ) -> SamplerEndpoint:
-        """The sampler of that name, with a line of ``clock``; compared with ``trainer`` if given.
-
-        Raises the workers' errors, and ``BaseModelError`` for another base.
-        """
+        """Compared with ``trainer`` if given. Raises the workers' errors; ``BaseModelError`` for another base."""
         (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
         sampler = sampler_at(handles, placement_plan, assignment, self.files())
         stored, tolerance = self._precision(placement_plan, assignment)

@@ -1,8 +1,7 @@
-"""Starts, watches and replaces the rollout and training workers of one engine, and the environments' hosts.
+"""Starts, watches and replaces one engine's samplers, trainers and environment hosts.
 
-If the others can continue when a worker dies, only that one is replaced: its users continue from their last commit, or
-with their next turn at another sampler with the same version. Else ``lost`` is set; tasks then restart from their last
-commit with the next incarnation.
+One dead worker is replaced if others can continue; its users continue from their last commit, or at another sampler.
+Else ``lost`` is set, and tasks restart with the next incarnation.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Aftermath:
-    """The message and the consequence after workers died at the same time."""
+    """Message and consequence of deaths."""
 
     words: str
     mended: bool
 
 
 class MemoryBackoff:
-    """Halves the conversations of samplers that ran out of memory, for the engine's lifetime."""
+    """Halves conversations of samplers out of memory, for the engine's lifetime."""
 
     def __init__(self) -> None:
         self._most: dict[tuple[str, str, tuple[str, ...]], int] = {}
@@ -76,7 +75,7 @@ class MemoryBackoff:
         held: Mapping[str, int],
         devices: Mapping[str, str],
     ) -> Aftermath:
-        """Learn of deaths, by worker: samplers ``held`` this many conversations each; ``devices`` are in words."""
+        """``held``: conversations by sampler; ``devices``: in words."""
         samplers = {assignment.name: assignment for assignment in placement_plan.placement.samplers}
         sentences, mended = [], True
         for name, death in deaths.items():
@@ -110,7 +109,7 @@ def _key(sampler: SamplerAssignment) -> tuple[str, str, tuple[str, ...]]:
 
 
 class Preemptible:
-    """Runs work, but not while the engine yields; such work is cancelled and restarted later."""
+    """Runs work; yielding cancels it, and it restarts later."""
 
     def __init__(self) -> None:
         self.yielding: Yielding | None = None
@@ -122,7 +121,7 @@ class Preemptible:
         await self._wanted.wait()
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work``, unless the engine yields, and cancel it when yielding begins. Raises the work's errors."""
+        """Raises the work's errors."""
         if self.yielding is not None:
             work.close()
             return
@@ -136,7 +135,7 @@ class Preemptible:
             task.result()
 
     def begin(self, yielding: Yielding) -> None:
-        """Cancel running work, and let none begin; may be called again with another reason."""
+        """Cancel work and let none begin; repeatable."""
         self.yielding = yielding
         self._wanted.clear()
         if self._work is not None:
@@ -147,7 +146,7 @@ class Preemptible:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def end(self) -> None:
-        """Allow work again, unless ``Yielding.holds`` forbids tasks to end the yielding."""
+        """Allow work, unless ``Yielding.holds`` forbids it to tasks."""
         if self.yielding is not None and not self.yielding.holds:
             self.yielding = None
             self._wanted.set()
@@ -162,13 +161,10 @@ async def _local(node: str) -> Launcher:
 
 
 class WorkerProcesses:
-    """The processes of one incarnation; those of the next start once these have ended."""
+    """One incarnation's processes; the next's start after their end."""
 
     def __init__(self, logs: Path, nice: int, launcher: Launchers = _local) -> None:
-        """``launcher`` starts workers on a node; empty: this machine.
-
-        Raises ``MarlaasError`` if the node cannot be reached.
-        """
+        """Empty ``launcher``: here. Raises ``MarlaasError`` if the node cannot be reached."""
         self.handles: dict[str, WorkerHandle] = {}
         self.cards: frozenset[str] = frozenset()
         self._logs = logs
@@ -178,7 +174,7 @@ class WorkerProcesses:
         self._endings: set[asyncio.Future[None]] = set()
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
-        """Start all on ``cards``. Raises the first error of those that cannot start; the others keep running."""
+        """Raises the first error; the others keep running."""
         self.cards = frozenset(cards)
         self._template = await _template(specs, self._logs)
         for result in await asyncio.gather(*map(self._spawn, specs), return_exceptions=True):
@@ -221,10 +217,9 @@ def _forks(spec: WorkerSpec) -> bool:
 
 
 async def _template(specs: Sequence[WorkerSpec], logs: Path) -> Template | None:
-    """A template for the largest set of forkable workers with equal cores.
+    """For the most forkable workers with equal cores.
 
-    None for a single worker, if the system's libraries do not survive a fork, or if it cannot start: workers then start
-    by themselves.
+    None for one worker, libraries that do not survive a fork, or a failed start.
     """
     able = [spec for spec in specs if _forks(spec)]
     threads, many = max(Counter(len(spec.cores) for spec in able).items(), key=itemgetter(1), default=(0, 0))
@@ -243,14 +238,14 @@ async def _end(handle: WorkerHandle) -> None:
 
 FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"
 LOOK = 1.0
-"""Seconds between two checks."""
+"""Seconds between checks."""
 AGAIN = 15.0
 
 
 class EnvironmentHosts:
-    """The hosts of environments on nodes. They outlive samplers and trainers, which restart with every plan.
+    """Environment hosts on nodes; they outlive plans.
 
-    A host that dies is restarted while its node exists; its work is run again elsewhere meanwhile.
+    A dead one restarts while its node exists; its work runs elsewhere.
     """
 
     def __init__(
@@ -263,9 +258,6 @@ class EnvironmentHosts:
         nice: int,
         log: Callable[[str, str, str], None],
     ) -> None:
-        """``hosts`` are those of the present plan; ``launcher`` as of ``WorkerProcesses``; ``scratch`` is this home's,
-        and each node has its own.
-        """
         self._environments = environments
         self._wanted = hosts
         self._launcher = launcher
@@ -319,19 +311,17 @@ class EnvironmentHosts:
 
 
 TRIES = 3
-"""Tries at starting a successor; then it may be placed elsewhere, even if others do the work."""
+"""Then a successor may be placed elsewhere, even if others do the work."""
 RETRY = 2.0
 ATTEMPTS = 3
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
-"""Makes a plan for the machine as it is. It avoids the given failed ways of sharing a card, and counts what this
-engine holds as free."""
+"""Avoids failed ways of sharing a card; counts this engine's memory as free."""
 Measure = Callable[[PlacementPlan, Callable[[str], None]], Awaitable[bool]]
-"""Measures unknown copies of the base that the plan chooses from; returns True if a new plan is needed. It gets a
-function for messages on the start's waits."""
+"""Measures unknown copies of the base; True: plan again. Its argument takes messages on waits."""
 
 
 def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
-    """True if all others continue without these workers; ``trainers`` lived until now."""
+    """True if all others continue; ``trainers`` lived until now."""
     shared = sharing_assignment(plan)
     training = set(deaths) - {sampler.name for sampler in plan.placement.samplers if sampler is not shared}
     names = {trainer.name for trainer in plan.placement.trainers}
@@ -339,7 +329,7 @@ def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collecti
 
 
 class WorkerSupervisor:
-    """Keeps the workers alive while ``run`` runs."""
+    """Keeps workers alive while ``run`` runs."""
 
     def __init__(
         self,
@@ -359,11 +349,8 @@ class WorkerSupervisor:
         renderer: Renderer | None = None,
         measure: Measure | None = None,
     ) -> None:
-        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread.
-
-        With a ``cluster`` the first plan is made again when the workers start. A simulation passes its own
-        ``processes`` and ``renderer``.
-        """
+        """``placement_plan`` holds until workers die or yield; then ``plan`` runs in a thread. A ``cluster`` is planned
+        again at the start."""
         self.cluster = cluster
         self._home, self._settings, self._base = home, settings, base
         self._plan, self._measure, self._log = plan, measure, log
@@ -435,7 +422,7 @@ class WorkerSupervisor:
         await self._start_again()
 
     def move(self, placement_plan: PlacementPlan) -> None:
-        """Change to another plan: all workers restart by it; tasks restart from their last commit."""
+        """Workers restart; tasks restart from their last commit."""
         if placement_plan.placement != self.placement_plan.placement:
             self.place(placement_plan)
             self._restart_all("moved")
@@ -463,20 +450,14 @@ class WorkerSupervisor:
         self._log("engine", reason, "info")
 
     async def place_anew(self) -> bool:
-        """Change to a new plan if it uses other cards or nodes; returns True if it does.
-
-        Raises ``MarlaasError`` if nothing can be planned.
-        """
+        """Change plans if cards or nodes differ; True if they do. Raises ``MarlaasError`` without any plan."""
         placement_plan = await self.planned_anew()
         if placement_plan is not None:
             self.move(placement_plan)
         return placement_plan is not None
 
     async def planned_anew(self) -> PlacementPlan | None:
-        """A new plan, if it uses other cards or nodes than the present one; else None.
-
-        Raises ``MarlaasError`` if nothing can be planned.
-        """
+        """A plan with other cards or nodes. Raises ``MarlaasError`` without any plan."""
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
         new, present = placement_plan.placement, self.placement_plan.placement
         self.hosts = new.hosts
@@ -557,7 +538,7 @@ class WorkerSupervisor:
         return frozenset(name for name in starting if not (name in self._specs and self._specs[name].node))
 
     async def noticed(self, since: int) -> None:
-        """Wait until more than ``since`` deaths were noticed, and all deaths are handled."""
+        """Wait for more than ``since`` noticed deaths, all handled."""
         while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
             await self._changed.wait()
 
@@ -571,7 +552,7 @@ class WorkerSupervisor:
         return self._preemptible.yielding
 
     async def yield_machine(self, yielding: Yielding) -> None:
-        """End all workers, also starting and busy ones: ``lost`` is set at once, their end is waited for."""
+        """Ends starting and busy workers too; sets ``lost`` at once."""
         self._preemptible.begin(yielding)
         self._let_go()
         await self._preemptible.begun()
@@ -624,7 +605,7 @@ class WorkerSupervisor:
         return True
 
     async def _succeed(self, name: str, services: Services, endpoints: SamplerEndpoints) -> None:
-        """Start the successor of a worker; all workers restart if it cannot be, and nobody else does its work."""
+        """All workers restart if this fails and nobody else does its work."""
         samples, message, tries = name in endpoints.by_name, "", 0
         while True:
             try:
@@ -676,7 +657,7 @@ class WorkerSupervisor:
                 await asyncio.sleep(RETRY)
 
     async def stop(self) -> None:
-        """End all workers; after a cancellation, the next call ends the rest."""
+        """After a cancellation, the next call ends the rest."""
         starts, self._starts = list(self._starts.values()), {}
         for start in starts:
             start.cancel()

@@ -1,4 +1,4 @@
-"""The training workers of one engine: calls in fair order, shared passes, and the places of policies' states."""
+"""One engine's trainers: fair order, shared passes, places of states."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from ..trainer.advantages import pass_tokens
 from ..trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 
 PASS_TOKENS = 4096
-"""Most tokens of a pass that several policies share: it pays its fixed time once, which longer passes hardly feel.
-Eight policies of the shipped base in one pass took 0.50 of the time with 64 tokens each, 0.82 with 256, 0.91 with 512
-(one core)."""
+"""Longer passes hardly feel the saved fixed time: eight policies of the shipped base took 0.50 of the time with 64
+tokens each, 0.82 with 256, 0.91 with 512 (one core)."""
 WAIT = 0.25
-"""Share of its usual absence by which a tenant that is behind may have to wait longer for others' shared passes."""
+"""Share of its usual absence that a tenant behind may wait for others' passes."""
 AHEAD = 1.15
-"""A tenant is ahead with this many times as much service: passes even out a tenth or two by themselves."""
+"""A tenant with this many times as much service; passes even out a tenth or two."""
 KEPT = 0.97
-"""Decay of earlier service per pass: it is forgotten after a hundred passes."""
+"""Per pass."""
 NEWEST = 0.25
 PAYS = 2.0
-"""A state moves if the wait is longer than this many moves: one for going there, one for coming back."""
+"""Moves that a longer wait is worth: there and back."""
 MOVE = 0.1
-"""Seconds of a move before the first measurement."""
+"""Seconds, unmeasured."""
 
 
 def moving_mean(mean: float, newest: float) -> float:
@@ -48,7 +47,7 @@ class Call:
     policy: str
     make: Callable[[Trainer], Awaitable[Any]]
     job: Job | None = None
-    """The same call as a part of a shared pass; None if it may not share one."""
+    """In a shared pass; None: may not share."""
     tokens: int = 0
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -70,20 +69,18 @@ Served = list[tuple[Call, Reservation]]
 class _Tenant:
     calls: set[Call] = field(default_factory=set)
     seconds: float = 0.0
-    """Recent service, divided by the tenant's weight."""
+    """Recent service by weight."""
     left: float | None = None
-    """When its last call was answered."""
     absence: float | None = None
-    """Moving mean of the seconds until its next call; 0 for a call that comes while another is here."""
+    """Mean seconds until its next call; 0 while another is here."""
 
 
 class SharedTrainer:
     """Shares out one trainer.
 
-    With ``fuse``, up to half of its policies share a pass of at most ``PASS_TOKENS``; the next pass fills the time
-    until they call again. With one step per pass for each, weights would mean nothing. So a tenant that is ahead, by
-    weight, lengthens a pass by little while others are behind.
-    ``name`` is the worker's; ``now`` counts seconds; trainers with the same words in ``like`` give the same bits.
+    With ``fuse``, up to half of its policies share a pass of at most ``PASS_TOKENS``; the next fills the time until
+    they return. For weights to count, a tenant ahead lengthens passes by little while others are behind. Equal
+    ``like``: equal bits.
     """
 
     def __init__(
@@ -123,7 +120,7 @@ class SharedTrainer:
 
     @property
     def work(self) -> float:
-        """Expected seconds until it is idle."""
+        """Seconds until it is idle."""
         rest = math.fsum(map(self._seconds, self._under_way)) - (self._now() - self._begun)
         return max(0.0, rest) + math.fsum(map(self._seconds, self._line.items()))
 
@@ -134,9 +131,9 @@ class SharedTrainer:
         return self._line.standings()
 
     async def call(self, call: Call) -> Any:
-        """Wait for this call's turn, make it, and return or raise the trainer's result.
+        """Raises the trainer's errors.
 
-        If the caller is cancelled, a call in progress continues to its end and is paid for.
+        A cancelled caller's call in progress runs to its end and is charged.
         """
         if self.died.is_set():
             raise RuntimeError(f"{self.name} serves nobody any more.")
@@ -169,7 +166,7 @@ class SharedTrainer:
             tenant.left = self._now()
 
     def _patience(self, payer: Payer) -> float:
-        """Seconds by which a call may lengthen a pass. Tenants that are behind are soon back if they usually are."""
+        """Seconds by which a call may lengthen a pass."""
         enough = self._tenants[payer.tenant].seconds / AHEAD
         behind = (tenant for tenant in self._tenants.values() if tenant.seconds < enough)
         absences = (
@@ -234,7 +231,7 @@ class SharedTrainer:
             self._leave(call)
 
     def _settle(self, calls: Served, results: Sequence[Any], elapsed: float) -> None:
-        """Charge the calls of a pass, and answer them; ``elapsed`` is for calls whose results have no seconds."""
+        """``elapsed`` is for results without seconds."""
         groups = [result for result in results if isinstance(result, GroupStats)]
         spent = math.fsum(result.seconds for result in groups)
         units, kind = sum(max(1, call.tokens) for call, _ in calls), calls[0][0].kind
@@ -264,8 +261,6 @@ class SharedTrainer:
 
 @dataclass(eq=False)
 class _Home:
-    """Where a policy's state is."""
-
     trainer: SharedTrainer
     config: PolicyConfig
     alone: bool = False
@@ -273,11 +268,10 @@ class _Home:
 
 
 class TrainerPool:
-    """Serves policies' calls by one or several trainers, each with its own line; all lines share one clock.
+    """Serves policies by several trainers; lines share a clock.
 
-    With ``moves``, a policy's state moves through the engine, with a checksum, if the wait for its trainer is longer
-    than a move there and back. FlexMARL (arXiv 2602.09578) swaps training states in and out of devices. ``log`` gets
-    failed moves.
+    With ``moves``, a state moves, with a checksum, if the wait exceeds a move there and back (as FlexMARL swaps states,
+    arXiv 2602.09578). ``log``: failed moves.
     """
 
     def __init__(
@@ -310,9 +304,9 @@ class TrainerPool:
         return home.config if home else None
 
     async def open(self, call: Call, config: PolicyConfig, alone: bool = False) -> Any:
-        """Open a policy at the trainer with the least work, in place of an older one.
+        """Replaces an older policy, at the least busy trainer.
 
-        With ``alone``, at one that gives the same bits as the first. Raises the trainer's errors.
+        ``alone``: one with the first's bits. Raises the trainer's errors.
         """
         policy, before = call.policy, self._homes.get(call.policy)
         await self._settled(policy)
@@ -330,10 +324,7 @@ class TrainerPool:
             home.calls -= 1
 
     async def call(self, call: Call) -> Any:
-        """Make a call of an open policy.
-
-        Raises the trainer's errors, and ``StateLost`` if its trainer died and others live.
-        """
+        """Raises the trainer's errors; ``StateLost`` if its trainer died and others live."""
         home = self._homes.get(call.policy)
         if home is None:
             if call.policy in self._lost:
@@ -380,22 +371,17 @@ class TrainerPool:
             raise _lost(call.policy) from error
 
     async def _noticed(self, trainer: SharedTrainer) -> None:
-        """Wait until the supervisor replaces only this dead trainer.
-
-        For the last one, raise at once: then all workers restart.
-        """
+        """Wait for a successor. The last trainer raises at once: all workers restart."""
         if list(self.trainers.values()) != [trainer]:
             await until_first(trainer.died.wait(), self._ended.wait())
         if not trainer.died.is_set():
             raise WorkerDied(f"Worker {trainer.name} died.")
 
     def _idlest(self, alone: bool) -> SharedTrainer | None:
-        """The trainer with the least work, and of several the one with the fewest policies."""
         able = (trainer for trainer in self.trainers.values() if not alone or trainer.like == self._like)
         return min(able, key=lambda trainer: (trainer.work, len(trainer.policies)), default=None)
 
     async def _place(self, home: _Home, policy: str) -> None:
-        """Move the policy's state before its call if that pays; in any case, wait until it does not move."""
         await self._settled(policy)
         if not self._moves or home.calls > 1 or len(self.trainers) == 1 or home.trainer.died.is_set():
             return
@@ -412,7 +398,7 @@ class TrainerPool:
                 del self._moving[policy]
 
     async def _move(self, home: _Home, policy: str, there: SharedTrainer) -> None:
-        """Move a state; if the other trainer cannot take it, it stays. Raises its own trainer's errors."""
+        """The state stays if the other trainer fails. Raises its own trainer's errors."""
         here, begun = home.trainer, self._now()
         try:
             state = await here.trainer.get_state(policy)
@@ -450,10 +436,9 @@ def _lost(policy: str) -> StateLost:
 
 
 class TaskTrainer:
-    """One task's view of the trainers: implements ``trainer.protocol.PolicyTrainer``, charged to the task.
+    """One task's ``trainer.protocol.PolicyTrainer``.
 
-    With ``alone``, its groups never share a pass and its policies stay on alike processors, so that every run has the
-    same bits.
+    ``alone``: no shared passes, alike processors, equal bits.
     """
 
     def __init__(self, pool: TrainerPool, payer: Payer, alone: bool) -> None:
@@ -488,5 +473,5 @@ class TaskTrainer:
         return result
 
     async def close(self, policy: str) -> None:
-        """At once: it costs nothing and frees memory."""
+        """At once: costs nothing and frees memory."""
         await self._pool.close(policy)

@@ -1,1 +1,1 @@
-"""From a task file to a running task: submission and scheduling."""
+"""Submission and scheduling of tasks."""

@@ -1,4 +1,4 @@
-"""Rollouts: conversations become tokens, samplers continue them, episodes return as trajectories.
+"""Rollouts: episodes become trajectories.
 
-A sampled token is never tokenised again.
+Sampled tokens are never tokenised again.
 """

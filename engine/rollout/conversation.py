@@ -1,4 +1,4 @@
-"""One agent's conversation in one episode, and the tokens that it may still sample."""
+"""One agent's conversation in an episode, and its token budget."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ..trajectories import Span, Trajectory, Transcript
 from .renderer import PLAIN, Renderer, Rendering, Said, TooLong, reply_stream
 from .spoken import Spoken, before_stop
 
-# The token budget of one agent in an episode: each turn may sample as much as if turns were taken one after another.
+# As if turns were taken one after another.
 
 
 @dataclass
 class AllowedTurn:
-    """One turn's tokens: those that it may sample, and those sampled, to be set before its block ends."""
+    """Set ``sampled`` before the block ends."""
 
     granted: int
     used: int = 0
 
 
 class Allowance:
-    """The token budget of one agent. A turn that may not fit waits for the turns in progress."""
+    """A turn that may not fit waits for those in progress."""
 
     def __init__(self, tokens: int) -> None:
         self._left = tokens
@@ -43,7 +43,7 @@ class Allowance:
 
     @asynccontextmanager
     async def turn(self, wanted: int) -> AsyncIterator[AllowedTurn]:
-        """One turn: reserves up to ``wanted`` tokens, 0 if none are left."""
+        """Up to ``wanted`` tokens, 0 if none are left."""
         async with self._order:
             while self._left < wanted and self._reserved:
                 self._ended.clear()
@@ -59,47 +59,45 @@ class Allowance:
             self._ended.set()
 
 
-# One agent's conversation in one episode, with its trajectories of sampled tokens and log-probabilities.
-#
-# If the template rewrites earlier turns, the conversation continues in a further trajectory, as a fork does. Each
-# sampled token is trained on once.
+# If the template rewrites earlier turns, a further trajectory begins, as in a fork. Each sampled token is trained on
+# once.
 
 OnPart = Callable[[str, str, NewTokens], None]
-"""Gets each final part of a reply once, in order: thought, text, tokens. Must not raise."""
+"""Each final part once, in order: thought, text, tokens. Must not raise."""
 DEAF_ASKS = 100
-"""Empty replies that an environment may get before its episode is ended."""
+"""Empty replies before the episode is ended."""
 
 
 class Unplayable(MarlaasError):
-    """The environment made this episode invalid; only this episode ends."""
+    """Only this episode ends."""
 
 
 class Overfull(Unplayable):
-    """A first prompt leaves no room for an answer."""
+    """No room for an answer to a first prompt."""
 
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """The sampling options of an episode's agents: version, temperature, lengths and noise."""
+    """Of an episode's agents."""
 
     version: str
     number: int
     temperature: float
     max_tokens: int
-    """Most tokens of one turn; the environment may ask for fewer."""
+    """Of one turn; the environment may ask for fewer."""
     max_episode_tokens: int
-    """Most tokens of all turns of an agent together."""
+    """Of all turns of an agent."""
     seed: int
-    """Seed of the episode; each of its conversations derives its own."""
+    """Each conversation derives its own."""
     thinking: bool | None = None
-    """Given to the base's template; None: its default."""
+    """For the base's template; None: its default."""
     truncation: Truncation = WHOLE
     """Training allows all tokens."""
 
 
 @dataclass
 class Order:
-    """Counts the turns of an episode, over all its conversations."""
+    """Counts an episode's turns."""
 
     said: int = 0
 
@@ -117,11 +115,11 @@ class Sampled:
     tokens: Sequence[int] = ()
     logprobs: Sequence[float] = ()
     shown: str = ""
-    """The model's text without a thought."""
+    """Without a thought."""
     ended: bool = True
-    """True if its last token ends the turn."""
+    """Its last token ends the turn."""
     likeliest: Likeliest | None = None
-    """For each of its tokens, if requested."""
+    """Per token, if requested."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class _End:
 
 @dataclass
 class Conversation:
-    """The growing token sequences of one agent: several if the template rewrites earlier turns."""
+    """One agent's token sequences: several if the template rewrites turns."""
 
     place: str
     agent: str
@@ -142,12 +140,12 @@ class Conversation:
     """Most tokens of each part."""
     seed: int
     allowance: Allowance
-    """The agent's budget, over all its conversations of the episode."""
+    """Shared by the agent's conversations."""
     branch: bool = False
-    """True for an unnamed fork: another conversation of the same agent."""
+    """True for an unnamed fork."""
     order: Order = field(default_factory=Order)
     wishes: Wishes | None = None
-    """Options of the next reply in addition to ``sampling``; None in training."""
+    """Of the next reply; None in training."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
@@ -155,7 +153,7 @@ class Conversation:
     _likeliest: Likeliest | None = None
     _full: bool = False
     cut: bool = False
-    """True if the token limit of the task or the base cut the last reply, not the environment's."""
+    """The task's or base's limit cut the last reply, not the environment's."""
     _unheard: int = 0
 
     @property
@@ -164,10 +162,10 @@ class Conversation:
         return f"{self.place}.{number}" if number else self.place
 
     async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering, on_part: OnPart | None = None) -> Reply:
-        """Sample the reply to an ask, streamed to ``on_part``; without room the reply is empty.
+        """Empty without room.
 
-        Raises ``Unplayable`` for a first prompt without room for an answer, for messages that the template refuses,
-        and after ``DEAF_ASKS`` asks without room.
+        Raises ``Unplayable`` for a first prompt without room, messages that the template refuses, and ``DEAF_ASKS``
+        asks without room.
         """
         if self._full:  # the ask is not kept: further ones would fill the engine's memory
             self._unheard += 1
@@ -192,9 +190,9 @@ class Conversation:
     def fork(
         self, turns: int, place: str, agent: str, sampling: SamplingParameters, seed: int, allowance: Allowance
     ) -> Conversation:
-        """A conversation of ``agent`` that continues this one independently after ``turns`` replies.
+        """``agent`` continues after ``turns`` replies.
 
-        The original conversation trains on the sampled tokens up to there.
+        The original trains on tokens up to there.
         """
         forked = Conversation(place, agent, sampling, self.context, seed, allowance, order=self.order)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
@@ -216,7 +214,7 @@ class Conversation:
         return Sampled(self.sampling.version, span.start, *said, spoken.shown, spoken.ended, self._likeliest)
 
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
-        """``cut``: another conversation of the agent was cut off; all trajectories are then marked as cut."""
+        """``cut``: another of the agent's conversations was cut; it marks all."""
         parts = [part for part in self._parts if part.spans] or self._parts[:1]
         return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in parts)
 
@@ -322,7 +320,7 @@ class Conversation:
 
 
 def overfull(tokens: str, context: int) -> Overfull:
-    """The error for a first prompt that leaves no room for an answer."""
+    """For a first prompt without room."""
     return Overfull(f"its first prompt has {tokens} tokens; a conversation has room for {context}")
 
 
@@ -332,13 +330,13 @@ def _excerpt(message: Message, most: int) -> Message:
 
 @dataclass
 class Part:
-    """Tokens, with a mark and a log-probability for sampled ones."""
+    """Sampled tokens have a mark and a log-probability."""
 
     tokens: list[int] = field(default_factory=list)
     turns: list[tuple[str, str]] = field(default_factory=list)
     """(role, text) of new entries."""
     places: list[int] = field(default_factory=list)
-    """The place of each of these turns in the episode."""
+    """In the episode."""
     spans: list[Span] = field(default_factory=list)
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""Runs one episode: the environment function in its process asks, and samplers answer.
+"""Runs one episode.
 
-Failures of the environment are part of the result; the death of a worker is raised.
+Environment failures are results; a worker's death is raised.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ PromptHash = bytes
 
 
 CONVERSATIONS = 256
-"""Most conversations of an episode, including forks: endless branching would fill the engine's memory."""
+"""Per episode, with forks: endless branching would fill memory."""
 EPISODES = 256
-"""Most episodes of one payer at a time: more than slots, since most may wait for their environments."""
+"""Per payer: more than slots, since most may wait for environments."""
 
 
 class HeldOutPrompt(MarlaasError):
-    """An instance drawn for training has a held-out prompt; another instance takes its place."""
+    """Another instance replaces a held-out prompt in training."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """The version that acts as an agent, and its samplers."""
+    """An agent's version and samplers."""
 
     sampling: SamplingParameters
     replicas: Replicas
-    """The same for all samples of a group."""
+    """The same within a group."""
     policy: str = ""
 
 
 Roles = Callable[[str], Role]
-"""Role by the agent's name; raises ``ConfigError`` for an agent without a policy."""
+"""Raises ``ConfigError`` for an agent without a policy."""
 
 
 def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
@@ -60,27 +60,27 @@ def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
 
 
 RunEnvironment = Callable[[EpisodeSpec, Answer], Awaitable[EpisodeOutcome]]
-"""Runs an environment function: ``EnvironmentService.play`` bound to one lease."""
+"""``EnvironmentService.play`` bound to one lease."""
 
 
 class EpisodeListener:
-    """Receives the events of a running episode; ignores them by default."""
+    """A running episode's events; ignored by default."""
 
     keeps_final_rewards = False
-    """True if agents keep final rewards when the episode fails; else a failed episode has no reward."""
+    """Even when the episode fails."""
 
     def refuses(self, prompt: PromptHash) -> bool:
-        """True for a first prompt that must not be seen; the episode then ends with ``HeldOutPrompt``."""
+        """True: the episode ends with ``HeldOutPrompt``."""
         return False
 
     def on_agent_done(self, agent: FinishedAgent) -> None:
-        """An agent has its final reward while the episode continues."""
+        """Its reward is final while the episode continues."""
 
     def on_last_turn(self) -> None:
-        """No further asks: the episode ended or is being scored, and holds no slot."""
+        """No further asks, no slot: the episode ended or is scored."""
 
     def on_cancelled(self, episode: FinishedEpisode) -> None:
-        """The episode was cancelled; ``episode`` is the partial result."""
+        """``episode`` is the partial result."""
 
 
 SILENT = EpisodeListener()
@@ -88,18 +88,18 @@ SILENT = EpisodeListener()
 
 @dataclass(frozen=True)
 class FinishedAgent:
-    """The texts of an agent that has finished before its episode; its reward is final."""
+    """Finished before its episode."""
 
     member: int
     agent: str
     trajectories: tuple[Trajectory, ...]
-    """Each with that reward; none if it was never asked."""
+    """With the final reward; none if never asked."""
     transcripts: Transcripts
     paid: tuple[TurnReward, ...]
 
 
 class Rollout:
-    """Runs the episodes of one payer, at most ``EPISODES`` at a time."""
+    """One payer's episodes, at most ``EPISODES`` at a time."""
 
     def __init__(
         self,
@@ -111,9 +111,7 @@ class Rollout:
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``anew``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
-        writes into the task's log.
-        """
+        """``anew``: every turn computes its whole context, for equal last bits. ``tell``: the task's log."""
         self._backpressure = backpressure or Backpressure()
         self.endpoints = endpoints
         self._tell = tell
@@ -145,10 +143,7 @@ class Rollout:
         name: str,
         listener: EpisodeListener = SILENT,
     ) -> FinishedEpisode:
-        """Run one episode to its end; ``roles`` gives the role of each agent.
-
-        Raises ``HeldOutPrompt`` if the listener refuses the first prompt, and ``WorkerDied`` when a sampler is lost.
-        """
+        """Raises ``HeldOutPrompt`` if the listener refuses the first prompt, and ``WorkerDied``."""
         await self._permits.acquire()
         run = LiveEpisode(self, spec, roles, name, listener)
 
@@ -186,7 +181,7 @@ class Rollout:
         self.rendering.renderer.check_thinking(wanted)
 
     async def prompt_hash(self, ask: Ask, room: int) -> PromptHash:
-        """The hash that identifies held-out prompts in training. Raises ``Unplayable``.
+        """For held-out prompts. Raises ``Unplayable``.
 
         ``room``: most tokens of a conversation.
         """
@@ -199,7 +194,7 @@ class Rollout:
 
 
 class Stopwatch:
-    """Seconds in which at least one of its blocks ran."""
+    """Seconds in which any of its blocks ran."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -219,7 +214,7 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class _OpenConversation:
-    """A conversation with its sampler client; turns are taken one after the other."""
+    """Turns are taken one after the other."""
 
     conversation: Conversation
     client: SamplerClient
@@ -227,7 +222,7 @@ class _OpenConversation:
 
 
 class LiveEpisode:
-    """One episode while it runs: its agents' conversations, its programs and what it has cost."""
+    """A running episode."""
 
     def __init__(self, rollout: Rollout, spec: EpisodeSpec, roles: Roles, name: str, listener: EpisodeListener) -> None:
         self._rollout = rollout
@@ -305,14 +300,14 @@ class LiveEpisode:
         return await self._program.open(listener)
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
-        """The reply of that number; None if there was no room for one."""
+        """None: no room for a reply."""
         one = self._open.get((agent, branch))
         if one is None:  # the environment's program answered in the agent's place
             return Sampled("", 0)
         return one.conversation.sampled(turn)
 
     def rest(self, agent: str, branch: int, drop: bool = False) -> None:
-        """A conversation has ended, so the sampler need not cache it; ``drop``: forget it with all its turns."""
+        """An ended conversation need not be cached; ``drop``: forget all its turns."""
         if one := self._open.get((agent, branch)):
             one.client.leave()
         if drop:
@@ -330,7 +325,7 @@ class LiveEpisode:
             one.client.leave()
 
     def result(self, outcome: EpisodeOutcome) -> FinishedEpisode:
-        """Agents are sorted by name, since the order of their first turns may depend on timing."""
+        """Agents by name: first turns depend on timing."""
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}

@@ -1,6 +1,6 @@
-"""Answers programs that speak OpenAI's or Anthropic's interfaces to the model of an episode, token for token.
+"""Answers programs through OpenAI's or Anthropic's interfaces, token for token.
 
-The conversion of their requests and replies also serves the clients of versions.
+Clients of versions share the conversion.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from .toolcalls import forced_call, forces, schema_of_call
 if TYPE_CHECKING:
     from .episodes import LiveEpisode
 
-# Finds the longest conversation that a request's messages continue.
+# Finds the longest conversation that a request continues, in one tree per set of tools.
 #
-# Clients send whole histories, stored as a tree for each set of tools. They drop thoughts, reformat JSON and strip
-# texts, so a reply is recognised by its stripped text and its tool calls. Other messages must be equal. Exactly equal
-# replies are preferred, then those that can be extended.
+# Clients drop thoughts, reformat JSON and strip texts, so stripped text and tool calls identify a reply; other messages
+# must be equal. Exactly equal replies come first, then extensible ones.
 
 Key = tuple[object, ...]
 """Equal for messages that count as the same."""
@@ -44,18 +43,18 @@ Key = tuple[object, ...]
 
 @dataclass(eq=False)
 class Branch:
-    """One conversation of the episode, for programs."""
+    """One conversation, for programs."""
 
     number: int
-    """The number of the agent's conversation, as in ``Ask.branch``."""
+    """As in ``Ask.branch``."""
     turns: int = 0
     open: bool = True
-    """True if it can continue: no call is in progress in it, and none has failed."""
+    """No call is in progress, and none has failed."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The end of a reply in a branch: it can be extended or forked there."""
+    """A reply's end, to extend or fork."""
 
     branch: Branch
     turns: int
@@ -76,7 +75,7 @@ class _Node:
 
 
 class History:
-    """All texts of programs as one agent."""
+    """Programs' texts as one agent."""
 
     def __init__(self) -> None:
         self.branches: list[Branch] = []
@@ -84,7 +83,7 @@ class History:
         self._texts: list[tuple[str, Place]] = []
 
     def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> tuple[Place | None, int]:
-        """The place that a request continues, and the number of its known messages."""
+        """The continued place, and its number of known messages."""
         node = self._roots.get(_canonical(tools))
         best, known = None, 0
         for number, (message, key) in enumerate(zip(messages, keys(messages), strict=True), 1):
@@ -113,7 +112,7 @@ class History:
 
 
 def keys(messages: Sequence[wire.Message]) -> list[Key]:
-    """The comparison key of each message; results of tools include the name of the called tool."""
+    """Comparison keys; tool results include the called tool's name."""
     names = tools_by_call(messages)
     made: list[Key] = []
     for message in messages:
@@ -127,7 +126,7 @@ def keys(messages: Sequence[wire.Message]) -> list[Key]:
 
 
 def tools_by_call(messages: Sequence[wire.Message]) -> Mapping[str, str]:
-    """Names of tools by the ids of calls."""
+    """Names by call id."""
     return {call.id: call.name for message in messages for call in message.tool_calls}
 
 
@@ -142,27 +141,25 @@ def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# A request's options, messages and tools in the engine's form, for programs of episodes and for clients of versions.
-#
-# In training the task's sampling options hold, and wishes that would constrain the model are refused.
+# In training the task's options hold; constraining wishes are refused.
 
 MOST_CHOICES = 16
-"""Choices of one request of a program."""
+"""Of one request."""
 HOTTEST = 100.0
-"""Highest temperature that a client may ask for."""
+"""For clients."""
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """A client's sampling options; None: those of the task."""
+    """None: the task's."""
 
     temperature: float | None = None
     truncation: Truncation | None = None
     seed: int | None = None
     wishes: Wishes | None = None
-    """Penalties, the schema of the reply, and the number of reported likeliest tokens."""
+    """Penalties, schema, number of likeliest tokens."""
     forced: bool = False
-    """True if the schema is that of a call."""
+    """The schema is a call's."""
 
     def sampling(self, given: SamplingParameters) -> SamplingParameters:
         return replace(
@@ -174,15 +171,15 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class ProgramAsk(Ask):
-    """An ask that came through an endpoint."""
+    """Through an endpoint."""
 
     options: SamplingOptions | None = None
     on_part: OnPart | None = field(default=None, compare=False)
-    """None if the program gets the whole reply at once."""
+    """None: the whole reply at once."""
 
 
 def check_text(request: wire.Complete) -> tuple[str, ...]:
-    """The prompts of a program's request. Raises ``Refusal`` for unsupported options."""
+    """A program's prompts. Raises ``Refusal`` for unsupported options."""
     texts = tuple(prompt for prompt in request.prompts if isinstance(prompt, str))
     if len(texts) < len(request.prompts) or not all(texts):
         raise refused("An episode takes prompts as texts, none of them empty.", "prompt")
@@ -194,7 +191,7 @@ def check_text(request: wire.Complete) -> tuple[str, ...]:
 
 
 def check(wishes: wire.Wishes, trains: bool) -> None:
-    """Raise ``Refusal`` for a program's unsupported wishes."""
+    """Raise ``Refusal`` for unsupported wishes."""
     for holds, sentence, where in (
         (
             trains and bool(wishes.schema),
@@ -243,7 +240,7 @@ def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
 
 
 def options_of(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> SamplingOptions:
-    """The client's wishes that hold; one of ``tools`` may be forced. Raises ``Refusal``."""
+    """One of ``tools`` may be forced. Raises ``Refusal``."""
     if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
         raise refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
     top_p = 1.0 if wishes.top_p is None else wishes.top_p
@@ -268,15 +265,15 @@ def options_of(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Sampling
 
 
 def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:
-    """The tools for the model; none if it may call none. Raises ``Refusal`` if they are too large."""
+    """Those that the model may call. Raises ``Refusal`` if too large."""
     _within_limits(list(request.tools), "The tools", "tools")
     return () if request.wishes.tool_choice == "none" else request.tools
 
 
 def messages_of(messages: Sequence[wire.Message], known: int = 0, thinks: bool = False) -> tuple[Message, ...]:
-    """All but the first ``known`` messages in the plugin's shape. Raises ``Refusal``.
+    """After the first ``known``, in the plugin's shape. Raises ``Refusal``.
 
-    ``thinks``: True to keep thoughts, in the form of the base's template.
+    ``thinks``: keep thoughts, in the template's form.
     """
     if strange := next((message.role for message in messages if message.role not in ROLES), None):
         raise refused(f"A message has the role {strange!r:.40}; it must be one of {', '.join(ROLES)}.", "messages")
@@ -293,14 +290,14 @@ def messages_of(messages: Sequence[wire.Message], known: int = 0, thinks: bool =
 
 
 def calls_of(calls: Iterable[ToolCall], new_id: Callable[[], str]) -> tuple[wire.ToolCall, ...]:
-    """A model's calls in the client's form."""
+    """In the client's form."""
     return tuple(wire.ToolCall(new_id(), call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls)
 
 
 def tokens_of(
     ids: Sequence[int], logprobs: Sequence[float], likeliest: Likeliest | None, text: Callable[[int], str]
 ) -> tuple[wire.Token, ...]:
-    """Sampled tokens in the client's form; ``text`` decodes one."""
+    """In the client's form; ``text`` decodes one."""
     near: list[tuple[tuple[int, str, float], ...]] = [()] * len(ids)
     if likeliest is not None:
         near = [
@@ -330,23 +327,21 @@ def _within_limits(value: Any, what: str, where: str) -> None:
 
 
 def refused(message: str, where: str = "", code: str = "invalid_request") -> Refusal:
-    """The error for an impossible request."""
+    """For an impossible request."""
     return Refusal(400, code, message, where)
 
 
-# Answers the programs of one episode at its address: implements ``wire.Answerer``.
-#
-# A request that continues a conversation extends it with the new messages only. If it continues from an earlier reply,
-# or the conversation is in use, it forks. A failed or abandoned call leaves no reply behind.
+# A request appends its new messages. It forks from an earlier reply, or if the conversation is in use. Failed or
+# abandoned calls leave no reply.
 
 CALLS = 1000
-"""Calls of one episode."""
+"""Per episode."""
 AT_ONCE = 256
 MOST_AGENTS = 64
-"""Most agents of an episode's programs."""
+"""Per episode."""
 LONGEST_NAME = 64
 FIRST = 1 << 53
-"""Number of the first conversation of a program's agent; plugins cannot name such a number."""
+"""Conversation numbers of programs; plugins cannot use them."""
 
 Request = wire.Chat | wire.Complete
 
@@ -356,13 +351,11 @@ class _Turn:
     branch: Branch
     ask: ProgramAsk
     begins: bool
-    """True if the branch begins with it."""
     prompt: str = ""
-    """The whole of a plain prompt."""
 
 
 class Program:
-    """The programs of one episode."""
+    """One episode's programs; implements ``wire.Answerer``."""
 
     def __init__(
         self,
@@ -371,9 +364,7 @@ class Program:
         trains: bool = False,
         note: Callable[[str], None] = lambda name: None,
     ) -> None:
-        """``episode``: None if the replies are not sampled. ``trains``: the task's sampling holds, whatever clients
-        wish; ``note`` is called with the name of each ignored wish.
-        """
+        """``episode``: None if not sampled. ``trains``: the task's sampling holds; ``note`` gets ignored wishes."""
         self._episode = episode
         self._endpoints = endpoints
         self._trains = trains
@@ -389,7 +380,7 @@ class Program:
         self._asking: set[asyncio.Future[Reply]] = set()
 
     async def open(self, listener: Listener) -> Endpoint:
-        """The episode's address, the same each time. Raises ``ConfigError`` if the engine serves none."""
+        """The same each time. Raises ``ConfigError`` if the engine serves none."""
         if self._endpoints is None:
             raise ConfigError("The engine serves no endpoint.", "Play the episode in an engine that serves endpoints.")
         async with self._opening:
@@ -414,9 +405,8 @@ class Program:
         return (wire.Model("policy", owner="marlaas"),)
 
     async def answer(self, request: Request, tell: Tell) -> Answered:
-        """See ``Answerer``. A prompt that begins with an earlier prompt and its reply continues these, unless the
-        model had ended its turn there.
-        """
+        """A prompt continues an earlier one with its reply if it begins with both, unless the model ended its turn
+        there."""
         if self._closed:
             raise _over()
         if self._count >= CALLS:
@@ -526,7 +516,7 @@ class Program:
         return "" if self._episode is None else self._episode.text(token)
 
     def _choice(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
-        """A forced call is not part of the history: the model wrote bare JSON, and later turns must read a call."""
+        """Forced calls are not in the history: the model wrote bare JSON, but later turns must read a call."""
         options = turn.ask.options
         forced = forced_call(sampled.shown or reply.thinking) if options is not None and options.forced else ()
         if forced:
@@ -582,7 +572,7 @@ class Program:
 
 @contextmanager
 def canned(endpoints: Endpoints | None, answer: Answer) -> Iterator[Answering]:
-    """Answers an episode and its programs without a sampler, until the block ends."""
+    """Answers programs without a sampler, until the block ends."""
     program = Program(None, endpoints)
     try:
         yield Answering(answer, endpoint=program.open)

@@ -1,4 +1,4 @@
-"""Turns messages into the token ids to append to a conversation."""
+"""Turns messages into token ids."""
 
 from __future__ import annotations
 
@@ -24,21 +24,18 @@ from ..samplers.vocabulary import Guard, Vocabulary, strings
 from .spoken import CLOSE, OPEN, ReplyStream, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 
-# Placeholders for replies in the template's text.
-#
-# The template gets one mark for each reply's thought and one for its answer, which the sampled ids then replace.
+# The template gets a mark per thought and answer, replaced by sampled ids.
 
 ROLES = ("system", "user", "assistant", "tool")
 
 Said = Message | Spoken
-"""An entry of a conversation: a message of the environment, or a reply."""
 
 
 class Placeholders:
-    """The marks of one conversation's replies."""
+    """Marks of one conversation's replies."""
 
     def __init__(self, guard: Guard, replies: Sequence[Spoken], trims: bool) -> None:
-        """``trims``: True if the template removes the space before an answer when it leaves out the thought."""
+        """``trims``: without its thought, an answer loses its leading space."""
         self._guard = guard
         self._trims = trims
         self.replies = replies
@@ -52,7 +49,7 @@ class Placeholders:
         return self._guard.safe(list(value))
 
     def messages(self, said: Sequence[Said]) -> list[dict[str, Any]]:
-        """For the template. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+        """Raises ``ValueError`` for an unknown role, which could spell a control token."""
         numbers = iter(range(len(self.replies)))
         return [self._guard.safe(plain(s)) if isinstance(s, Message) else self._reply(next(numbers)) for s in said]
 
@@ -66,7 +63,7 @@ class Placeholders:
         return thought if _to_be_closed(reply) else thought + answer
 
     def splice(self, text: str, vocabulary: Vocabulary, stop: Sequence[int], after: Spoken | None = None) -> list[int]:
-        """Ids of a normal text, with the sampled ones in place of the marks; ``after`` is the reply before it."""
+        """``after``: the previous reply."""
         ids: list[int] = []
         ended = after is not None and after.ended
         before = ""
@@ -110,7 +107,7 @@ class Placeholders:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """For the template. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+    """Raises ``ValueError`` for an unknown role, which could spell a control token."""
     if message.role not in ROLES:
         raise ValueError(f"A message has the role {message.role!r}; it must be one of {', '.join(ROLES)}.")
     made: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -123,21 +120,17 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def _to_be_closed(reply: Spoken) -> bool:
-    """True if the template must close a reply's thought, because the model had no room for that."""
+    """The model had no room to close its thought."""
     return reply.cut and not reply.ended
 
 
-# Turns messages into token ids, and sampled ids into text. Sampled ids are never tokenised again.
-#
-# To continue, the text after the last mark is appended. If the template has rewritten earlier text, the conversation
-# begins again.
+# Text after the last mark is appended. If the template rewrote earlier text, the conversation begins again.
 
 CACHED = 1024
-"""Cached first prompts; the episodes of a group share theirs."""
+"""First prompts; a group shares its own."""
 CACHED_CHARACTERS = 16 << 20
-"""Most characters of all cached first prompts."""
 TURN_ENDS = ("<|eom_id|>",)
-"""Ends of a turn that some models' files omit: Llama ends a tool call with it."""
+"""Missing in some models' files: Llama ends tool calls with it."""
 
 Key = tuple[tuple[tuple[str, ...], ...], str, bool | None]
 Tools = Sequence[dict[str, Any]]
@@ -145,11 +138,11 @@ Tools = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Opening:
-    """The beginning of a conversation, shared by the episodes of a group."""
+    """A conversation's beginning, shared within a group."""
 
     tokens: tuple[int, ...]
     digest: bytes
-    """A hash of the tokens, to recognise held-out prompts in training."""
+    """Of the tokens, for held-out prompts."""
 
     @staticmethod
     def of(tokens: Sequence[int]) -> Opening:
@@ -161,13 +154,13 @@ class Continuation:
     """How a conversation continues."""
 
     tokens: list[int]
-    """Ids to append, or the whole new prompt if ``again``."""
+    """To append; the whole new prompt if ``anew``."""
     anew: bool
-    """True if the template has rewritten earlier turns."""
+    """The template rewrote earlier turns."""
 
 
 class TooLong(ValueError):
-    """The conversation does not fit into its room."""
+    """A conversation exceeds its room."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(f"it has at least {tokens} tokens")
@@ -176,10 +169,10 @@ class TooLong(ValueError):
 
 
 class Renderer:
-    """One base model's template and tokenizer. Thread-safe."""
+    """A base's template and tokenizer. Thread-safe."""
 
     def __init__(self, base: Path) -> None:
-        """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check`` does."""
+        """Raises ``BaseModelError``, also as ``check`` does."""
         self.template = load_template(base)
         self.vocabulary = Vocabulary(base / "tokenizer.json")
         structure = self._structure(base)
@@ -217,7 +210,7 @@ class Renderer:
         """Remarks on the template for people; may be empty."""
 
     def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> Opening | None:
-        """The cached beginning of a conversation, or None."""
+        """Cached beginning, or None."""
         key = _key(messages, tools, thinking)
         with self._lock:
             if key not in self._opened:
@@ -241,11 +234,10 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Opening:
-        """The beginning of a conversation, including the generation prompt.
+        """With the generation prompt.
 
-        ``thinking`` is given to the template; None: its default. Raises ``ValueError`` for an unknown role,
-        ``BaseModelError`` if the template refuses the conversation, and ``TooLong`` if its characters cannot fit into
-        ``room`` tokens.
+        ``thinking``: None: the template's default. Raises ``ValueError`` for an unknown role, ``BaseModelError`` if the
+        template refuses, ``TooLong`` if the characters exceed ``room`` tokens.
         """
         known = self.known(messages, tools, thinking)
         if known is not None:
@@ -272,9 +264,9 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Continuation:
-        """How a conversation continues with ``new`` after ``history``, which ends with a reply (else ``ValueError``).
+        """``history`` ends with a reply (else ``ValueError``).
 
-        The new tokens begin with the end of the reply's turn if the reply lacks it. Raises as ``opening`` does.
+        New tokens end the reply's turn first if it lacks an end. Raises as ``opening``.
         """
         if not history or not isinstance(history[-1], Spoken):
             raise ValueError("A conversation goes on after a reply.")
@@ -291,9 +283,7 @@ class Renderer:
         return Continuation(marks.splice(text, self.vocabulary, self.stop_ids), anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
-        """Any token ids are allowed; invalid UTF-8 is replaced. ``prompt``: the ids before it, in which a thought
-        may begin.
-        """
+        """Any ids; invalid UTF-8 is replaced. A thought may begin in ``prompt``."""
         decode = self.vocabulary.decode
         if not self.thinks:
             return read_plain(tokens, self.stop_ids, decode, self._calls, tools)
@@ -408,7 +398,7 @@ class Renderer:
 
 
 _LAST = "look-for-ships"
-"""A text that no template contains."""
+"""No template contains it."""
 NO_TOOLS = "The base model's chat template shows the model no tools."
 DATED = "The base model's chat template writes the date, which is always 1 January 2025 here: prompts must not change."
 _REWRITES = (
@@ -420,14 +410,14 @@ _REWRITES = (
 def reply_stream(
     renderer: Renderer, prompt: Sequence[int], stops: Sequence[str] = (), tools: bool = False, plain: bool = False
 ) -> ReplyStream:
-    """The text of a reply to ``prompt`` while it is sampled; ``plain``: it continues a text, so it has no thought."""
+    """``plain``: without a thought."""
     decode, thinks = renderer.vocabulary.decode, renderer.thinks and not plain
     opened = thinks and bool(opened_thought(prompt, decode))
     return ReplyStream(decode, renderer.stop_ids, stops, thinks, opened, tools)
 
 
 def characters(messages: Sequence[Message], tools: Tools = ()) -> int:
-    """Number of characters of all texts in messages and tools."""
+    """In messages and tools."""
     size = sum(len(message.content) + len(message.name) for message in messages)
     calls = [call.arguments for message in messages for call in message.tool_calls]
     return size + sum(map(len, strings([*calls, *tools])))
@@ -452,23 +442,23 @@ def _declared_ends(base: Path) -> set[int]:
     return {token for token in listed if type(token) is int and token >= 0}
 
 
-# Renders one payer's conversations in order: short ones on the event loop, long ones in another thread.
+# Short texts render on the event loop, long ones in a thread.
 #
-# What exceeds one turn of the loop waits for the next. Conversations that cannot fit are not rendered.
+# What exceeds one turn of the loop waits for the next. What cannot fit is not rendered.
 
 SHORT = 4000
-"""Most characters that are rendered on the loop, and in one turn of it: a few milliseconds, as a thread switch."""
+"""Characters per turn of the loop: a few milliseconds, as a thread switch."""
 _EACH = 200
-"""Characters added for every rendered conversation."""
+"""Characters added per conversation."""
 
 PLAIN = "text"
-"""Role of a message that bypasses the template. Environments cannot use it."""
+"""Bypasses the template; not for environments."""
 
 Made = TypeVar("Made")
 
 
 class Rendering:
-    """A renderer for one payer."""
+    """For one payer, in order."""
 
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
@@ -518,14 +508,14 @@ def _plain(messages: Sequence[Message]) -> bool:
 
 
 class PromptRuler:
-    """Counts the tokens of first prompts as conversations of this base do."""
+    """Counts first prompts' tokens."""
 
     def __init__(self, renderer: Renderer, context: int) -> None:
         self.context = context
         self._rendering = Rendering(renderer)
 
     async def tokens(self, ask: Ask) -> int:
-        """Tokens of an agent's first ask; a lower bound if it is much too long.
+        """A lower bound if much too long.
 
         Raises ``ValueError`` or ``BaseModelError`` if the template refuses it.
         """

@@ -1,4 +1,4 @@
-"""A conversation's access to the samplers of its version: it chooses a sampler, takes a slot and charges the payer."""
+"""A conversation's access to its version's samplers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from .slots import Replicas, SamplerEndpoint, SamplerSlots
 
 
 class SamplerClient:
-    """Implements ``protocol.Turns`` and ``slots.SlotHolder``. Call ``leave`` at the end of the episode.
+    """Implements ``protocol.Turns`` and ``slots.SlotHolder``. Call ``leave`` at the episode's end.
 
-    The sampler caches only one of its conversations at a time. Every slot has a new conversation name, so that a late
-    release never hits the next one.
+    One cached conversation at a time. Each slot renames it: a late release never hits the next.
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``anew``: every turn computes its whole context at the first replica, for the same bits in every run."""
+        """``anew``: turns compute the whole context at the first replica, for equal bits."""
         self.payer = payer
         self._leaves = anew
         self._replicas = Replicas(replicas.endpoints[:1]) if anew else replicas
@@ -33,12 +32,8 @@ class SamplerClient:
         """Number of conversations so far; a part of their names."""
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to``.
-
-        A cancelled turn ends at once, and its tokens are paid for. If the sampler dies, the turn is repeated at
-        another one.
-        Raises ``WorkerDied`` if none is left, or if a part may have been streamed.
-        """
+        """A cancelled turn ends at once; its tokens are paid. If the sampler dies, another repeats the turn. Raises
+        ``WorkerDied`` if none is left, or a part may have been streamed."""
         payer = self.payer
         if self._held != request.conversation:
             self.lose_slot()

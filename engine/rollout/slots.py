@@ -1,4 +1,4 @@
-"""Slots of samplers: the queue for them, the choice of a replica, and the limit on new episodes."""
+"""Samplers' slots, the choice of a replica, and the limit on new episodes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..fairness.line import Line, Payer, Reservation
 from ..samplers.protocol import Sampler
 from ..trajectories import Tokens
 
-# Slots: the sampler's sequences, granted turn by turn in fair order.
+# A slot is a sampler's sequence.
 #
-# Between turns an episode keeps its slot and its cache. If others wait and the sampler has little to do, the longest
-# idle episode loses both.
+# Between turns an episode keeps slot and cache. If others wait and the sampler has little to do, the longest idle
+# episode loses both.
 
 PATIENCE = 0.02
-"""Seconds for which an idle slot is kept although others wait: a fast environment keeps its cache."""
+"""Seconds of idleness although others wait: fast environments keep their cache."""
 ENOUGH = 4
-"""If one in this many slots has a turn in progress, more gain nothing, and no slot is taken away."""
+"""With one turn in this many slots, no slot is taken: more gain nothing."""
 
 
 class SlotHolder(Protocol):
@@ -34,15 +34,15 @@ class SlotHolder(Protocol):
     payer: Payer
 
     def lose_slot(self) -> None:
-        """The slot is taken away: let the sampler forget the episode's memory, without waiting."""
+        """Forget the episode's memory, without waiting."""
 
 
 Waiter = tuple[SlotHolder, "asyncio.Future[None]"]
-"""A holder that waits for a slot, and the future for it."""
+"""A holder and the future of its slot."""
 
 
 class SamplerSlots:
-    """``count`` slots of one sampler. Turns wait in ``line``, which is charged with each turn's cost."""
+    """``count`` slots. Turns wait in ``line``, which is charged."""
 
     def __init__(self, count: int, line: Line[Waiter], patience: float = PATIENCE) -> None:
         self.count = count
@@ -83,7 +83,7 @@ class SamplerSlots:
         self._hand_out()
 
     def abandon(self, holder: SlotHolder) -> Reservation | None:
-        """The slot is free at once. Returns the reservation, for ``line.end``; None if no turn is in progress."""
+        """Free at once. Returns ``line.end``'s reservation; None: no turn in progress."""
         reservation = self._busy.pop(holder, None)
         if reservation is not None:
             holder.lose_slot()
@@ -149,14 +149,12 @@ class SamplerSlots:
         self._hand_out()
 
 
-# The work of one sampler, waiting and in progress, in that sampler's own seconds. Pure.
-
 READ, WRITTEN = 1e-4, 3e-4
-"""Seconds of a prefilled and of a sampled token, until the sampler's own are measured."""
+"""Seconds of a prefilled and a sampled token, until measured."""
 
 
 class Backlog:
-    """Remaining tokens of a sampler; a turn counts in full until it has ended."""
+    """Remaining tokens; a turn counts in full until it ends. Pure."""
 
     def __init__(self, read: float = READ, written: float = WRITTEN) -> None:
         self.read = read
@@ -187,9 +185,6 @@ class Backlog:
             self._sampled = self._sampled - sampled if self._turns else 0.0  # sums are rounded
 
 
-# The sampler endpoint: one sampler with its name, its slots, and ended conversations.
-
-
 @dataclass(eq=False)
 class SamplerEndpoint:
     """A sampler that serves episodes."""
@@ -201,12 +196,12 @@ class SamplerEndpoint:
     """Tokens of one conversation."""
     slots: SamplerSlots
     repeatable: bool = True
-    """True if results are the same to the last bit, whatever the load."""
+    """Equal to the last bit, whatever the load."""
     alike: str = ""
-    """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: unique."""
+    """Kind and device: with equal words tokens cost the same. Empty: unique."""
     backlog: Backlog = field(default_factory=Backlog)
     lost: bool = False
-    """True if its worker has died, which is final: a successor has another endpoint."""
+    """Its worker died, finally: a successor has another endpoint."""
     _ended: list[str] = field(default_factory=list)
     _forgetting: asyncio.Task[None] | None = None
 
@@ -221,18 +216,17 @@ class SamplerEndpoint:
                 await self.sampler.release(self._ended.pop(0))
 
 
-# Selects the sampler for a turn: the one that will finish it first, in its own measured seconds (``Backlog``).
+# The sampler that finishes first, in measured seconds.
 #
-# Another sampler reads a conversation and its group's prompt again, so it moves only if that pays. Repeated reading
-# counts twice, because it also delays later work. FlexMARL (arXiv 2602.09578) balances an agent's replicas by the
-# lengths of their queues instead.
+# A move reads again, counted twice because it delays later work. FlexMARL (arXiv 2602.09578) balances by queue length
+# instead.
 
 
 class Replicas:
-    """The samplers of a version, for the samples of one group."""
+    """A version's samplers, for one group."""
 
     def __init__(self, endpoints: Sequence[SamplerEndpoint]) -> None:
-        """``endpoints``: at least one, first the one that is to serve most of the policy's groups."""
+        """The first of ``endpoints`` serves most of the policy's groups."""
         self.endpoints = tuple(endpoints)
         self.context = min(endpoint.context for endpoint in self.endpoints)
         """Tokens that a conversation may have at any of them."""
@@ -242,9 +236,9 @@ class Replicas:
     def choose(
         self, tokens: Tokens, reply: float, here: SamplerEndpoint | None = None, held: int = 0
     ) -> tuple[SamplerEndpoint, int]:
-        """The sampler for a turn with the context ``tokens``, int32 (T,), and how many of them it must read.
+        """The sampler for context ``tokens``, int32 (T,), and how many it must read.
 
-        ``reply``: expected tokens; ``here``: the sampler that has cached the first ``held`` tokens, or None.
+        ``reply``: expected tokens; ``here``: the sampler with the first ``held`` tokens, or None.
         """
         if len(self.endpoints) == 1:
             return self.endpoints[0], len(tokens) - held
@@ -281,17 +275,16 @@ class Replicas:
         return 0 if prompt and self._opened[endpoint.name, prompt] else count
 
 
-# Limits the number of begun episodes: about as many turns wait as the samplers have slots. More would only take memory,
-# and their versions become old.
+# About as many turns wait as there are slots; more would take memory and age versions.
 
 COMING = 0.05
-"""Seconds for which a new episode without a request counts as a waiting turn."""
+"""Seconds that an episode without a request counts as waiting."""
 LOOKS = 10
-"""Least turns of the event loop in that time: on a busy machine the loop may block for longer."""
+"""Least turns of the event loop then: a busy loop may block for longer."""
 
 
 class Backpressure:
-    """Counts the episodes of all tasks, and delays new ones while the samplers are busy."""
+    """Delays new episodes while samplers are busy."""
 
     def __init__(self) -> None:
         self._begun: defaultdict[int, list[list[int]]] = defaultdict(list)
@@ -305,7 +298,7 @@ class Backpressure:
         self._wait(payer.task, begun, LOOKS)
 
     def asked(self, payer: Payer) -> None:
-        """An episode of the task asks for the first time: from now on its turn counts if it waits."""
+        """First ask: from now on its waiting turn counts."""
         if begun := next((begun for begun in self._begun.get(payer.task, ()) if begun[0]), None):
             begun[0] -= 1
 
@@ -319,7 +312,7 @@ class Backpressure:
         self.look(Payer("", task))
 
     async def room(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> None:
-        """Wait until fewer turns wait than there are ``slots``, or fewer than ``least`` of the payer's task."""
+        """Wait until fewer turns wait than ``slots``, or fewer than the payer's ``least``."""
 
         def free() -> bool:
             coming = sum(self._coming(task) for task in self._begun)

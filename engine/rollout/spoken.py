@@ -1,4 +1,4 @@
-"""Splits a reply into thought, answer and calls, by its ids: later prompts never use its text."""
+"""Splits a reply into thought, answer and calls by its ids; prompts never use its text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .toolcalls import HERMES, Form
 
 OPEN, CLOSE = "<think>", "</think>"
 SPACE = " \t\r\n"
-"""Space between a thought and its answer; other Unicode spaces count as letters."""
+"""Other Unicode spaces count as letters."""
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -22,30 +22,30 @@ class Spoken:
     """A reply, as ids and as text."""
 
     tokens: tuple[int, ...]
-    """The sampled ids, including the one that ended the turn."""
+    """With the id that ended the turn."""
     text: str
-    """The answer: without the thought, tool calls and the token that ended the turn."""
+    """Without tool calls."""
     tool_calls: tuple[ToolCall, ...]
     shown: str
-    """The answer as the model wrote it, including tool calls: for people."""
+    """With tool calls, for people."""
     thinking: str = ""
-    """The thought, without its tags."""
+    """Without its tags."""
     opened: str = ""
-    """The tag, with outer space, with which the prompt had begun the thought."""
+    """The prompt's tag and outer space that began the thought."""
     ended: bool = False
-    """True if the last id ends the turn; a cut reply has no such id."""
+    """The last id ends the turn."""
     thought: int | None = None
-    """Number of ids of the thought, including its closing tag; None if no id ends with it."""
+    """Number of ids with the closing tag; None if no id ends with it."""
     answer: int = 0
-    """Index of the answer's first id: after the thought and the space behind it."""
+    """First id after the thought and its space."""
     cut: bool = False
-    """True if the thought was not closed: all ids belong to it, and there is no answer."""
+    """Unclosed thought: all ids belong to it."""
 
 
 def read_reply(
     tokens: Sequence[int], opened: str, stop: Sequence[int], decode: Decode, calls: Form, tools: bool
 ) -> Spoken:
-    """Read the reply of a base that thinks (``read_plain`` reads others). Any token ids are allowed.
+    """For bases that think; any ids.
 
     A thought reaches from ``<think>`` at the beginning, or from a prompt that ``opened`` it, to the first ``</think>``.
     """
@@ -78,7 +78,7 @@ def read_reply(
 
 
 def read_plain(tokens: Sequence[int], stop: Sequence[int], decode: Decode, calls: Form, tools: bool) -> Spoken:
-    """Read a reply without a thought. Any token ids are allowed."""
+    """Without a thought; any ids."""
     said, ended = _said(tokens, stop)
     shown = decode(said)
     text, found = calls(shown, tools)
@@ -86,14 +86,14 @@ def read_plain(tokens: Sequence[int], stop: Sequence[int], decode: Decode, calls
 
 
 def opened_thought(prompt: Sequence[int], decode: Decode) -> str:
-    """The tag with which a prompt leaves a thought open for the reply; may be empty."""
+    """The open thought's tag, or empty."""
     tail = decode(prompt[-8:])  # the tag is one id or a few, and so is the space behind it
     _, tag, space = tail.rpartition(OPEN)
     return tag + space if tag and not space.strip() else ""
 
 
 def stopped_at(tokens: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
-    """The number of ids up to the end of the first of the texts ``stops``; all if none occurs."""
+    """Ids up to the end of the first stop text, or all."""
     wanted = [stop for stop in stops if stop]
     text = decode(tokens)
     if not any(stop in text for stop in wanted):
@@ -108,7 +108,7 @@ def before_stop(text: str, stops: Sequence[str]) -> str:
 
 
 def first_stop(text: str, stops: Sequence[str]) -> str:
-    """The one of ``stops`` that comes first in ``text``; empty if none does."""
+    """First in ``text``, or empty."""
     return min((stop for stop in stops if stop and stop in text), key=text.index, default="")
 
 
@@ -129,13 +129,11 @@ def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) 
     return low
 
 
-# A reply as a stream of text, up to a stop text. Text is released only once it is final.
-
 _UNKNOWN = "\ufffd"
 
 
 class Decoder:
-    """Decodes a stream of ids, each only a few times."""
+    """Decodes each id only a few times."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
@@ -153,14 +151,13 @@ class Decoder:
 
 
 class ReplyStream:
-    """One reply: give it ids with ``add``, take text with ``delta``; ``kept`` is set once a stop text ends it."""
+    """Final text: ``add`` ids, take ``delta``. ``kept`` is set at a stop text."""
 
     def __init__(
         self, decode: Decode, ends: Sequence[int], stops: Sequence[str], thinks: bool, opened: bool, tools: bool
     ) -> None:
-        """``ends``: ids that end a turn and have no text. ``thinks``: a reply may begin with a thought; ``opened``:
-        the prompt has begun it. ``tools``: calls are not part of the text.
-        """
+        """``ends``: ids without text that end a turn. ``thinks``: a thought may begin; ``opened``: in the prompt.
+        ``tools``: calls are no text."""
         self._decoder = Decoder(decode)
         self._ends = frozenset(ends)
         self._stops = stops
@@ -185,7 +182,7 @@ class ReplyStream:
                 self.kept = self._count
 
     def take(self, new: NewTokens) -> NewTokens:
-        """Add new tokens; returns those up to the end of the stop text."""
+        """Returns tokens up to the end of the stop text."""
         before = self._count
         self.add(new.tokens.tolist())
         count, extras = self._count - before, new.extras
@@ -197,7 +194,7 @@ class ReplyStream:
         return NewTokens(new.tokens[:count], new.logprobs[:count], extras)
 
     def delta(self) -> tuple[str, str]:
-        """Thought and text that are new since the last time."""
+        """New thought and text."""
         thought, answer, thinking = self._parts()
         thought = thought.lstrip()
         if thinking:
@@ -208,7 +205,7 @@ class ReplyStream:
         return self._release(0, thought.rstrip()), self._release(1, answer[:end])
 
     def _parts(self) -> tuple[str, str, bool]:
-        """Thought and answer so far, and True while the thought continues."""
+        """True: the thought continues."""
         text = self._text
         if not self._thinks:
             return "", text, False
@@ -227,7 +224,7 @@ class ReplyStream:
 
 
 def _before_calls(answer: str) -> int:
-    """The end of the text before the first call; a reply that begins as some form of a call may be only that."""
+    """What begins like a call may be only that."""
     if not answer or answer[0].isspace() or answer[0] in "{<":
         return 0
     at = answer.find(HERMES)
@@ -235,6 +232,6 @@ def _before_calls(answer: str) -> int:
 
 
 def _overlap(text: str, words: Sequence[str]) -> int:
-    """The most characters at the end of the text with which one of the words begins."""
+    """Most characters at the end with which a word begins."""
     sizes = (size for word in words for size in range(1, len(word)) if text.endswith(word[:size]))
     return max(sizes, default=0)

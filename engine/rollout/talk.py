@@ -1,4 +1,4 @@
-"""A person's conversation with one version, turn by turn; a turn that is cancelled or fails is undone."""
+"""A person's conversation with a version; cancelled or failed turns are undone."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from .conversation import Allowance, Conversation, SamplingParameters
 from .renderer import Renderer, Rendering
 
 ENDLESS = 1 << 30
-"""Token limit of a conversation, so large that the base's context ends it first."""
+"""The base's context ends it first."""
 AGENT = "agent"
 
 
 @dataclass(frozen=True)
 class Manner:
-    """The sampling options, which may change from turn to turn."""
+    """Sampling options of a turn."""
 
     temperature: float = 1.0
     max_tokens: int = 256
     thinking: bool | None = None
-    """Given to the base's template; None: its default."""
+    """None: the template's default."""
     truncation: Truncation = WHOLE
 
 
 @dataclass(frozen=True)
 class Speech:
-    """The reply of a turn so far. Untrusted: a model wrote it."""
+    """Untrusted: a model wrote it."""
 
     text: str = ""
-    """The answer, including tool calls, as written."""
+    """With tool calls, as written."""
     thinking: str = ""
     tokens: int = 0
     ended: Literal["", "stop", "length", "full"] = ""
-    """The reason of its end, empty while it continues; *full*: the conversation had no room for a single token."""
+    """Empty while it continues; *full*: no room for a single token."""
 
 
 OnSpeech = Callable[[Speech], None]
 
 
 class Talk:
-    """One conversation with one version. One turn at a time."""
+    """One turn at a time."""
 
     def __init__(self, sampler: Turns, renderer: Renderer, context: int, version: str, number: int, place: str) -> None:
-        """``version`` is served by the sampler; ``place`` names the conversation there and seeds its noise."""
+        """``place`` names it at the sampler and seeds its noise."""
         self._sampler = sampler
         self._rendering = Rendering(renderer)
         self._version, self._number = version, number
@@ -64,10 +64,9 @@ class Talk:
         self._sampler = sampler
 
     async def say(self, words: str, manner: Manner, on_speech: OnSpeech, system: str = "") -> Speech:
-        """Say something and let the model answer; ``on_speech`` gets the reply so far. ``system`` counts only in the
-        first turn.
+        """``on_speech`` gets the reply so far. ``system``: first turn only.
 
-        Raises ``Unplayable`` if the template refuses the words or they leave no room, and what the sampler raises.
+        Raises ``Unplayable`` if the template refuses the words or they leave no room, and the sampler's errors.
         """
         before, heard = deepcopy(self._conversation), Speech()
 
@@ -84,7 +83,7 @@ class Talk:
         except BaseException:
             name, self._conversation = self._conversation.name, before
             self._failures += 1
-            # another name in the sampler, because the aborted turn may still be ending
+            # another name: the aborted turn may still be ending
             self._conversation.place = f"{self._place}:{self._failures}"
             await self._sampler.release(name)  # it holds a turn that was undone
             raise

@@ -1,4 +1,4 @@
-"""Tool calls in a model's text, in each form. Anything that is not exactly a call stays text. Pure."""
+"""Tool calls in a model's text. Anything else stays text. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from marlaas.plugins.messages import ToolCall, within_limits
 from ..samplers.vocabulary import well_formed
 
 Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
-"""(text, True if the conversation has tools) to (text without its calls, the calls in order)."""
+"""(text, True with tools) to (text without calls, calls in order)."""
 LONGEST_NAME = 128
-"""Most characters of a tool's name; the same limit as on the wire to environments."""
+"""As on the wire to environments."""
 ARGUMENTS = ("arguments", "parameters")
-"""Keys of a call's arguments: Hermes' and Llama's."""
+"""Hermes' and Llama's."""
 
 
 def read_call(text: str, start: int = 0, bare: bool = False) -> tuple[ToolCall | None, int]:
-    """The call in the JSON at ``start``, and the end of the JSON.
+    """The call at ``start``, and its JSON's end.
 
-    The call is None if the JSON is malformed, has other keys, or is too large. Models mix up ``arguments`` and
-    ``parameters``; ``bare``: a name without them is a call.
+    None if malformed, too large, or with other keys. Models mix up ``arguments`` and ``parameters``; ``bare``: a name
+    without them is a call.
     """
     try:
         value, end = _DECODER.raw_decode(text, _SPACE.match(text, start).end())  # type: ignore[union-attr]
@@ -65,18 +65,18 @@ _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
-# Hermes' form, which Qwen has: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, anywhere and any number.
+# Hermes and Qwen: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, anywhere, any number.
 
 HERMES = "<tool_call>"
 MOST_BROKEN = 256
-"""Broken tags after which the rest of a reply is text: each costs a search."""
+"""Then the rest is text: each costs a search."""
 _CLOSING = re.compile(r"\s*</tool_call>")
 
 
 def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-    """The text without its well-formed calls, and the calls in order, with tools or without.
+    """The text without well-formed calls, and the calls.
 
-    A tag without a complete call is text, and so is everything up to the next tag.
+    An incomplete tag is text up to the next tag.
     """
     calls: list[ToolCall] = []
     rest: list[str] = []
@@ -96,14 +96,14 @@ def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     return (whole.strip() if calls else whole), tuple(calls)
 
 
-# Llama 3's form: the whole reply is ``{"name": …, "parameters": {…}}``, perhaps behind ``<|python_tag|>``. Without
-# tools and that tag it is an answer in JSON.
+# Llama 3: the whole reply is ``{"name": …, "parameters": {…}}``, perhaps behind ``<|python_tag|>``. Without tools and
+# tag it is an answer.
 
 LLAMA = "<|python_tag|>"
 
 
 def split_llama(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-    """An empty text and the call, or the text as it is."""
+    """Empty text and the call, or the text."""
     body = text.strip()
     tagged = body.startswith(LLAMA)
     if not (tools or tagged):
@@ -114,26 +114,26 @@ def split_llama(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def form_of(template: str, control: Collection[str]) -> Form:
-    """The form in a base's template or, if it has none, that of its control tokens."""
+    """The template's, else its control tokens'."""
     is_llama = HERMES not in template and (LLAMA in control or '"parameters"' in template)
     return split_llama if is_llama else split_hermes
 
 
-# Calls that a client forces: the reply is the bare object ``{"name": …, "arguments": …}``.
+# A forced reply is the bare object ``{"name": …, "arguments": …}``.
 
 ONE = "tool:"
-"""Prefix of the name of the one tool to call."""
+"""Before the tool's name."""
 REQUIRED = "required"
-"""Any tool must be called."""
+"""Any tool."""
 
 
 def forces(choice: str) -> bool:
-    """True if a ``tool_choice`` allows the model only a call."""
+    """True: only a call is allowed."""
     return choice not in ("", "auto", "none")
 
 
 def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
-    """The JSON schema of a call, as JSON; empty if nothing is forced.
+    """JSON; empty if nothing is forced.
 
     ``tools`` have OpenAI's form. Raises ``ValueError`` for an unknown choice, or one that no tool meets.
     """
@@ -150,9 +150,7 @@ def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
 
 
 def forced_call(text: str) -> tuple[ToolCall, ...]:
-    """The call in a reply under a schema of ``schema_of_call``; empty if the reply was cut off or holds infinite
-    numbers.
-    """
+    """Empty if cut off, or with infinite numbers."""
     text = text.strip()
     call, end = read_call(text)
     return () if call is None or end < len(text) else (call,)

@@ -1,4 +1,1 @@
-"""A simulator: the real queue, runs, lines, router and store on virtual time, over workers that draw from a profile.
-
-``profile`` records a home, ``cluster_file`` reads the case, ``simulation`` runs it and reads the results.
-"""
+"""The engine's code on virtual time: ``profile`` records, ``cluster_file`` reads a case, ``simulation`` runs it."""

@@ -1,4 +1,4 @@
-"""What is simulated, read from TOML: nodes, links, tasks, failures; and where the placement puts workers."""
+"""A cluster file in TOML, and its workers' placement."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from ..store.submissions import Submission
 from .profile import Profile, config_key, read_profile, record
 
 SHIPPED = "tiny"
-"""The default base."""
 FOREVER = 1e9
 THREADS = 0.26
-"""A small base gains by this power of the number of threads: with two it is 1.2 times as fast, as measured
-(``machine/placement/place.py``). A large one gains by each."""
+"""A small base gains by this power of the threads: two give 1.2 times the speed (``machine/placement/place.py``). A
+large one gains by each."""
 ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
 
 
@@ -50,42 +49,42 @@ class NodeSpec:
 
     name: str
     count: int = between(1, 1, 100_000)
-    """Number of nodes; from two on they are called name-1, name-2, …"""
+    """From two on: name-1, name-2, …"""
     cores: int = between(2, 1, 4096)
     memory: float = between(64.0, 0.1, 1e6)
     cards: int = between(0, 0, 1024)
     card_memory: float = between(80.0, 0.1, 1e5)
     sampling: float = between(1.0, 1e-3, 1e6)
-    """Speed of its devices at sampling, as a multiple of the recorded one's."""
+    """Relative to the recorded speed."""
     training: float = between(1.0, 1e-3, 1e6)
     sequences: int = between(0, 0, 1 << 20)
-    """Conversations of each sampler; 0: as recorded."""
+    """Of each sampler; 0: as recorded."""
     link: LinkSpec = AT_THE_HEAD
 
 
 @dataclass(frozen=True)
 class DevicesSpec:
-    """The only devices of a stage."""
+    """A stage's only devices."""
 
     devices: tuple[str, ...] = ()
-    """``NODE``, or ``NODE/gpu 0``, as in ``marlaas.toml``; empty: the placement decides."""
+    """``NODE`` or ``NODE/gpu 0``; empty: the placement decides."""
 
 
 @dataclass(frozen=True)
 class TasksSpec:
-    """Tasks from one file, this many times."""
+    """Tasks from one file."""
 
     file: str
     count: int = between(1, 1, 1_000_000)
     tenants: int = between(0, 0, 100_000)
-    """Tenants that get the tasks in turn, called after the file's tenant; 0: all are that tenant's."""
+    """In turn; 0: the file's tenant gets all."""
     at: float = between(0.0, 0.0, FOREVER)
     every: float = between(0.0, 0.0, FOREVER)
 
 
 @dataclass(frozen=True)
 class TenantSpec:
-    """A tenant with another weight than 1."""
+    """With another weight than 1."""
 
     name: str
     weight: float = between(1.0, 0.01, 100.0)
@@ -93,27 +92,27 @@ class TenantSpec:
 
 @dataclass(frozen=True)
 class FailureSpec:
-    """A node that fails and comes back, or only its link."""
+    """A node or its link fails and comes back."""
 
     node: str
     at: float = between(0.0, 0.0, FOREVER)
     seconds: float = between(60.0, 0.0, FOREVER)
     link: bool = False
-    """Only its link fails: messages arrive when it is back."""
+    """Messages then arrive later."""
 
 
 @dataclass(frozen=True)
 class ChanceSpec:
-    """Failures of every node at random."""
+    """Random failures of every node."""
 
     mean: float = between(0.0, 0.0, FOREVER)
-    """Mean seconds until a node fails; 0: none does."""
+    """Seconds until a node fails; 0: none does."""
     seconds: float = between(300.0, 0.0, FOREVER)
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A complete file. ``source`` is its key ``from``."""
+    """``source`` is the key ``from``."""
 
     source: str
     nodes: tuple[NodeSpec, ...]
@@ -121,7 +120,7 @@ class ClusterSpec:
     base: str = ""
     seed: int = between(0, 0, 2**31)
     at_once: int = between(32, 1, 1_000_000)
-    """Tasks that run at the same time, as ``[engine] tasks``."""
+    """As ``[engine] tasks``."""
     seconds: float = between(FOREVER, 0.0, FOREVER)
     head: LinkSpec = LinkSpec()
     tenants: tuple[TenantSpec, ...] = ()
@@ -133,7 +132,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A task that is submitted at a moment."""
+    """A task's submission."""
 
     at: float
     submission: Submission
@@ -141,7 +140,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Case:
-    """A checked file with everything that it names."""
+    """A checked file and what it names."""
 
     spec: ClusterSpec
     nodes: tuple[NodeSpec, ...]
@@ -151,7 +150,7 @@ class Case:
 
 
 def read_case(path: Path) -> Case:
-    """Read a cluster file and what it names. Raises ``ConfigError`` with all mistakes."""
+    """Raises ``ConfigError`` with all mistakes."""
     where = str(path)
     try:
         table = taskfile.table_of(path.read_text(encoding="utf-8"), where)
@@ -192,7 +191,7 @@ def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
 
 
 def profile_of(source: Path) -> Profile:
-    """The profile of a home or a file. Raises ``ConfigError``."""
+    """Of a home or a file. Raises ``ConfigError``."""
     if not source.exists():
         raise ConfigError("there is no such home or profile.", where=str(source))
     if source.is_file():
@@ -283,12 +282,12 @@ def _unrecorded(arrivals: Sequence[Arrival], profile: Profile, where: str) -> li
     ]
 
 
-# The time to send bytes between the head and a node: a link's latency, and its bandwidth, shared in turn. The head's
-# own network is one more link for all traffic. Nodes without a link are the head itself.
+# Seconds to send bytes: latency, and bandwidth shared in turn. All traffic also takes the head's link. Nodes without a
+# link are the head.
 
 
 class SimulatedLink:
-    """One link: bytes go over it one after the other."""
+    """Bytes go one after the other."""
 
     def __init__(self, spec: LinkSpec) -> None:
         self.spec = spec
@@ -320,7 +319,6 @@ class Network:
         self._links[node].dark = max(self._links[node].dark, until)
 
     def seconds(self, node: str, size: int, now: float) -> float:
-        """Seconds from now until this many bytes have gone between the head and a node."""
         link = self._links.get(node)
         if link is None:
             return 0.0
@@ -330,7 +328,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Site:
-    """The place of one worker."""
+    """One worker's place."""
 
     node: str
     speed: float
@@ -342,7 +340,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Layout:
-    """The engine's own plan for a file's nodes, and the places of its workers."""
+    """The engine's plan and workers' places."""
 
     plan: PlacementPlan
     sites: dict[str, Site]
@@ -356,14 +354,14 @@ def layout(
     head: LinkSpec = AT_THE_HEAD,
     away: Set[str] = frozenset(),
 ) -> Layout:
-    """The engine's plan for the present nodes. Raises ``ConfigError`` and ``BaseModelError`` as that does."""
+    """The plan for present nodes. Raises ``ConfigError`` and ``BaseModelError``."""
     usable_nodes = usable(nodes, head)
     plan = on_machines(base, settings, [node for node in usable_nodes if node.name not in away])
     named = {node.node: spec for node, spec in zip(usable_nodes, nodes, strict=True)}
     gain = THREADS if is_small(parameters(base)) else 1.0
 
     def site(node: NodeSpec, speed: float, place: Place, recorded: int, sequences: int = 0, context: int = 0) -> Site:
-        """``recorded``: cores in the profile, 0 for a card; cards and cores cannot be compared."""
+        """``recorded``: the profile's cores, 0 for a card; cards and cores cannot be compared."""
         threads = 0 if place.gpus else max(1, len(place.cores))
         if not recorded:
             speed *= len(place.gpus) or 1
@@ -383,14 +381,14 @@ def layout(
 
 
 def own_node(nodes: Sequence[NodeSpec]) -> str | None:
-    """The node that is the engine's own machine: the first without a link; None if all are reached over one."""
+    """The engine's machine: the first node without a link, or None."""
     return next((node.name for node in nodes if node.link == AT_THE_HEAD), None)
 
 
 def settings_of(
     profile: Profile, at_once: int, rollout: tuple[str, ...] = (), training: tuple[str, ...] = ()
 ) -> Settings:
-    """The simulated home's settings: defaults with the recorded conversations, and the file's devices of the stages."""
+    """Defaults, with recorded conversations and the file's devices."""
     defaults, sampler = Settings(), profile.sampler
     return replace(
         defaults,
@@ -401,7 +399,7 @@ def settings_of(
 
 
 def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[UsableNode]:
-    """The nodes as the placement sees them, in their order."""
+    """In the placement's order."""
     engine_node = own_node(nodes)
     return [
         UsableNode(

@@ -1,4 +1,4 @@
-"""Simulated environments: an episode does what a recorded one did; messages are counts of tokens."""
+"""Episodes repeat recorded ones; messages are counts of tokens."""
 
 from __future__ import annotations
 
@@ -24,23 +24,20 @@ from .time import EngineTime
 from .workers import REPLY, STOP
 
 CHARACTERS = 4
-"""Characters of a token: texts in the store are as long as real ones."""
+"""Per token: texts are as long as real ones."""
 EVER = "recorded"
 FIRST = 24
-"""Tokens of a first prompt without a recorded one."""
+"""Tokens of an unrecorded first prompt."""
 
 
 def message(tokens: int, about: str) -> Message:
-    """A message of this many tokens; ``about`` distinguishes instances."""
+    """``about`` distinguishes instances."""
     head = f"{tokens} {about} "
     return Message("user", head + "." * max(0, CHARACTERS * tokens - len(head)))
 
 
 class SimulatedRenderer:
-    """``rollout.Renderer`` for ``message``, without a tokenizer.
-
-    The tokens of a first prompt are the same within a group, and differ between instances, as real ones do.
-    """
+    """First prompts are equal within a group, and differ between instances."""
 
     stop_ids = (STOP,)
     warning = ""
@@ -81,14 +78,14 @@ class SimulatedRenderer:
 
 @dataclass
 class SimulatedEnvironments:
-    """The used part of ``EnvironmentService``. Leases and declarations are plain namespaces."""
+    """The used part of ``EnvironmentService``."""
 
     profile: Profile
     seed: int
     engine: EngineTime
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     _plays: Counter[str] = field(default_factory=Counter)
-    """Runs of each episode: a failed one is run again, with another result."""
+    """Per episode: repeats have other results."""
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         return ()
@@ -140,7 +137,7 @@ class SimulatedEnvironments:
         return DataFacts()
 
     async def room(self, lease: Any) -> None:
-        """There is always a place."""
+        """Always."""
 
     async def rank(self, lease: Any, members: Sequence[EpisodeOutcome], counts: bool = False) -> Any:
         raise NotImplementedError("nothing is ranked in a simulation: rewards are as they were recorded")
@@ -197,7 +194,7 @@ class SimulatedEnvironments:
         return EpisodeOutcome("ok", dict(recorded.rewards))
 
     def _group(self, lease: Any, spec: EpisodeSpec) -> tuple[RecordedEpisode, ...]:
-        """Samples of a group are drawn from one recorded group, since they have their instance in common."""
+        """A group's samples come from one recorded group."""
         recorded = lease.recorded
         groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
         group = Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)

@@ -1,4 +1,4 @@
-"""A profile: a home's recorded episodes and devices, and the costs of a token there."""
+"""A home's recorded episodes and devices, with the costs of tokens."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ..store.queries import timings
 from ..store.queries.reader import Reader
 
 KEPT = 512
-"""Kept values of a distribution, spread evenly in their order of size."""
+"""Values of a distribution."""
 
 
 def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tuple[float, ...]:
-    """The factors, none below 0, with which the columns of ``rows`` add up best to ``wanted``; 0 without rows.
+    """Least-squares factors of ``rows``' columns for ``wanted``, none below 0.
 
-    Every set of columns is tried: there are four at most.
+    Tries all sets of columns, four at most.
     """
     if not rows:
         return ()
@@ -48,7 +48,7 @@ def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tu
 
 
 def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:
-    """A distribution in at most this many values: sorted, and spread evenly from the least to the largest."""
+    """At most ``most`` values, sorted and evenly spread from least to largest."""
     ordered = sorted(values)
     if len(ordered) <= most:
         return tuple(ordered)
@@ -64,60 +64,57 @@ class RecordedTurn:
 
     agent: str
     after: int
-    """Place of the turn before it; -1: the beginning of the episode."""
+    """Place of the turn before; -1: none."""
     delay: float
-    """Seconds of the environment between that reply and the ask."""
+    """Seconds from that reply to the ask."""
     given: int
     said: int
 
 
 @dataclass(frozen=True)
 class RecordedEpisode:
-    """One episode of a group."""
+    """One of a group."""
 
     turns: tuple[RecordedTurn, ...]
     tail: float
     scoring: float
-    """Seconds from then until its reward."""
+    """Seconds until its reward."""
     rewards: dict[str, float]
 
 
 @dataclass(frozen=True)
 class RecordedFailures:
-    """The frequency and duration of failed episodes."""
+    """Share and seconds of failures."""
 
     share: float = 0.0
     timeouts: float = 0.0
-    """The share of timeouts among failures; others raised an error."""
+    """Share of failures; others raised an error."""
     seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class RecordedEnvironment:
-    """Episodes of an environment with some parameters."""
+    """With some parameters."""
 
     environment: str
     config: str
     groups: tuple[tuple[RecordedEpisode, ...], ...]
-    """Groups of training; samples of one group have their instance in common, so they are drawn from one of these."""
+    """Of training."""
     held_out: tuple[tuple[RecordedEpisode, ...], ...] = ()
-    """Groups of evaluations, perhaps with other durations; empty: as in training."""
+    """Of evaluations; empty: as in training."""
     failures: RecordedFailures = RecordedFailures()
 
 
 @dataclass(frozen=True)
 class SamplerRates:
-    """The costs of a sampler in seconds.
-
-    A pass over n conversations takes ``a_pass + n * row`` and adds one token to each; a read token takes ``read``, and
-    the begin of a turn ``turn``.
-    """
+    """In seconds: a pass over n conversations takes ``a_pass + n * row`` and adds a token to each; a read token takes
+    ``read``, a turn's begin ``turn``."""
 
     a_pass: float
     row: float
     read: float
     around: tuple[float, ...] = (0.0,)
-    """Recorded seconds of a turn besides that: the way to the sampler and back, and the engine."""
+    """Further seconds of a turn: the way there and back, and the engine."""
     kind: str = "torch"
     sequences: int = 64
     context: int = 4096
@@ -127,11 +124,8 @@ class SamplerRates:
 
 @dataclass(frozen=True)
 class TrainerRates:
-    """The costs of a trainer in seconds.
-
-    A call with groups of different rewards takes ``a_pass + groups * group + tokens * token``, times a draw of
-    ``noise``; it may hold several policies.
-    """
+    """In seconds: a call with groups of different rewards takes ``a_pass + groups * group + tokens * token``, times a
+    draw of ``noise``; it may hold several policies."""
 
     group: float
     token: float
@@ -139,18 +133,18 @@ class TrainerRates:
     update: tuple[float, ...] = (0.0,)
     cores: int = 1
     a_pass: float = 0.0
-    """0 if calls were not recorded: the fixed part is then in ``group``."""
+    """0: not recorded, the fixed part is in ``group``."""
 
 
 @dataclass(frozen=True)
 class EngineRates:
-    """Processor seconds of the engine's own process, which block its loop."""
+    """Processor seconds that block the engine's loop."""
 
     turn: float = 0.0
     episode: float = 0.0
-    """For each episode besides its turns, including its part of storing the group."""
+    """Besides turns; with its part of storing the group."""
     call: float = 0.0
-    """For each call of a trainer, including the commits that follow."""
+    """Per trainer call, with the commits behind it."""
     beat: float = 0.0
     """Once a second."""
 
@@ -164,9 +158,9 @@ class Profile:
     sampler: SamplerRates
     trainer: TrainerRates
     publish: tuple[float, ...] = (0.0,)
-    """Recorded seconds of loading a version into a sampler."""
+    """Seconds to load a version."""
     state_bytes: int = 0
-    """Median bytes of a version's state file."""
+    """Median bytes of a state file."""
     start: float = 10.0
     base: str = ""
     engine: EngineRates = EngineRates()
@@ -177,10 +171,7 @@ class Profile:
         return sorted({recorded.environment for recorded in self.environments})
 
     def find(self, environment: str, config: str) -> RecordedEnvironment | None:
-        """The records of an environment: with these parameters if there are any, else with others.
-
-        The last part of its name is enough.
-        """
+        """Other parameters if these have no records; the name's last part is enough."""
         named = [
             recorded
             for recorded in self.environments
@@ -190,12 +181,12 @@ class Profile:
 
 
 def config_key(config: dict[str, Any]) -> str:
-    """Parameters as one canonical text."""
+    """One canonical text."""
     return json.dumps(config, sort_keys=True)
 
 
 def write_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON. Raises ``ConfigError`` if the file cannot be written."""
+    """Raises ``ConfigError``."""
     try:
         path.write_bytes(msgspec.json.encode(profile) + b"\n")
     except OSError as error:
@@ -203,7 +194,7 @@ def write_profile(profile: Profile, path: Path) -> None:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile. Raises ``ConfigError`` for an invalid file or another format."""
+    """Raises ``ConfigError`` for an invalid file or another format."""
     hint = "`marlaas simulate --record HOME --out FILE` writes one."
     try:
         table = msgspec.json.decode(path.read_bytes())
@@ -220,15 +211,12 @@ def read_profile(path: Path) -> Profile:
         raise ConfigError("is no profile: it is not JSON.", hint, where=str(path)) from error
 
 
-# A home's records, fitted.
-
 GROUPS = 400
-"""The newest groups of an environment with some parameters are kept."""
+"""Newest per environment and parameters."""
 FASTEST = 4
-"""The fastest one in this many turns counts for a turn's time besides its passes: the others also waited for a slot,
-or shared passes, which a simulation adds itself."""
+"""One in this many turns, the fastest: others waited for a slot or shared passes, which a simulation adds itself."""
 UNHINDERED = 2
-"""One in this many publishes counts for loading a version, likewise."""
+"""Likewise for loading a version."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +227,7 @@ class _Reply:
 
 
 def record(home: Home) -> Profile:
-    """The profile of a home, also with a running engine. Raises ``ConfigError`` if nothing is recorded there."""
+    """Also with a running engine. Raises ``ConfigError`` if nothing is recorded."""
     with Reader(home.database) as reader:
         rows = timings.timed_trajectories(reader)
         episodes = [list(episode) for _, episode in groupby(rows, key=lambda row: (row.play, row.member))]
@@ -282,10 +270,7 @@ def _environments(
     replies: list[_Reply],
     failures: Mapping[str, RecordedFailures],
 ) -> tuple[RecordedEnvironment, ...]:
-    """All recorded episodes, by environment and parameters; adds to ``replies``.
-
-    ``failures`` are by the last part of an environment's name.
-    """
+    """Adds to ``replies``. ``failures``: by the name's last part."""
     train: defaultdict[tuple[str, str], Groups] = defaultdict(lambda: defaultdict(list))
     held_out: defaultdict[tuple[str, str], Groups] = defaultdict(lambda: defaultdict(list))
     for rows in episodes:
@@ -367,10 +352,7 @@ def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
 def _sampler(
     reader: Reader, replies: Sequence[_Reply], kinds: str, messages: Iterable[str], engine: float
 ) -> SamplerRates:
-    """A sampler's costs for a pass, a conversation, a read token and a turn.
-
-    ``engine``: the engine's own seconds for a turn.
-    """
+    """``engine``: its own seconds for a turn."""
     windows = timings.sampler_windows(reader)
     rows = [(float(each.passes), float(each.tokens), float(each.read), float(each.ended)) for each in windows]
     a_pass, row, read, turn = non_negative(rows, [each.busy for each in windows]) or (0.0, 0.0, 0.0, 0.0)
@@ -405,7 +387,7 @@ def _trainer(steps: Sequence[timings.StepTimes], cores: int) -> TrainerRates:
 
 
 def _cores(reader: Reader, stage: str) -> int:
-    """Cores of a stage's device by its name, such as ``b/cores 0-3``; 0: a card."""
+    """Of a name like ``b/cores 0-3``; 0: a card."""
     device = next((use.device for use in timings.device_use(reader) if use.stage == stage), "")
     place = device.rpartition("/")[2]
     numbers = [int(number) for number in re.findall(r"\d+", place)]

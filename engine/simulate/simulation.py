@@ -1,4 +1,4 @@
-"""Runs a cluster file: the engine's own code over simulated workers, and what came of it."""
+"""Runs a cluster file."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from .environments import SimulatedEnvironments, SimulatedRenderer
 from .time import EngineTime, cores_of, run_virtually
 from .workers import Device, Shared, SimulatedSampler, SimulatedTrainer, SimulatedWorkers, StateFiles
 
-# The figures of a run, real or simulated: read from its database by the same queries, so that the two compare.
+# The same queries read real and simulated databases.
 
 WAITED = 0.95
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of all tasks of a run."""
+    """Of all tasks of a run."""
 
     tasks: int
     done: int
@@ -52,19 +52,19 @@ class Figures:
     episodes: int
     turns: int
     makespan: float
-    """Seconds from the first submission to the last end."""
+    """Seconds, first submission to last end."""
     reply_wait: float
-    """Seconds within which 95 % of the turns were answered, the wait for a slot included."""
+    """95th percentile, seconds, with the wait for a slot."""
     start_wait: float
-    """Seconds within which 95 % of the tasks had started after they were submitted."""
+    """95th percentile, seconds from submission."""
     idle: dict[str, float] = field(default_factory=dict)
-    """Idle share of the makespan, by stage and device."""
+    """Of the makespan, by stage and device."""
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
     staleness: dict[int, int] = field(default_factory=dict)
     beyond: int = 0
-    """Consumed groups that were older than their task allows."""
+    """Groups consumed older than allowed."""
     gaps: int = 0
-    """Missing or repeated groups, steps and versions."""
+    """Missing or repeated groups, steps, versions."""
     reasons: tuple[str, ...] = ()
 
     def idle_of(self, stage: str) -> float:
@@ -73,7 +73,7 @@ class Figures:
 
 
 def measure(database: Path, after: int = 0) -> Figures:
-    """The figures of the tasks above a number. Raises ``StoreError``."""
+    """Of tasks above number ``after``. Raises ``StoreError``."""
     with Reader(database) as reader:
         tasks = [task for task in reader.tasks() if task.id > after]
         begun = min((task.created for task in tasks), default=0.0)
@@ -104,7 +104,7 @@ def measure(database: Path, after: int = 0) -> Figures:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of all do not exceed; 0 if there are none."""
+    """``share`` of all do not exceed it; 0 for none."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
@@ -123,9 +123,7 @@ def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]
     return dict(shares)
 
 
-# Runs a cluster file: the real queue, runs, lines, router, supervisor and store, over simulated workers and links.
-#
-# The engine's own code decides; durations are drawn from a profile.
+# The engine's own code; durations are drawn from a profile.
 
 YOUNG_OBJECTS = 100_000
 UNHEARD = BEAT * MISSED
@@ -133,29 +131,29 @@ UNHEARD = BEAT * MISSED
 
 @dataclass(frozen=True)
 class Result:
-    """The results of a simulation."""
+    """A simulation's results."""
 
     figures: Figures
     processor: float
-    """Processor seconds of the engine's real code, and of the simulated workers."""
+    """Processor seconds, the engine's and simulated workers'."""
     simulated: float
     head_bytes: int
     head_busy: float
     starts: int
-    """Starts of all workers: one, and one after each failure with samplers."""
+    """One, and one per failure with samplers."""
     lost: int
     placement: tuple[str, ...] = ()
 
     @property
     def load(self) -> float:
-        """Processor seconds for each simulated second: from 1 on an engine might not keep up."""
+        """Processor seconds per simulated second: from 1 on an engine might not keep up."""
         return self.processor / self.simulated if self.simulated else 0.0
 
 
 def simulate(case: Case, folder: Path) -> Result:
-    """Simulate a case in a home that is made at ``folder``. Raises ``MarlaasError``.
+    """In a new home ``folder``. Raises ``MarlaasError``.
 
-    The same case gives the same figures each time, except for the processor time.
+    Equal cases give equal figures, but for processor time.
     """
     home = Home(folder).create()
     with contextlib.closing(open_database(home.database)):
@@ -191,7 +189,7 @@ async def _simulated(case: Case, home: Home) -> World:
 
 
 class World:
-    """One simulation while it runs."""
+    """A running simulation."""
 
     def __init__(self, case: Case, home: Home, store: Store) -> None:
         spec, profile = case.spec, case.profile
@@ -303,10 +301,7 @@ class World:
             supervisor.move(self._planned())
 
     def _laid_out(self) -> Layout:
-        """The layout of the present nodes.
-
-        Raises ``ConfigError`` if they do not suffice, and ``WorkerDied`` if others are away.
-        """
+        """Raises ``ConfigError`` if the nodes do not suffice, ``WorkerDied`` if others are away."""
         case = self._case
         try:
             return layout(case.nodes, case.base, case.profile, self._settings, case.spec.head, self._away)

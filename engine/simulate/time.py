@@ -1,4 +1,4 @@
-"""Virtual time: a loop whose clock jumps to the next timer, devices that jobs share, the engine's own time."""
+"""Virtual time: a clock that jumps to the next timer, and shared devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import MarlaasError
 from .profile import EngineRates
 
 BEGINS = 1_767_225_600.0
-"""Begin of a simulation in seconds since 1970: January 1, 2026, so that days of quotas do not depend on today."""
+"""2026-01-01, seconds since 1970: quotas' days must not depend on today."""
 ROUNDING = 1e-9
 """Seconds that count as none: sums are rounded."""
 
@@ -27,11 +27,11 @@ Ts = TypeVarTuple("Ts")
 
 
 class StoodStill(MarlaasError):
-    """All wait for something that will never happen: an error in the case, or in the simulation."""
+    """All wait for what never happens: an error in the case or simulation."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop that owns the time. Work for threads is done at once, in no simulated time."""
+    """Threads' work takes no simulated time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -64,10 +64,7 @@ class _Jump(selectors.DefaultSelector):
 
 
 def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of ``main``, run on a virtual loop with the engine's clock set to it.
-
-    Raises ``StoodStill``, and the errors of ``main``.
-    """
+    """With the engine's clock set to a virtual loop. Raises ``StoodStill``, and ``main``'s errors."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop = runner.get_loop()
         clock = SimpleNamespace(monotonic=loop.time, time=lambda: BEGINS + loop.time())
@@ -76,7 +73,7 @@ def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class Job:
-    """A job until the common progress reaches ``end``; then ``over`` is done."""
+    """``over`` is done when the common progress reaches ``end``."""
 
     __slots__ = ("begun", "end", "over", "threads")
 
@@ -88,15 +85,10 @@ class Job:
 
 
 class Sharing:
-    """A device whose jobs all progress equally fast (Kleinrock, Queueing Systems II, 1976, 4.4).
-
-    So one heap and one timer are enough.
-    """
+    """Jobs progress equally fast (Kleinrock, Queueing Systems II, 1976, 4.4): one heap and one timer are enough."""
 
     def __init__(self, speed: Callable[[int], float], below: tuple[Sharing, int] | None = None) -> None:
-        """``speed``: progress in a second with this many threads. ``below``: the cores and threads that it uses
-        while it has jobs.
-        """
+        """``speed``: progress per second with this many threads. ``below``: cores and threads while it has jobs."""
         self.progress = 0.0
         """Of a job that has been here since the start."""
         self.busy = 0.0
@@ -121,7 +113,7 @@ class Sharing:
         return job
 
     def stop(self, job: Job) -> None:
-        """End a job now; one that has ended is ignored."""
+        """Ended jobs are ignored."""
         if any(entry[2] is job for entry in self._heap):
             self._advance()
             self._heap = [entry for entry in self._heap if entry[2] is not job]
@@ -130,7 +122,7 @@ class Sharing:
             self._wake()
 
     def stall(self, seconds: float, busy: bool = True) -> float:
-        """Delay all jobs; returns the seconds from now until they go on."""
+        """Delay all jobs; returns seconds until they continue."""
         self._advance()
         self._seen += seconds
         self.busy += seconds * busy
@@ -138,7 +130,7 @@ class Sharing:
         return self._seen - self._loop.time()
 
     def wake(self, threads: int = 0) -> None:
-        """Add threads (negative: remove some) that are not slowed themselves, and bring all figures up to date."""
+        """Add threads (negative: remove) that are not slowed, and update all figures."""
         self._advance()
         self._wake(threads)
 
@@ -181,15 +173,12 @@ class Sharing:
 
 
 def cores_of(number: float) -> Sharing:
-    """A node's cores: n threads on c cores run at min(1, c / n) of their speed."""
+    """n threads on c cores run at min(1, c / n) speed."""
     return Sharing(lambda threads: min(1.0, number / max(1, threads)))
 
 
 class EngineTime:
-    """Keeps the virtual loop busy for the engine's work, on the cores of its node.
-
-    The real code runs in no simulated time; its duration is as recorded.
-    """
+    """Blocks the loop for the engine's recorded work, on its node's cores."""
 
     def __init__(self, cores: Sharing, rates: EngineRates) -> None:
         self._cores = cores
@@ -198,7 +187,7 @@ class EngineTime:
         self._loop = cast(VirtualLoop, asyncio.get_running_loop())
 
     async def ask(self) -> None:
-        """A turn is requested. All requests of one round of the loop leave together, at its end."""
+        """One round's requests leave together, at its end."""
         if self._rates.turn:
             self._occupy(self._rates.turn / 2)
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Simulated workers: samplers and trainers that take as long as recorded ones, and die with their node."""
+"""Simulated workers die with their node."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .profile import Profile
 from .time import EngineTime, Job, Sharing, cores_of
 
 REPLY: ContextVar[int] = ContextVar("reply")
-"""Tokens of the requested reply, set by the code that draws the episode."""
+"""Tokens, set when an episode is drawn."""
 STOP = 0
 ENVELOPE = 512
-"""Bytes of a call or an answer besides its arrays."""
+"""Bytes of a call besides its arrays."""
 ARRAYS = 9
-"""Bytes of a trained token with its mask and its log-probability."""
+"""Bytes of a trained token, mask and log-probability."""
 NO_PROCESS = 1 << 22
-"""First id for simulated workers: more than Linux gives to processes."""
+"""More than Linux gives to processes."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Written:
 
 
 class StateFiles:
-    """All state files of one simulation: real ones with a tiny adapter, for recovery, retention and the checker.
+    """Real, with a tiny adapter, for recovery, retention and the checker.
 
-    On the network they have the recorded size.
+    The network carries the recorded size.
     """
 
     def __init__(self, size: int, fingerprint: str) -> None:
@@ -66,14 +66,14 @@ class StateFiles:
         return written
 
     def get(self, path: str) -> Written:
-        """The state file at a path, perhaps written by other means. Raises ``AdapterError``."""
+        """Also of other origin. Raises ``AdapterError``."""
         if path not in self._written:
             state = read_state(Path(path), moments=False)
             self._written[path] = Written(state.header.step, checksum(state.adapter))
         return self._written[path]
 
     def first(self, node: str, adapter: str) -> bool:
-        """True once for each node and version."""
+        """True once per node and version."""
         before = len(self._there)
         self._there.add((node, adapter))
         return len(self._there) > before
@@ -81,19 +81,19 @@ class StateFiles:
 
 @dataclass(frozen=True)
 class Shared:
-    """Common objects of all devices of a simulation."""
+    """Common to a simulation's devices."""
 
     network: Network
     seed: int
     engine: EngineTime
-    """Delays the engine's requests and answers."""
+    """Delays requests and answers."""
     profile: Profile
     states: StateFiles
     cores: Mapping[str, Sharing]
 
 
 class Device:
-    """A simulated worker's device on a node, reached over the network."""
+    """A worker's, reached over the network."""
 
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class Device:
                 job.over.set_exception(self.death())
 
     async def until(self, device: Sharing, amount: float, threads: int = 1) -> None:
-        """Have a device do this much. Raises ``WorkerDied`` if the worker is dead, or dies before."""
+        """Raises ``WorkerDied`` if the worker is dead, or dies before."""
         self.check()
         await self._over(device, device.begin(amount, threads))
 
@@ -135,7 +135,6 @@ class Device:
             await self.until(self._clock, seconds)
 
     async def carry(self, size: int) -> None:
-        """Send this many bytes to the engine, or from it."""
         now = asyncio.get_running_loop().time()
         await self.rest(self._shared.network.seconds(self.node, size, now))
 
@@ -148,10 +147,7 @@ class Device:
 
 
 class SimulatedSampler(Device):
-    """``rollout.Sampler`` without a model: conversations share passes, and reading delays all of them.
-
-    Replies have recorded lengths.
-    """
+    """Conversations share passes, reading delays all. Replies have recorded lengths."""
 
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         super().__init__(name, site, shared)
@@ -227,7 +223,7 @@ class SimulatedSampler(Device):
             job.end = min(job.end, self._passes.progress)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """All log-probabilities are 0, as the trainer's are."""
+        """All 0, as the trainer's."""
         self._serving(version)
         await self.carry(ENVELOPE + 4 * len(tokens))
         await self.rest(self._passes.stall(len(tokens) * self._rates.read / self._speed))
@@ -247,7 +243,7 @@ class SimulatedSampler(Device):
 
 
 class SimulatedTrainer(Device):
-    """``training.Trainer`` without a model: groups take time by their tokens."""
+    """Groups take time by their tokens."""
 
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         super().__init__(name, site, shared)
@@ -307,7 +303,7 @@ class SimulatedTrainer(Device):
         return np.zeros(len(tokens) - start, np.float32)
 
     async def get_state(self, policy: str) -> Any:
-        """A training state is three times as large as its adapter's part of the file; it travels."""
+        """A training state is three times its adapter's part of the file; it travels."""
         state = self._open(policy)
         await self.carry(self._states.size)
         return state
@@ -317,7 +313,7 @@ class SimulatedTrainer(Device):
         self._policies[policy] = moved
 
     async def _compute(self, seconds: float) -> float:
-        """Compute for so long at the recorded speed, after all that came before; returns the simulated seconds."""
+        """At the recorded speed, after all before; returns simulated seconds."""
         self.check()
         if seconds <= 0:
             return 0.0
@@ -378,10 +374,10 @@ class SimulatedHandle:
 
 
 class SimulatedWorkers:
-    """The used part of ``WorkerProcesses``: workers are started together, and die with their node."""
+    """They start together, and die with their node."""
 
     def __init__(self, make: Callable[[str], Device], start: float) -> None:
-        """``make`` the device of the worker of a name; it raises ``WorkerDied`` if its node is away."""
+        """``make`` a device by the worker's name; raises ``WorkerDied`` if its node is away."""
         self._make = make
         self._start = start
         self._pids = count(NO_PROCESS)

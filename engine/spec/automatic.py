@@ -1,17 +1,16 @@
-"""What ``auto`` in a task file stands for: a learning rate by the base, limits by the base and its first replies. Pure.
+"""The numbers behind ``auto``.
 
-The engine replaces each ``auto`` once, before the task's first step, and keeps the number with the task.
+The engine replaces each ``auto`` once, before the first step, and keeps the number with the task.
 
 The learning rate is ``0.08 / hidden_size · 32 / alpha``, at most ``5e-4 · 32 / alpha``:
 
-- 1 / width: the best learning rate of Adam for hidden matrices falls so (Yang et al., "Tensor Programs V", arXiv
-  2203.03466, table 3). Measured for LoRA: an exponent of 0.78 for Llama (``get_lr`` of the Tinker cookbook).
-- 0.08: 5e-4 on the shipped base (160 wide), with that its examples were tuned. 1.4e-4 at 576 wide (0.1 B), 8.9e-5 at
-  896 (0.5 B), 5.2e-5 at 1,536 (1.5 B), 3.1e-5 at 2,560 (4 B), 2.2e-5 at 3,584 (7 B). Published recipes for LoRA by
-  reinforcement learning lie around these: TRL 5e-5 for 0.6 B and 1e-5 for 3 B, the Tinker cookbook 1e-5 to 1e-4 for
-  8 B, Unsloth 5e-6, verl 3e-6 for 3 B.
-- alpha, and not rank: an update of the adapter changes the weights in proportion to alpha times the learning rate. With
-  the factor 1 / rank the best learning rate does not depend on rank (Schulman et al., "LoRA Without Regret", 2025).
+- 1 / width: Adam's best rate for hidden matrices (Yang et al., "Tensor Programs V", arXiv 2203.03466, table 3).
+  Measured for LoRA: an exponent of 0.78 for Llama (``get_lr`` of the Tinker cookbook).
+- 0.08: 5e-4 on the shipped base (160 wide), 1.4e-4 at 576 (0.1 B), 8.9e-5 at 896 (0.5 B), 5.2e-5 at 1,536 (1.5 B),
+  3.1e-5 at 2,560 (4 B), 2.2e-5 at 3,584 (7 B). Published: TRL 5e-5 for 0.6 B and 1e-5 for 3 B, the Tinker cookbook
+  1e-5 to 1e-4 for 8 B, Unsloth 5e-6, verl 3e-6 for 3 B.
+- alpha, not rank: weights change in proportion to alpha times the rate. With the factor 1 / rank the best rate does
+  not depend on rank (Schulman et al., "LoRA Without Regret", 2025).
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from .task import SamplingSpec, TaskSpec
 from .validation import AUTO, Auto
 
 RATE_WIDTH = 0.08
-"""Learning rate times width, at the default alpha."""
+"""Rate times width, at the default alpha."""
 HIGHEST_RATE = 5e-4
-"""The highest learning rate that was tried, at the default alpha."""
+"""The highest rate tried, at the default alpha."""
 ALPHA = 32.0
 NARROW = 256
-"""A base of at most this width writes a few words, as the shipped one does: its limits need no measurement."""
+"""Bases of at most this width write a few words: their limits need no measurement."""
 SHORT, SHORT_EPISODE = 32, 256
-"""Tokens of a reply, and of an episode, of such a base."""
+"""Tokens of such a base."""
 SMALL = 1024
-"""The width of bases of half a billion parameters, that people train on processors."""
+"""Width of bases of 0.5 B parameters."""
 LONG = {True: 256, False: 512}
-"""The most tokens of a reply where a base does not think, for these and for wider ones; TRL has 256 by default, recipes
-for short answers 256 to 1,024."""
+"""Tokens of a reply without thinking, for these and wider bases; TRL has 256, recipes for short answers 256 to 1,024.
+"""
 THOUGHTFUL = 2048
-"""The same where it thinks."""
+"""With thinking."""
 TURNS = 4
-"""Replies of that length that an episode has room for at most."""
+"""Such replies in an episode."""
 ROUND = 32
-"""Limits are multiples of this."""
+"""Of limits."""
 N = TypeVar("N", int, float)
 
 
@@ -59,37 +58,37 @@ class BaseTraits:
 
 @dataclass(frozen=True)
 class FirstReplies:
-    """Replies of the version that training begins from."""
+    """Of the version that training begins from."""
 
     replies: tuple[int, ...]
-    """Tokens of each; of one that was cut off, those that it had."""
+    """Tokens of each; cut-off ones count as they are."""
     episodes: tuple[int, ...]
-    """Tokens of all replies of one agent in one episode, for each."""
+    """Tokens of one agent in one episode."""
     single: bool
-    """Whether no agent was asked twice or offered tools: an episode is one reply."""
+    """No agent was asked twice or offered tools."""
 
 
 def as_number(value: N | Auto) -> N:
-    """A value that is a number by now. Raises ``ValueError`` for ``auto``."""
+    """Raises ``ValueError`` for ``auto``."""
     if isinstance(value, str):
         raise ValueError("'auto' was not replaced by a number.")
     return value
 
 
 def for_talk(sampling: SamplingSpec) -> SamplingSpec:
-    """Limits with which a version can be talked to whose task has not begun."""
+    """Limits before the version's task begins."""
     most, whole = sampling.max_tokens, sampling.max_episode_tokens
     most = 256 if isinstance(most, str) else most
     return replace(sampling, max_tokens=most, max_episode_tokens=max(2048, most) if isinstance(whole, str) else whole)
 
 
 def learning_rate(width: int, alpha: float) -> float:
-    """The learning rate of AdamW for a base of this width, with two digits; see the module for rule and sources."""
+    """For a base of this width, with two digits."""
     return float(f"{min(HIGHEST_RATE, RATE_WIDTH / width) * min(ALPHA / alpha, 100.0):.2g}")
 
 
 def by_base(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
-    """Replace what the base alone decides: learning rates and thinking; limits where replies need not be measured."""
+    """Replace learning rates, thinking, and limits that need no measured replies."""
     sampling, train = spec.sampling, spec.train
     if sampling.thinking is None and base.thinks and base.switch:
         sampling = replace(sampling, thinking=False)
@@ -108,12 +107,12 @@ def by_base(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
 
 
 def unmeasured(spec: TaskSpec) -> bool:
-    """Whether a limit is still ``auto``, so that first replies have to be measured."""
+    """True if first replies must be measured."""
     return AUTO in (spec.sampling.max_tokens, spec.sampling.max_episode_tokens)
 
 
 def bounded(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
-    """The task with the highest limits that ``auto`` may become."""
+    """The highest limits that ``auto`` may become."""
     if base.width <= NARROW:
         return _limited(spec, SHORT, SHORT_EPISODE)
     thinks = base.thinks and spec.sampling.thinking is not False and (spec.sampling.thinking or not base.switch)
@@ -123,10 +122,9 @@ def bounded(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
 
 
 def by_replies(spec: TaskSpec, base: BaseTraits, first: FirstReplies) -> TaskSpec:
-    """The task with limits by its first replies: twice the 90th percentile, within the bounds.
+    """Twice the 90th percentile of first replies, within the bounds.
 
-    An episode of one reply has no more than that; another has room for twice the longest that was seen, and for two
-    whole replies at least.
+    Episodes of several replies get twice the longest seen, and two whole replies at least.
     """
     bounds = bounded(spec, base).sampling
     if not first.replies:
@@ -143,7 +141,7 @@ def _rounded(tokens: int) -> int:
 
 
 def _limited(spec: TaskSpec, reply: int, episode: int) -> TaskSpec:
-    """Put numbers in place of ``auto``; they agree with those that the author set, and with ``overlong_buffer``."""
+    """In agreement with the author's numbers and ``overlong_buffer``."""
     sampling = spec.sampling
     most, whole = sampling.max_tokens, sampling.max_episode_tokens
     if isinstance(most, str):
@@ -154,7 +152,7 @@ def _limited(spec: TaskSpec, reply: int, episode: int) -> TaskSpec:
 
 
 def replaced(before: TaskSpec, after: TaskSpec) -> dict[str, Any]:
-    """The keys of a task that have another value now, dotted, each with it: train.learning_rate."""
+    """Changed keys, dotted, with new values: train.learning_rate."""
     return dict(_replaced(before.to_json(), after.to_json(), ""))
 
 

@@ -1,6 +1,6 @@
-"""The keys of a task file, read from the dataclasses of ``task.py``, for forms and for help.
+"""The keys of a task file.
 
-The docstring under a field says what its key is. Python does not keep these, so the source is read, once.
+A key's text is the docstring under its field. Python does not keep these: the source is read, once.
 """
 
 from __future__ import annotations
@@ -31,33 +31,30 @@ class SpecField:
     kind: str
     """int, float, str, bool or list"""
     default: Any
-    """None if it is absent by default, or required."""
+    """None: absent by default, or required."""
     about: str
-    """What it is, in a sentence."""
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
     swept: bool = False
-    """True if a list of values means a task for each."""
+    """A list of values means a task for each."""
     auto: bool = False
-    """True if it may be ``auto``."""
 
     @property
     def table(self) -> str:
-        """The table of the key; empty at the top of the file."""
+        """Empty at the top of the file."""
         return self.key.rpartition(".")[0]
 
     @property
     def name(self) -> str:
-        """The key within its table."""
         return self.key.rpartition(".")[2]
 
 
 @cache
 def spec_fields(cls: type[Any] = TaskSpec, table: str = "") -> tuple[SpecField, ...]:
-    """All keys of a table in their order, without free tables such as ``[environment_config]`` and lists of tables.
+    """In order, without free tables and lists of tables.
 
-    By default those of the whole file; ``table`` is the prefix of the others, such as ``policies.NAME.``.
+    ``table``: a prefix, such as ``policies.NAME.``.
     """
     return tuple(_fields(cls, table))
 
@@ -88,7 +85,7 @@ def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
 
 
 def docstrings(cls: type[Any]) -> dict[str, str]:
-    """The docstring under each field of a class, as one line without backticks."""
+    """By field; one line without backticks."""
     found = {}
     for owner in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
         body = ast.parse(inspect.getsource(owner)).body[0]

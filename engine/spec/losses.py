@@ -1,8 +1,4 @@
-"""What the authors of each loss set: how it is averaged, if ratios are clipped, which advantage it is used with.
-
-The trainer, the task file's rules and the advantages read this. Imports no torch, because the engine and the command
-line read it too.
-"""
+"""What the authors of each loss set. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,19 +6,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 Mean = Literal["constant", "episode", "sequence", "token"]
-"""How the values of a step's tokens become one number:
+"""How a step's tokens become one number:
 
-- ``constant``: their sum, divided by the step's episodes times the tokens that an episode may have (Dr.GRPO);
-- ``episode``: their sum, divided by the step's episodes (the plain policy gradient);
-- ``sequence``: the mean over each episode's own tokens, of these the mean over the step's episodes (GRPO);
-- ``token``: the mean over all trained tokens of the step (DAPO, equation 8). The only one whose divisor is not known
-  before the step's last group."""
+- ``constant``: sum / (episodes · an episode's most tokens) (Dr.GRPO);
+- ``episode``: sum / episodes (the plain policy gradient);
+- ``sequence``: mean over episodes of their means over tokens (GRPO);
+- ``token``: mean over trained tokens (DAPO, equation 8), known only with the step's last group.
+"""
 
 AdvantageKind = Literal["mean", "standard", "leave_one_out"]
 IN_THE_RATIO = ("truncate", "mask", "sequence_mask", "geometric_mask", "none")
-"""Values of ``train.importance`` for a loss whose own ratio is that to the sampling policy."""
+"""For losses with their own ratio to the sampling policy."""
 DUAL = 3.0
-"""The dual clip c of Ye et al. (arXiv 1912.09729, "Dual-clip PPO"), as they and verl (``clip_ratio_c``) set it."""
+"""c of Ye et al. (arXiv 1912.09729, "Dual-clip PPO") and verl (``clip_ratio_c``)."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +26,18 @@ class Published:
     """A loss as its authors use it."""
 
     words: str
-    """For people who choose; docs/guides/losses.md has the formulas."""
+    """For people; docs/guides/losses.md has the formulas."""
     mean: Mean
     advantage: AdvantageKind
     clip_low: float | None = None
-    """Ratios are clipped below 1 - clip_low; None: no lower bound."""
+    """Ratios are clipped below 1 - clip_low."""
     clip_high: float | None = None
-    """Ratios are clipped above 1 + clip_high; None: no upper bound."""
+    """Ratios are clipped above 1 + clip_high."""
     clip_dual: float | None = None
-    """With a negative advantage a ratio counts as this much at most (dual clip); None: no such bound."""
+    """Bounds ratios with a negative advantage."""
     importance: tuple[str, ...] = (*IN_THE_RATIO, "sequence_truncate")
-    """Allowed values of ``train.importance``. A loss whose ratio is already that to the sampling policy is not
-    multiplied by the weights, since that would correct twice; masks still leave out tokens and sequences."""
+    """Of ``train.importance``. Weights times a ratio to the sampling policy would correct twice; masks still leave out
+    tokens and sequences."""
     dynamic_sampling: bool = False
 
 
@@ -95,18 +91,18 @@ PUBLISHED: dict[str, Published] = {
         "decoupled: for several updates on the same episodes (epochs above 1)", "token", "standard", 0.2, 0.2, DUAL
     ),
 }
-"""Every loss by its name in a task file."""
+"""By its name in a task file."""
 
 
 def published(name: str) -> Published:
-    """What its authors set for the loss ``name``; raises ``ValueError`` naming those that exist."""
+    """Raises ``ValueError`` for an unknown loss."""
     if name not in PUBLISHED:
         raise ValueError(f"There is no loss named {name!r}; there are: {', '.join(sorted(PUBLISHED))}.")
     return PUBLISHED[name]
 
 
 def constant_denominator(name: str, episodes: int, tokens: int) -> float:
-    """The ``PolicyConfig.denominator`` of a step of ``episodes`` episodes of at most ``tokens`` tokens each."""
+    """Of ``PolicyConfig``, for ``episodes`` of at most ``tokens`` each."""
     return {"constant": float(episodes * tokens), "episode": float(episodes), "sequence": float(episodes)}.get(
         published(name).mean, 1.0
     )

@@ -1,7 +1,7 @@
-"""Rules between the keys of a task file: which contradict each other, or would have no effect.
+"""Keys of a task file that contradict each other, or have no effect.
 
-Each value has been checked by itself before. Versions of other tasks are looked up when the task is submitted
-(``queue/submission/references.py``), and agents when the environment is known (``check_declared``). No torch is needed.
+Single values are checked before, references at submission, agents once the environment is known (``check_declared``).
+No torch.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from .task import DataSpec, NamedPolicySpec, SuiteSpec, TaskSpec
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-"""Allowed names of policies and suites; they become part of file names and rows."""
+"""They become part of file names and rows."""
 COMPONENT = re.compile(r"[A-Za-z0-9_/-]{1,100}")
-"""Allowed names of a mixture's components, as of environments."""
+"""As of environments."""
 TAKEN = ("base", "policy")
-"""Names that a policy may not have: they mean the bare base and a task's only policy."""
+"""They mean the bare base and a task's only policy."""
 MOST = 64
 """Components of a mixture."""
 SPLITS = ("train", "eval", "test")
 OF_TRAINING = ("policy", "policies", "agents", "train", "keep", "watch")
-"""Tables without a meaning in an evaluation."""
+"""Meaningless in an evaluation."""
 OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
-"""Keys of [eval] without a meaning in an evaluation."""
+"""Meaningless in an evaluation."""
 
 
 def faults_between(spec: TaskSpec) -> Iterator[ConfigError]:
-    """All rules that a specification breaks."""
+    """All broken rules."""
     yield from _mixture_faults(spec)
     for name in ("tenant", "name", "played"):
         text, path = getattr(spec, name), "environment" if name == "played" else name
@@ -70,7 +70,7 @@ def _if(
 
 
 def _rule(broken: bool, keys: tuple[str, ...], says: str, hint: str) -> list[ConfigError]:
-    """``keys``: the key at fault, then those that it clashes with. ``says`` follows the key at fault."""
+    """``keys``: the one at fault, then those it clashes with."""
     return _if(broken, keys[0], f"{keys[0]!r} {says}", hint, keys[1:])
 
 
@@ -78,11 +78,8 @@ def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
     return [(name, times) for name, times in Counter(names).items() if times > 1]
 
 
-# Policies, agents and players.
-
-
 def inside(reference: str, spec: TaskSpec) -> str | None:
-    """The policy of the same task that ``NAME@0`` means; None for any other reference."""
+    """The policy of ``NAME@0`` in the same task; None for other references."""
     name, at, number = reference.partition("@")
     return name if at and number == "0" and name in spec.policies else None
 
@@ -149,7 +146,7 @@ def _policy_faults(spec: TaskSpec) -> list[ConfigError]:
 
 
 def _undecided(spec: TaskSpec) -> Iterator[ConfigError]:
-    """Faults of a deterministic task that a score ends: timing decides the version of a partner in training."""
+    """Timing decides the version of a training partner."""
     if not spec.train.deterministic or (spec.eval.target is None and spec.eval.patience == 0):
         return
     trained = [name for name, policy in spec.policies.items() if policy.trained]
@@ -166,7 +163,7 @@ def _undecided(spec: TaskSpec) -> Iterator[ConfigError]:
 
 
 def _reference_faults(spec: TaskSpec, name: str, policy: NamedPolicySpec) -> list[ConfigError]:
-    """Faults of ``frozen``, ``pool`` and ``start``: each must lead to a version that exists, without a cycle."""
+    """Without cycles, to versions that exist."""
     key, policies, frozen = f"policies.{name}", spec.policies, policy.frozen.partition("@")[0]
     untrained = [other for other, its in policies.items() if not its.trained]
     return [
@@ -218,10 +215,10 @@ def _player_faults(spec: TaskSpec, agent: str, reference: str) -> list[ConfigErr
 
 
 def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
-    """Raise ``ConfigError`` if ``[agents]`` does not fit the agents that an environment declares.
+    """Raise ``ConfigError`` if ``[agents]`` does not fit the environment.
 
-    The agents of an environment that declares none are known only when it runs. In an evaluation, a measured version
-    acts as every agent that ``[eval.agents]`` does not name, so they must be declared there.
+    Undeclared agents are known only at run time. A measured version acts as every agent not in ``[eval.agents]``; these
+    must be declared.
     """
     evaluates, others, missing = spec.kind == "eval", spec.eval.agents, f"{spec.environment} has no agent"
     if not declared:
@@ -266,9 +263,6 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
         ],
         "",
     )
-
-
-# Mixtures and rows.
 
 
 def _mixture_faults(spec: TaskSpec) -> list[ConfigError]:
@@ -334,7 +328,7 @@ def _mixture_faults(spec: TaskSpec) -> list[ConfigError]:
 
 
 def data_tables(spec: TaskSpec) -> Iterator[tuple[str, DataSpec]]:
-    """The tables of a task file that may name rows."""
+    """Tables that may name rows."""
     yield "data", spec.data
     yield from ((f"mixture[{place}].data", part.data) for place, part in enumerate(spec.mixture))
     yield from ((f"eval.suite[{place}].data", suite.data) for place, suite in enumerate(spec.eval.suite))
@@ -378,9 +372,6 @@ def _split_faults(name: str, value: Any, table: str) -> list[ConfigError]:
         f"{key!r} is {value}; a share lies between 0 and 1, and 'train' gets what is left.",
         code=RANGE,
     )
-
-
-# Evaluations, suites, and what a kind of task cannot have.
 
 
 def _evaluation_faults(spec: TaskSpec) -> list[ConfigError]:
@@ -479,9 +470,6 @@ def _suite_faults(suite: SuiteSpec, patience: int) -> list[ConfigError]:
             "Set its `every` to a number of steps.",
         ),
     ]
-
-
-# Keys of one kind of task that contradict each other, or have no effect.
 
 
 def _rules(spec: TaskSpec) -> list[ConfigError]:
@@ -658,7 +646,7 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
 
 
 def truncation_faults(table: dict[str, Any]) -> list[ConfigError]:
-    """The keys of a task file that ask to train on a truncated distribution."""
+    """Keys that train on a truncated distribution."""
     return [
         fault(
             f"{name}.{key}",

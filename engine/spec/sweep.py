@@ -1,8 +1,8 @@
-"""Sweeps: a task file with lists of values for keys means one task, a member, for each combination. Pure.
+"""Sweeps: a list of values for a key means one task, a member, for each.
 
-A list for any key of ``[policy]``, ``[train]``, ``[sampling]`` or ``[eval]``, or for ``steps``, means one member for
-each of its values; several lists mean their grid. ``[sweep]`` does the same for any key by its dotted name. It is for
-``[environment_config]``, whose values may be lists. Values are checked when each member is parsed.
+For any key of ``[policy]``, ``[train]``, ``[sampling]``, ``[eval]`` and ``steps``; several lists mean their grid.
+``[sweep]`` is for any dotted key, also of ``[environment_config]``: its values may be lists. Members are checked when
+parsed.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from ..errors import ConfigError
 from .validation import RANGE, TYPE, fault, refuse
 
 MOST_MEMBERS = 1000
-"""The most members of one sweep."""
 TABLES = ("policy", "train", "sampling", "eval")
-"""Tables whose keys have plain values, so that a list can only mean a sweep."""
+"""Plain values: a list can only mean a sweep."""
 IDENTITY = ("tenant", "name", "sweep")
 """Keys that all members share."""
 SHOWN = 40
-"""Characters of a value in a member's name; of a longer one its place in the list is shown."""
+"""Characters of a value in a member's name; longer ones show their place in the list."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One task of a task file."""
+    """One task of the file."""
 
     table: dict[str, Any]
     family: str = ""
-    """The name that all members of a sweep share; empty for a single task."""
+    """The sweep's name; empty for a single task."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """By swept key: the place of the member's value in its list."""
+    """By swept key, in its list."""
 
 
 def members(table: dict[str, Any], where: str) -> list[Member]:
-    """The tasks that a parsed task file describes: one, unless it sweeps.
+    """One, unless the file sweeps.
 
-    Each member is called "name [learning_rate=1e-4, rank=8]". Raises ``ConfigError``, with all mistakes; ``where``
-    names the file in it.
+    Each is called "name [learning_rate=1e-4, rank=8]". Raises ``ConfigError`` with all mistakes; ``where`` names the
+    file.
     """
     faults: list[ConfigError] = []
     lists = [(key, values) for key, values in _swept(table, faults) if _has_values(key, values, faults)]
@@ -88,7 +87,7 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
 
 
 def one_of_each(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with the first value of each list that sweeps, to check the rest of a file whose sweep is wrong."""
+    """With each list's first value, to check the rest of a wrong sweep."""
     plain = _without_sweep(table)
     for owner, name, _, values in list(_lists(plain)):
         if values:
@@ -103,7 +102,7 @@ def _without_sweep(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lists(table: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, list[Any]]]:
-    """The lists that sweep, in the order of the file: table, key in it, dotted key, values."""
+    """In file order: table, key in it, dotted key, values."""
     for key, value in table.items():
         if key == "steps" and isinstance(value, list):
             yield table, key, key, value
@@ -113,7 +112,7 @@ def _lists(table: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, li
 
 
 def _swept(table: dict[str, Any], faults: list[ConfigError]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """The swept keys with their values; mistakes are added to ``faults``."""
+    """Mistakes are added to ``faults``."""
     yield from ((key, values) for _, _, key, values in _lists(table))
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
@@ -137,7 +136,7 @@ def _swept(table: dict[str, Any], faults: list[ConfigError]) -> Iterator[tuple[s
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted keys with their values: TOML reads an unquoted dotted key as nested tables."""
+    """TOML reads an unquoted dotted key as nested tables."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -152,7 +151,7 @@ def _has_values(key: str, values: Sequence[Any], faults: list[ConfigError]) -> b
 
 
 def _shown(value: Any, place: int) -> str:
-    """A value as its author may have written it: 1e-4, 0.5, true, warm."""
+    """As authors write it: 1e-4, 0.5, true, warm."""
     if isinstance(value, float) and math.isfinite(value) and value and not 1e-3 <= abs(value) < 1e6:
         return f"{Decimal(repr(value)).normalize():e}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,7 +1,6 @@
-"""A task as its author describes it: the task file with every default filled in.
+"""A task file with every default filled in.
 
-The command line puts it into the task's row as JSON, if the scheduler reads it. Defaults here are the documented
-ones; the demo trains with them.
+The command line stores it as JSON in the task's row. Defaults here are the documented ones; the demo trains with them.
 """
 
 from __future__ import annotations
@@ -57,12 +56,11 @@ class NamedPolicySpec(PolicySpec):
 
     @property
     def trained(self) -> bool:
-        """Whether it has its own adapter that learns."""
         return not self.frozen and not self.pool
 
 
 def start_folder(start: str) -> Path | None:
-    """The folder that ``PolicySpec.start`` means; None if it means a version of the home, or nothing."""
+    """The folder of ``PolicySpec.start``; None for a version of the home, or nothing."""
     return Path(start).expanduser() if start.startswith((".", "/", "~")) else None
 
 
@@ -84,7 +82,7 @@ class DataSpec:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """The rows as ``plugins.data.Source.record`` writes them; None if the environment's own count."""
+        """As ``plugins.data.Source.record`` writes them; None: the environment's own count."""
         return asdict(self) if self.path else None
 
 
@@ -136,9 +134,8 @@ NAMES = {
     GAP_RUNAWAY: "gap runaway",
     CUT_REPLIES: "replies cut off",
 }
-"""What people call each finding, the most important first."""
+"""People's name of each finding, the most important first."""
 FINDINGS = tuple(NAMES)
-"""The names of all findings in a task file and in JSON."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,6 @@ class WatchSpec:
 
 
 TOGETHER = " + "
-"""Stands between the names of a mixture's environments where people read them."""
 
 
 @dataclass(frozen=True)
@@ -177,12 +173,11 @@ class ComponentSpec:
 
     @property
     def called(self) -> str:
-        """Its name."""
         return self.name or self.environment
 
 
 def components_of(spec: TaskSpec) -> dict[str, TaskSpec]:
-    """The task as each of its environments sees it, by the component's name: empty if there is no mixture."""
+    """The task as each environment sees it, by component; empty without a mixture."""
     if not spec.mixture:
         return {"": spec}
     return {
@@ -196,8 +191,8 @@ def components_of(spec: TaskSpec) -> dict[str, TaskSpec]:
 class Interleaving:
     """Which component each group number belongs to.
 
-    After n groups each component has had its share of n to within less than one group: Tijdeman, "The chairman
-    assignment problem", Discrete Mathematics 32 (1980), section 2, keeps to within 1 − 1/(2k − 2) with k components.
+    After n groups each component has its share of n to within less than one group: 1 − 1/(2k − 2) with k components
+    (Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980), section 2).
     """
 
     def __init__(self, shares: Sequence[float]) -> None:
@@ -213,14 +208,14 @@ class Interleaving:
         """Of each component: its groups of the first period, as far as they are known."""
 
     def of(self, number: int) -> tuple[int, int]:
-        """The place of the component of group ``number``, and how many of the component's groups come before it."""
+        """Component of group ``number``, and how many of its groups come before."""
         periods, within = divmod(number, self._period)
         self._until(within)
         place, own = self._drawn[within]
         return place, periods * self._weights[place] + own
 
     def before(self, number: int) -> list[int]:
-        """How many of the first ``number`` groups each component has."""
+        """Groups of each component among the first ``number``."""
         periods, within = divmod(number, self._period)
         self._until(within)
         pairs = zip(self._weights, self._numbers, strict=True)
@@ -233,7 +228,7 @@ class Interleaving:
             self._drawn.append((place, len(self._numbers[place]) - 1))
 
     def _next(self) -> int:
-        """Of those that are due, the one that must be drawn first to stay within the bound."""
+        """The due component that must be drawn first to stay within the bound."""
         total, number, slack = self._period, len(self._drawn) + 1, 2 * len(self._weights) - 2
         if slack == 0:
             return 0
@@ -333,12 +328,11 @@ class TrainSpec:
 
     @property
     def begun_members(self) -> int:
-        """Members that begin with a group."""
         return self.group_size + self.redundant
 
     @property
     def fewest_members(self) -> int:
-        """Members of a group that must have a reward: ``min_members`` with its default."""
+        """``min_members`` with its default."""
         return self.group_size - self.group_size // 8 if self.min_members is None else self.min_members
 
 
@@ -458,21 +452,19 @@ class TaskSpec:
 
     @property
     def played(self) -> str:
-        """The environment as people read it; of a mixture, all of them."""
         return TOGETHER.join(dict.fromkeys(part.environment for part in self.mixture)) or self.environment
 
     @property
     def group_episodes(self) -> int:
-        """Episodes of one step."""
         return self.train.groups_per_step * self.train.group_size
 
     def to_json(self) -> dict[str, Any]:
-        """The specification as plain values, from which ``parse`` makes an equal one."""
+        """Plain values; ``parse`` makes an equal specification."""
         return asdict(self)
 
 
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
-    """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``, with all mistakes."""
+    """A spec from a parsed task file or ``to_json``. Raises ``ConfigError``, with all mistakes."""
     plain: dict[str, Any] = _plain(table)
     faults = truncation_faults(plain)
     for refused in faults:
@@ -487,16 +479,16 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
 
 
 def _plain(value: Any) -> Any:
-    """A value of ``to_json`` as a parsed task file has it: lists for tuples, no key for None."""
+    """Lists for tuples, no key for None."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items() if inner is not None}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 ONLY = "policy"
-"""The name of a task's only policy."""
+"""A task's only policy."""
 BASE = "base"
-"""What ``frozen`` and ``[eval.agents]`` call the bare base."""
+"""The bare base in ``frozen`` and ``[eval.agents]``."""
 
 
 @dataclass(frozen=True)
@@ -510,7 +502,6 @@ class AgentMap:
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The names of the policies that are trained."""
         return tuple(name for name, policy in self.policies.items() if policy.trained)
 
 
@@ -523,7 +514,7 @@ def agent_map_of(spec: TaskSpec) -> AgentMap:
 
 
 def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:
-    """The specification as one of its trained policies sees it: its own adapter, learning rate and batch."""
+    """The task as one trained policy sees it: its adapter, learning rate and batch."""
     if not spec.policies:
         return spec
     named = spec.policies[policy]
@@ -550,11 +541,11 @@ LIMITS = {
     "tasks": Limit("number of tasks at the same time", 0, 10_000),
     "tokens_per_day": Limit("number of tokens a day", 0, 10**15),
 }
-"""By the name of the command's argument; a quota of 0 means none."""
+"""By the command's argument; a quota of 0 means none."""
 
 
 def tenant_name(name: object) -> str:
-    """A tenant's name, checked. Raises ``ConfigError``."""
+    """A checked tenant name. Raises ``ConfigError``."""
     if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
         raise ConfigError("A tenant's name must be a printable text of 1 to 200 characters.")
     return name
@@ -584,7 +575,7 @@ _SERVED = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
 
 
 def served_name(name: object) -> str:
-    """``name``, if it may be one. Raises ``ConfigError``: a name must not read like a task's number or a version's."""
+    """Raises ``ConfigError`` for a name that reads like a task's number or a version's."""
     if not isinstance(name, str) or not _SERVED.fullmatch(name) or name.lower() == BASE:
         raise ConfigError(
             f"A version cannot have the name {name!r}.",

@@ -1,4 +1,4 @@
-"""TOML from untrusted sources: parsed within limits on depth and size, with the place of each key."""
+"""TOML from untrusted sources, with limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DEEPEST = 32
-"""The most nested tables, and parts of a dotted key. ``tomllib`` keeps every prefix of a key: 20,000 parts, in 40 kB
-of text, take gigabytes."""
+"""Nested tables, or parts of a dotted key. ``tomllib`` keeps every prefix: 20,000 parts (40 kB) take gigabytes."""
 TOO_DEEP = "tables or lists lie too deep in each other"
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DEEPER = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{DEEPEST}}}", re.MULTILINE)
@@ -25,11 +24,8 @@ _TOKEN = re.compile(
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The table that a text holds.
-
-    Raises ``ValueError`` (``tomllib.TOMLDecodeError`` is one) for a text that is not TOML, for numbers of thousands of
-    digits, and for keys or tables nested deeper than ``DEEPEST``.
-    """
+    """Raises ``ValueError`` for wrong TOML (``tomllib.TOMLDecodeError``), numbers of thousands of digits, and nesting
+    beyond ``DEEPEST``."""
     if match := _DEEPER.search(text):
         line = text.count("\n", 0, match.end()) + 1
         raise ValueError(f"a key with more than {DEEPEST} parts (at line {line}, column 1)")
@@ -52,17 +48,17 @@ def read_toml(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Position:
-    """A place in a text; line and column are counted from 1, the column in characters."""
+    """From 1; columns are characters."""
 
     line: int = 1
     column: int = 1
 
 
 def key_positions(text: str) -> dict[str, Position]:
-    """The place of each key and table: ``train.seed``, ``eval.suite[0].name``, ``steps[2]`` for an entry of a list.
+    """By key and table: ``train.seed``, ``eval.suite[0].name``, ``steps[2]`` for a list's entry.
 
-    Parts are joined by points as they are, so that a quoted ``"train.seed"`` reads like ``train.seed``. Of a table
-    that is named several times the first place counts. Reads texts that ``tomllib`` has accepted, and checks nothing.
+    A quoted ``"train.seed"`` reads like ``train.seed``. Repeated tables: the first place. Expects texts that
+    ``tomllib`` accepts.
     """
     text = text.replace("\r\n", "\n")
     places: dict[str, int] = {}
@@ -120,7 +116,6 @@ def key_positions(text: str) -> dict[str, Position]:
 
 
 def _content(word: str) -> str:
-    """The text that a key stands for."""
     if word[0] not in "\"'":
         return word
     return word[1:-1] if "\\" not in word else next(iter(tomllib.loads(f"{word} = 0")))

@@ -1,7 +1,7 @@
-"""TOML tables in, frozen dataclasses out, or a sentence for each mistake: what is wrong, where, and what is allowed.
+"""TOML tables in, frozen dataclasses or all mistakes out.
 
-Works on any dataclass with fields that are int, float, str, bool, lists of these, other such dataclasses, tables of
-these by name, or free tables; ``between`` and ``one_of`` attach the allowed range to a field. Knows nothing of tasks.
+Fields are int, float, str, bool, lists of these, such dataclasses, tables of these by name, or free tables. Knows
+nothing of tasks.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from ..errors import ConfigError, as_one
 
 UNKNOWN, MISSING, TYPE, RANGE, CHOICE = "unknown_key", "missing", "wrong_type", "out_of_range", "no_choice"
 CONFLICT, REFUSED = "conflict", "refused"
-"""Codes of errors in a task file: about one key, and (``CONFLICT``) about keys that contradict each other."""
+"""Error codes: of one key; ``CONFLICT``: of keys that contradict each other."""
 STAND_IN = "?"
-"""A text in place of a missing one, so that the rest of a file can be checked."""
+"""For a missing text, so that the rest can be checked."""
 HELPED = 100
-"""Unknown keys that get a hint, which takes time: more are no slips."""
+"""Unknown keys with a hint, which takes time."""
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
-"""In place of a number that the engine chooses by the base (``automatic``)."""
+"""Chosen by the base (``automatic``)."""
 T = TypeVar("T")
 _NONE = object()
-"""In place of a missing or wrong value."""
+"""For a missing or wrong value."""
 _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 
 def between(default: Any, low: float, high: float) -> Any:
-    """A numeric field with its allowed range, both ends included; of a list, the range of each number."""
+    """A number field with an inclusive range; of a list, for each number."""
     return dataclasses.field(default=default, metadata={"range": (low, high)})
 
 
 def one_of(default: str, *choices: str) -> Any:
-    """A text field with its allowed values."""
+    """A text field of allowed values."""
     return dataclasses.field(default=default, metadata={"choices": choices})
 
 
 def each_of(*choices: str) -> Any:
-    """A list of texts, empty by default, with the allowed values of each."""
+    """A list of allowed texts, empty by default."""
     return dataclasses.field(default=(), metadata={"choices": choices})
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """A hint that names the closest known word, else all of them."""
+    """The closest known word, else all."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(sorted(known)) or 'none'}."
 
@@ -57,29 +57,27 @@ def nearest(word: str, known: Sequence[str]) -> str:
 def fault(
     path: str, cause: str, hint: str = "", also: tuple[str, ...] = (), code: str = CONFLICT, meant: str = ""
 ) -> ConfigError:
-    """One mistake in a table: ``also`` are further keys that it clashes with, ``meant`` the key that an unknown
-    ``path`` probably means.
-    """
+    """``also``: keys that it clashes with; ``meant``: the probable key of an unknown ``path``."""
     return ConfigError(cause, hint, path=path, also=(*also, meant) if meant else also, code=code)
 
 
 def spoils(first: ConfigError, other: ConfigError) -> bool:
-    """True if a mistake may only follow from the ``first``: a key of it has a stand-in for a value."""
+    """True if ``other`` may only follow from ``first``: a key has a stand-in value."""
     spoilt = (first.path, *(first.also if first.code == UNKNOWN else ()))
     return any(_related(mine, its) for mine in spoilt for its in (other.path, *other.also))
 
 
 def refuse(faults: Iterable[ConfigError], where: str) -> None:
-    """Raise ``ConfigError`` for the first of the faults, with all others, if there are any."""
+    """Raise ``ConfigError`` with all faults, if any."""
     if mistakes := {(one.path, one.cause): one.at(where) for one in faults}:
         raise as_one(list(mistakes.values()))
 
 
 def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> T:
-    """Make ``cls`` from a parsed TOML table.
+    """Make ``cls`` from a parsed table.
 
-    ``where`` names the file in messages, ``prefix`` the table. Raises ``ConfigError``, with all mistakes: unknown keys,
-    missing keys without default, wrong types and values out of range.
+    ``where`` names the file, ``prefix`` the table. Raises ``ConfigError`` with all mistakes: unknown or missing keys,
+    wrong types, values out of range.
     """
     faults: list[ConfigError] = []
     made = shaped(cls, table, faults, prefix)
@@ -88,7 +86,7 @@ def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> 
 
 
 def shaped(cls: type[T], table: dict[str, Any], faults: list[ConfigError], prefix: str = "") -> T:
-    """Make ``cls`` from a parsed TOML table; mistakes are added to ``faults``.
+    """``build`` with mistakes added to ``faults``.
 
     A wrong key gets its default, or a stand-in.
     """
@@ -117,18 +115,18 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[ConfigError], prefi
 
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """The types of a class's fields: finding them takes most of the time of a task file's check."""
+    """Most of a task file's check."""
     return typing.get_type_hints(cls)
 
 
 def _in_tables(key: str, hints: dict[str, Any], prefix: str) -> str:
-    """A hint if tables below have such a key: it was written one level too high. Else empty."""
+    """For a key written one level too high."""
     tables = [name for name, kind in hints.items() if key in getattr(kind, "__dataclass_fields__", ())]
     return f"Did you mean {' or '.join(repr(f'{prefix}{name}.{key}') for name in tables)}?" if tables else ""
 
 
 def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[ConfigError], name: str) -> Any:
-    """The value for its field, else ``_NONE``; mistakes are added to ``faults``."""
+    """``_NONE`` if wrong."""
     options = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     if Auto in options and value == AUTO:
         return AUTO
@@ -173,13 +171,13 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[Co
 
 
 def _related(one: str, other: str) -> bool:
-    """True if two keys are the same, or one lies in the table that the other is."""
+    """The same, or one in the other's table."""
     short, long = sorted((one, other), key=len)
     return long == short or long.startswith((f"{short}.", f"{short}["))
 
 
 def _check_free(value: Any, faults: list[ConfigError], name: str) -> None:
-    """Refuse what JSON cannot hold: dates, times, infinities and NaN."""
+    """JSON holds no dates, times, infinities and NaN."""
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else ((None, inner) for inner in value)
         for key, inner in pairs:
@@ -214,7 +212,7 @@ def _allowed(field: dataclasses.Field[Any]) -> str:
 
 
 def _plain(bound: float) -> str:
-    """A bound as a person would write it: no exponent for whole numbers."""
+    """No exponent for whole numbers."""
     return str(int(bound)) if float(bound).is_integer() else f"{bound:g}"
 
 

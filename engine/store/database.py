@@ -1,6 +1,6 @@
-"""The engine's connection: migrations applied, sqlite's errors turned into ``StoreError``.
+"""The engine's connection.
 
-In WAL mode readers never wait. A commit survives the death of any process; after ``barrier`` also a power cut.
+WAL mode: readers never wait. Commits survive the death of any process; after ``barrier`` also a power cut.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from ..errors import DatabaseLocked, StoreError
 from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, keep_copy, refuse_newer
 
 OPENING = 30.0
-"""Seconds that a call waits for another program's lock before ``wait_for`` is called."""
+"""Seconds of a wait for a lock before ``wait_for`` is called."""
 CHECKPOINT_PAGES = 16_384
-"""Pages of the write-ahead log from which a commit makes a checkpoint, and so waits for the disk. Far above the growth
-between two calls of ``checkpoint``: the event loop should not wait.
-"""
+"""Log pages at which a commit makes a checkpoint and waits for the disk. Far above the growth between two
+``checkpoint`` calls: the event loop should not wait."""
 LOG_BYTES = 64 * 1024 * 1024
-"""Bytes to which a larger write-ahead log is cut; it grows while a reader prevents its reset."""
+"""A larger log is cut; it grows while a reader prevents its reset."""
 _READS = ("SELECT", "PRAGMA")
 migrations = Migrations("marlaas")
 
 
 class GuardedConnection(sqlite3.Connection):
-    """A connection that raises ``StoreError`` with a hint instead of sqlite's errors.
+    """Raises ``StoreError`` instead of sqlite's errors.
 
-    After one call has waited for a lock in vain, further calls do not wait, until a write succeeds.
+    After a vain wait for a lock, calls do not wait until a write succeeds.
     """
 
     met_lock = False
@@ -83,14 +82,14 @@ class GuardedConnection(sqlite3.Connection):
 
 
 class StoreDatabase(Database):
-    """sqlite-utils' database, with plain queries."""
+    """sqlite-utils' database with plain queries."""
 
     def query(
         self, sql: str, params: Sequence[Any] | dict[str, Any] | None = None
     ) -> Generator[dict[str, Any], None, None]:
-        """As in sqlite-utils, but read-only, and columns must have different names.
+        """Read-only; column names must differ.
 
-        sqlite-utils gives every query a savepoint: three statements instead of one.
+        sqlite-utils makes a savepoint: three statements instead of one.
         """
         cursor = self.conn.execute(sql, params or ())
         names = [column[0] for column in cursor.description]
@@ -98,7 +97,7 @@ class StoreDatabase(Database):
 
 
 class Table:
-    """Reads and writes of some tables; every method is one short transaction."""
+    """Every method is one short transaction."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -110,9 +109,9 @@ class Table:
 
 
 def open_database(path: Path) -> Database:
-    """Open or create the database of a home and apply migrations. Raises ``StoreError``.
+    """Open or create, and migrate. Raises ``StoreError``.
 
-    The caller must hold the engine's lock if migrations are missing.
+    To migrate, the caller must hold the engine's lock.
     """
     with guarded(), ExitStack() as undo:
         connection = sqlite3.connect(
@@ -143,19 +142,19 @@ def open_database(path: Path) -> Database:
 
 @migrations(name=FIRST)
 def create(database: Database) -> None:
-    """Make all tables in a new database."""
+    """Make all tables."""
     _run(database, TABLES)
 
 
 @migrations(name=LATEST)
 def upgrade(database: Database) -> None:
-    """Upgrade the tables of version 0.1.0; a new database is up to date."""
+    """Upgrade version 0.1.0."""
     if "kind" not in database.table("tasks").columns_dict:
         _run(database, UPGRADE)
 
 
 def _run(database: Database, script: str) -> None:
-    """Execute a script in the caller's transaction; ``executescript`` would commit it."""
+    """``executescript`` would commit the caller's transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -165,13 +164,13 @@ def _run(database: Database, script: str) -> None:
 
 
 def barrier(path: Path) -> None:
-    """Flush all commits to the disk, while others may read. It blocks: call it in a thread.
+    """Flush all commits to the disk. Blocks: call it in a thread.
 
-    A WAL commit appends its pages to the log; with ``synchronous = NORMAL`` it does not wait for the disk. So flushing
-    the log is enough; a checkpoint would wait for readers.
+    With ``synchronous = NORMAL`` a WAL commit does not wait for the disk. Flushing the log is enough; a checkpoint
+    would wait for readers.
 
-    A reset or removed log does no harm: sqlite first flushes a checkpoint of it. This process may open and close the
-    log, but not the database file: closing that would release sqlite's locks.
+    A reset log does no harm: sqlite first flushes a checkpoint. Closing the database file here would release sqlite's
+    locks.
     """
     for file in (path.with_name(f"{path.name}-wal"), path.parent):  # the folder, for the log's own entry
         try:
@@ -183,9 +182,9 @@ def barrier(path: Path) -> None:
 
 
 def checkpoint(path: Path) -> None:
-    """Move the write-ahead log into the database as far as readers allow.
+    """Move the log into the database as far as readers allow. Blocks: call it in a thread.
 
-    It blocks, on its own connection: call it in a thread. Does nothing during another connection's checkpoint.
+    Does nothing during another connection's checkpoint.
     """
     with guarded(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -193,9 +192,9 @@ def checkpoint(path: Path) -> None:
 
 @contextmanager
 def transaction(database: Database) -> Iterator[None]:
-    """A transaction: all or nothing.
+    """All or nothing.
 
-    It takes the write lock at once: after a read, a write of another process in between would make it fail.
+    Takes the write lock at once: after a read, another process's write would make it fail.
     """
     database.conn.execute("BEGIN IMMEDIATE")
     try:
@@ -208,14 +207,14 @@ def transaction(database: Database) -> Iterator[None]:
 
 
 def insert(database: Database, table: str, row: Mapping[str, Any]) -> int:
-    """Insert one row and return its key."""
+    """Returns the key."""
     key = database.conn.execute(_insertion(table, tuple(row)), tuple(row.values())).lastrowid
     assert key is not None, "an INSERT has a key"
     return key
 
 
 def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]], replace: bool = False) -> None:
-    """Insert rows of the same columns; ``replace``: they replace rows with the same keys."""
+    """Rows of the same columns; ``replace``: those of the same keys."""
     rows = list(rows)
     if rows:
         database.conn.executemany(
@@ -225,6 +224,6 @@ def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]]
 
 @cache
 def _insertion(table: str, columns: tuple[str, ...], verb: str = "INSERT") -> str:
-    """The INSERT statement. Several times faster than sqlite-utils, which reads the table's schema for every row."""
+    """sqlite-utils is several times slower: it reads the schema for every row."""
     names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
     return f'{verb} INTO "{table}" ({names}) VALUES ({marks})'

@@ -1,4 +1,4 @@
-"""Groups with their trajectories: complete ones, and samples of groups that are still open. Engine side."""
+"""Groups with trajectories, and samples of open groups."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(
 
 
 def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
-    """The columns of an agent's conversation and reward."""
+    """Columns of an agent's conversation and reward."""
     return {
         "agent": trajectory.agent,
         "reward": trajectory.reward,
@@ -52,7 +52,7 @@ def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
 
 
 def transcript_of(turns: str | None, places: str | None) -> Transcript:
-    """The transcript from these columns."""
+    """The transcript from the columns of ``said``."""
     told = tuple((turn["role"], turn["text"]) for turn in json.loads(turns or "[]"))
     return Transcript(told, tuple(json.loads(places or "[]")))
 
@@ -70,9 +70,6 @@ def _turns(transcript: Transcript) -> str:
         return json.dumps(told)
 
 
-# The drawn rows of a policy's groups and their rewards, for a curriculum.
-
-
 @dataclass(frozen=True)
 class Draw:
     """An attempt at a group with known rewards, trained on or discarded."""
@@ -82,21 +79,19 @@ class Draw:
     position: int
     row: int
     rows: int
-    """Rows of the train split at that time; with another number, ``row`` is another row."""
+    """Rows of the train split at that time: with another number, ``row`` is another row."""
     least: float
     most: float
     spread: float
 
 
-# Complete groups with their trajectories: written when a group closes, read on restart.
-
 SHRUNK_AT_ONCE = 16
-"""Groups in one transaction of ``shrink``: about a millisecond."""
+"""About a millisecond a transaction."""
 
 
 @dataclass(frozen=True)
 class PolicyGroup:
-    """One policy's group of a set of episodes."""
+    """One policy's group."""
 
     policy: int
     group: Group
@@ -105,7 +100,7 @@ class PolicyGroup:
 
 @dataclass(frozen=True)
 class Beside:
-    """Conversations of an untrained policy in the same episodes: a frozen policy or a version from an opponent pool."""
+    """Conversations of an untrained policy (frozen, or from a pool) in the same episodes."""
 
     speaker: str
     episodes: tuple[Episode, ...]
@@ -113,7 +108,7 @@ class Beside:
 
 
 class ExperienceTable(Table):
-    """Reads and writes of groups and trajectories."""
+    """Groups and trajectories."""
 
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
@@ -133,14 +128,14 @@ class ExperienceTable(Table):
         opens: OpenPlay | None = None,
         closes: OpenPlay | None = None,
     ) -> int:
-        """Store closed groups of one play, all or none; each replaces a group of the same policy and number.
+        """Store closed groups of one play, all or none; each replaces its predecessor of the same policy and number.
 
-        Returns the play's number; pass it as ``play`` for further groups. ``opens``: other policies still wait; another
-        engine may continue the play with these versions. ``closes``: nobody waits, so its open samples are removed.
+        Returns the play's number: ``play`` of further groups. ``opens``: other policies still wait; another engine may
+        continue the play with these versions. ``closes``: nobody waits, its open samples are removed.
 
-        ``next to`` is stored with the first group. ``step`` marks an evaluation; only the same suite on the same
-        environment version replaces it. ``draws``: the attempts of the first group. ``rewards``: of an evaluation, by
-        sample and agent: agents may be paid that are never asked.
+        ``beside`` and ``draws`` belong to the first group. ``step`` marks an evaluation; only the same suite on the
+        same environment version replaces it. ``rewards``: of an evaluation, by sample and agent, unasked agents
+        included.
         """
         with transaction(self._db):
             for place, part in enumerate(parts):
@@ -268,9 +263,9 @@ class ExperienceTable(Table):
         return episodes
 
     def drop_unusable(self, policy: int, version: int) -> None:
-        """Remove waiting groups that cannot be trained on, after the versions above ``version`` were lost.
+        """Remove waiting groups that cannot be trained on, after versions above ``version`` were lost.
 
-        These are groups sampled by a lost version, and consumed groups of a lost step without tokens.
+        These were sampled by a lost version, or consumed by a lost step and have no tokens.
         """
         unusable = (
             "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete'"
@@ -281,9 +276,9 @@ class ExperienceTable(Table):
             self._db.execute(f"DELETE FROM groups WHERE id IN ({unusable})", [policy, version])
 
     def shrink(self, policy: int, step: int) -> bool:
-        """Remove the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
+        """Remove tokens of groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
 
-        Returns True if there may be more. The database file does not shrink: its free pages are used again.
+        True: there may be more. The file does not shrink: free pages are reused.
         """
         groups = [
             [row["id"]]
@@ -305,14 +300,14 @@ class ExperienceTable(Table):
         return len(groups) == SHRUNK_AT_ONCE
 
     def first_environment(self, policy: int, place: str = "") -> str | None:
-        """The environment version of the policy's first stored group, for pinned tasks.
+        """The version of the first stored group, for pinned tasks.
 
-        ``place``: only groups of this component of a mixture, or this suite.
+        ``place``: a mixture component or suite.
         """
         return self._environment(policy, place, "ASC")
 
     def last_environment(self, policy: int, place: str = "") -> str | None:
-        """The environment version of the policy's newest stored group; ``place`` as in ``first_environment``."""
+        """As ``first_environment``, of the newest stored group."""
         return self._environment(policy, place, "DESC")
 
     def _environment(self, policy: int, place: str, order: str) -> str | None:
@@ -329,9 +324,9 @@ class ExperienceTable(Table):
         )
 
     def environment_versions(self) -> set[str]:
-        """All environment versions of stored groups: a pinned task or a replay may need them.
+        """Pinned tasks and replays may need them.
 
-        Goes from version to version in the index, without reading the groups.
+        Skips through the index without reading groups.
         """
         return {
             row["version"]
@@ -369,7 +364,7 @@ def _dropped(text: str | None) -> Dropped | None:
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
-    """One row per trajectory, each agent's in order; one for an episode that failed before its first turn."""
+    """One row per trajectory, by agent; one for an episode that failed before its first turn."""
     agents: Counter[str] = Counter()
     timing = _timing(episode.timing)
     parts = []
@@ -411,47 +406,44 @@ def _paid(episode: Episode, agent: str) -> str | None:
 
 
 def _timing(timing: Timing | None) -> str | None:
-    """[[[agent, asked, answered], …], over, ended], to a tenth of a millisecond."""
+    """[[[agent, asked, answered], …], over, ended], to 0.1 ms."""
     if timing is None:
         return None
     turns = [[turn.agent, round(turn.asked, 4), round(turn.answered, 4)] for turn in timing.turns]
     return encode([turns, round(timing.over, 4), round(timing.ended, 4)]).decode()
 
 
-# Finished samples of open plays: they survive the engine, and are removed with their play.
-#
-# A play is open until every trained policy has its group. Its samples wait here with all agents' conversations; only
-# stored groups are trained on.
+# Finished samples survive the engine; only stored groups are trained on.
 
 Speaking = tuple[int, str]
 
 
 @dataclass(frozen=True)
 class OpenPlay:
-    """A play that has begun, and the common data of its samples."""
+    """A play, and the common data of its samples."""
 
     task: int
     number: int
     policies: tuple[str, ...]
-    """Names of the trained policies, in order; with task and number they identify an open play."""
+    """With task and number they identify an open play."""
     attempt: int
     index: int
     component: str
     environment_version: str
     speaking: Mapping[str, Speaking]
-    """The versions of all participants, by their name in the match."""
+    """By participant."""
     replaced: int = 0
     lost: int = 0
     replayed: int = 0
 
 
 class OpenPlayTable(Table):
-    """Reads and writes of open plays and their samples."""
+    """Open plays and their samples."""
 
     def keep(self, play: OpenPlay, members: Sequence[FinishedEpisode]) -> None:
-        """Store further samples of a play, each replacing its stored row; those of an earlier attempt are removed.
+        """Each replaces its row; those of an earlier attempt are removed.
 
-        Stores nothing for a task that has ended meanwhile.
+        Stores nothing for an ended task.
         """
         with transaction(self._db):
             state = self._db.conn.execute("SELECT state FROM tasks WHERE id = ?", [play.task]).fetchone()
@@ -502,7 +494,7 @@ _SAME = "p.task = ? AND p.number = ? AND p.policies = ?"
 
 
 def open_play(database: Database, play: OpenPlay) -> int:
-    """The id of an open play's row, inserted if missing, in the caller's transaction."""
+    """Its row id, inserted if missing, in the caller's transaction."""
     for key, attempt in database.conn.execute(
         f"SELECT id, attempt FROM open_plays p WHERE {_SAME}", _key(play)
     ).fetchall():
@@ -518,7 +510,7 @@ def open_play(database: Database, play: OpenPlay) -> int:
 
 
 def drop_open(database: Database, play: OpenPlay) -> None:
-    """Remove an open play with its samples, in the caller's transaction."""
+    """With its samples, in the caller's transaction."""
     database.execute(f"DELETE FROM open_plays AS p WHERE {_SAME}", _key(play))
 
 

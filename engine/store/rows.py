@@ -1,4 +1,4 @@
-"""Frozen rows that reads of the store return, and how some are read from columns. Standard library only."""
+"""Frozen rows that the store returns. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINISHED = ("done", "failed", "cancelled")
 
 
 class ReasonCode(StrEnum):
-    """Why a task waits, paused or ended, for programs; the sentence next to it is for people."""
+    """A machine-readable ``Reason``."""
 
     NONE = ""
     STARTING = "starting"
@@ -28,13 +28,10 @@ class ReasonCode(StrEnum):
     YIELDED = "yielded"
     RETRY = "retry"
     BLOCKED = "blocked"
-    """Something is missing at the moment: an environment, room on the disk, its adapters."""
     PERSON = "person"
     ITSELF = "itself"
-    """It paused itself, because continuing would waste the machine."""
     FAILED = "failed"
     ENDED = "ended"
-    """It is done, and ended early for the reason in the sentence."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +50,14 @@ class ScoreBasis:
     """The basis of a held-out score."""
 
     stderr: float
-    """Standard error of the score, from distinct prompts."""
     n: int
     failures: int = 0
     prompts: int = 0
     samples: int = 1
     best_of: float | None = None
-    """best@k; None if k is 1."""
+    """None if k is 1."""
     pass_at: float | None = None
-    """pass@k; None if k is 1."""
+    """None if k is 1."""
 
 
 BASIS = (
@@ -71,22 +67,21 @@ BASIS = (
 
 
 def basis_of(text: str | None) -> ScoreBasis | None:
-    """The basis from ``BASIS``; None if nothing was measured."""
+    """None: nothing was measured."""
     return ScoreBasis(**json.loads(text)) if text else None
 
 
 @dataclass(frozen=True)
 class FindingRow:
-    """A sign that the learning of a policy goes wrong."""
+    """A sign that a policy learns wrongly."""
 
     policy: str
     step: int
     code: str
     evidence: dict[str, float] = field(default_factory=dict)
-    """The figures that show it, by name; ``app/text/learning.py`` has their sentences."""
+    """By name; ``app/text/learning.py`` has the sentences."""
     rollouts: tuple[int, ...] = ()
     holds: bool = True
-    """True if it still held at the newest step or evaluation."""
     created: float = 0.0
 
 
@@ -98,7 +93,7 @@ FINDINGS = (
 
 
 def findings_of(text: str | None) -> tuple[FindingRow, ...]:
-    """The findings from ``FINDINGS``, the newest first."""
+    """Newest first."""
     rows = (
         FindingRow(**{**row, "holds": bool(row["holds"]), "rollouts": tuple(row["rollouts"])})
         for row in json.loads(text or "[]")
@@ -108,34 +103,34 @@ def findings_of(text: str | None) -> tuple[FindingRow, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The progress of a policy."""
+    """A policy's progress."""
 
     step: int = 0
     reward: float | None = None
     score: float | None = None
     best: float | None = None
-    """Best held-out score of the newest evaluation series."""
+    """Held-out, of the newest evaluation series."""
     floor: float | None = None
-    """Score of the best constant answer on the held-out prompts, if known."""
+    """The best constant answer's held-out score."""
     adapter_version: str = ""
-    """Name of the newest committed version, or empty."""
+    """The newest committed version, or empty."""
     staleness: float | None = None
-    """Mean staleness in versions of the tokens of the newest step."""
+    """Mean of the newest step's tokens, in versions."""
     tokens: int = 0
     basis: ScoreBasis | None = None
 
 
 @dataclass(frozen=True)
 class PolicyRow(Progress):
-    """One policy of a task that has several."""
+    """One of a task's policies."""
 
     name: str
     agents: tuple[str, ...]
-    """Hostile text: a plugin named them."""
+    """Hostile text, from a plugin."""
     frozen: str = ""
     pool: str = ""
     measured: bool = False
-    """True for a version that an evaluation measures; its step is then 1 when done."""
+    """For a version that an evaluation measures: its step is 1 when done."""
 
     @property
     def trained(self) -> bool:
@@ -144,12 +139,12 @@ class PolicyRow(Progress):
 
 @dataclass(frozen=True)
 class LostEpisodes:
-    """Episodes of a task without a reward, because its environment failed each time."""
+    """Episodes whose environment always failed."""
 
     episodes: int
     of: int
     failure: str = ""
-    """The environment's last error. Hostile text."""
+    """Hostile text."""
 
     @property
     def share(self) -> float:
@@ -158,7 +153,7 @@ class LostEpisodes:
 
 @dataclass(frozen=True)
 class TaskRow(Progress):
-    """A task with the progress of the first policy it trains."""
+    """A task, with its first trained policy's progress."""
 
     id: int
     tenant: str
@@ -176,14 +171,13 @@ class TaskRow(Progress):
     family: str = ""
     retried: int = 0
     policies: tuple[PolicyRow, ...] = ()
-    """All policies in the order of the task file; empty if it has only one."""
+    """Empty for a single policy."""
     reason_code: str = ""
     warning: str = ""
     kind: str = "train"
-    """``train`` or ``eval``: then its policies are the versions it measures, and ``step`` counts the finished ones."""
+    """``train`` or ``eval``: then policies are measured versions, and ``step`` counts finished ones."""
     findings: tuple[FindingRow, ...] = ()
     lost: LostEpisodes | None = None
-    """Episodes that its environment lost in the steps made; None: none."""
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -205,7 +199,7 @@ class TaskRow(Progress):
 
 @dataclass(frozen=True)
 class KnownTask:
-    """A task as another submission may depend on it."""
+    """A possible dependency."""
 
     id: int
     tenant: str
@@ -216,12 +210,12 @@ class KnownTask:
 
 @dataclass(frozen=True)
 class TenantRow:
-    """A tenant with its weight, quotas and usage."""
+    """Weight, quotas and usage."""
 
     name: str
     weight: float
     tasks: int
-    """Quota of tasks at the same time; 0: no quota."""
+    """Simultaneous; 0: no quota."""
     tokens_per_day: int
     """0: no quota."""
     running: int
@@ -235,7 +229,7 @@ class TenantRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One optimizer step, with every recorded metric by name."""
+    """One optimizer step."""
 
     step: int
     created: float
@@ -245,7 +239,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class PaceRow:
-    """The speed of a task's last steps."""
+    """A task's recent speed."""
 
     seconds: float
     tokens: float
@@ -254,23 +248,23 @@ class PaceRow:
 
 @dataclass(frozen=True)
 class EvalRow:
-    """A version measured on held-out prompts."""
+    """A held-out measurement of a version."""
 
     step: int
     environment_version: str
     score: float | None
-    """Mean over the prompts of the mean reward of each prompt's episodes, avg@k; None if too many episodes failed."""
+    """avg@k; None if too many episodes failed."""
     stderr: float
     n: int
     floor: float | None
-    """The constant-answer baseline on the same prompts; None if unknown."""
+    """The constant answer's score; None: unknown."""
     metrics: Mapping[str, float]
     failures: int = 0
     prompts: int = 0
     samples: int = 1
     series: str = ""
     suite: str = ""
-    """The name of its suite; empty for the task's own held-out prompts."""
+    """Empty for the task's own prompts."""
     split: str = "eval"
     best_of: float | None = None
     pass_at: float | None = None
@@ -283,7 +277,7 @@ class EvalRow:
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a trajectory, as text. Hostile text: a model or a tenant wrote it."""
+    """Hostile text: a model or a tenant wrote it."""
 
     role: str
     text: str
@@ -291,7 +285,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class TrajectoryRow:
-    """One trajectory, for reading."""
+    """One trajectory."""
 
     id: int
     task: int
@@ -311,7 +305,7 @@ class TrajectoryRow:
     metrics: dict[str, Any]
     failure: str
     part: int = 0
-    """Its place among the agent's trajectories in the episode; each continues the one before."""
+    """Place among the agent's trajectories in the episode; each continues the one before."""
     policy: str = ""
     speaker: str = ""
     spoke: int | None = None
@@ -337,13 +331,13 @@ class VersionRow:
     size: int
     created: float
     resumable: bool = True
-    """True if its file holds the optimizer's moments; without them it can be exported and sampled, not trained on."""
+    """True with optimizer moments; without, it can only be exported and sampled."""
     basis: ScoreBasis | None = None
 
 
 @dataclass(frozen=True)
 class BoundTask:
-    """A task that binds the home to its base: it is unfinished, or has kept adapters."""
+    """A task that binds the home to its base: unfinished, or with kept adapters."""
 
     id: int
     tenant: str
@@ -357,7 +351,7 @@ class BoundTask:
 
 @dataclass(frozen=True)
 class EventRow:
-    """One line of the event log."""
+    """A log line."""
 
     id: int
     task: int | None
@@ -369,27 +363,27 @@ class EventRow:
 
 @dataclass(frozen=True)
 class EngineRow:
-    """One engine of this home: a process, by its incarnation."""
+    """One engine process."""
 
     incarnation: int
     pid: int
     state: str
-    """starting, running, draining, stopping or stopped, as the engine last wrote it"""
+    """starting, running, draining, stopping or stopped"""
     started: float
     heartbeat: float
     base: str
     note: str
     fingerprint: str = ""
-    """Fingerprint of that base; empty for an engine of an older marlaas."""
+    """Empty for an older marlaas."""
     sampler: str = ""
-    """torch or llama.cpp; empty for an engine of an older marlaas."""
+    """torch, llama.cpp, or empty for an older marlaas."""
     rest: str = ""
     rest_until: float | None = None
     placement: str = ""
     version: str = ""
     precision: str = ""
     unverified: bool = False
-    """True if the base could not be compared with transformers."""
+    """The base could not be compared with transformers."""
 
     @property
     def shown_base(self) -> str:
@@ -398,11 +392,11 @@ class EngineRow:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A process of the engine, or a worker that is to have one."""
+    """A worker process, or one to start."""
 
     name: str
     pid: int | None
-    """None until its process is started."""
+    """None before its start."""
     state: str
     rss: int
     busy: float
@@ -413,7 +407,7 @@ class WorkerRow:
 
 @dataclass(frozen=True)
 class EnvironmentRow:
-    """An environment as the engine last saw it."""
+    """An environment as last seen."""
 
     name: str
     version: str
@@ -433,20 +427,17 @@ class EnvironmentRow:
     live: int = 0
     waiting: int = 0
     rows: str = "own"
-    """The source of its rows: its ``own``, those of the ``task`` file; empty: none."""
+    """``own``, ``task``, or empty."""
 
 
 YIELDED = "yielded"
-"""No workers: a person asked the engine to yield the machine."""
 HOURS = "hours"
-"""No workers: outside of the active hours."""
 IDLE = "idle"
-"""No workers: nothing runs. The next task ends this."""
 
 
 @dataclass(frozen=True)
 class YieldRequest:
-    """A person's request that the engine yield the machine."""
+    """A person's request to yield the machine."""
 
     until: float | None
 
@@ -465,7 +456,7 @@ class Yielding:
 
 @dataclass(frozen=True)
 class ApiKeyRow:
-    """A client's key of the API, with its use. The key itself is stored nowhere."""
+    """A client's key. The key itself is stored nowhere."""
 
     id: int
     tenant: str
@@ -494,7 +485,7 @@ class ApiRow:
 
 
 def shown_state(task: str) -> str:
-    """SQL for the state of a task; ``task`` is the alias of the table ``tasks``."""
+    """``task``: alias of the table ``tasks``."""
     return f"CASE WHEN {task}.state = 'queued' AND {task}.reason_code = 'blocked' THEN 'blocked' ELSE {task}.state END"
 
 
@@ -502,26 +493,26 @@ _STALE = "staleness_"
 
 
 def stale(age: int) -> str:
-    """The metric that counts groups with a staleness of ``age`` versions: staleness_2."""
+    """Metric of groups by staleness in versions: staleness_2."""
     return f"{_STALE}{age}"
 
 
 def stale_age(name: str) -> int | None:
-    """The age in such a metric's name; None for any other metric."""
+    """None for any other metric."""
     rest = name.removeprefix(_STALE)
     return int(rest) if rest != name and rest.isascii() and rest.isdigit() and len(rest) < 4 else None
 
 
 def day_of(moment: float) -> str:
-    """The day of a time in seconds since 1970, as text: 2026-11-21."""
+    """Seconds since 1970 as UTC day: 2026-11-21."""
     return time.strftime("%Y-%m-%d", time.gmtime(moment))
 
 
 POLICY = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY id LIMIT 1)"
-"""SQL for a policy's id, by default that of the task's first. Its parameters: the task, and a policy's name or None."""
+"""A policy's id. Parameters: task, policy name or None (the first)."""
 BEHIND = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY step, id LIMIT 1)"
-"""As ``POLICY``, but by default the policy with the fewest steps: it decides the end of the task."""
+"""As ``POLICY``; None: the one with the fewest steps, which decides the task's end."""
 PLAY = """(SELECT o.id FROM groups g JOIN policies p ON p.id = g.policy JOIN policies q ON q.task = p.task
 JOIN groups o ON o.policy = q.id AND o.split = g.split AND o.number = g.number
 AND coalesce(o.play, o.id) = coalesce(g.play, g.id) WHERE g.id = ?)"""
-"""SQL for the ids of all groups of one play. Its parameter: the id of one of them."""
+"""All group ids of a play. Parameter: one of them."""

@@ -1,7 +1,7 @@
-"""The schema of a home's database, and writes of other programs than the engine. Standard library only.
+"""The database schema. Standard library only.
 
-Add a table or column in ``TABLES``, and for older homes in ``UPGRADE``. JSON columns hold small maps; arrays are
-little-endian BLOBs (int32 tokens, float32 log-probabilities, uint8 masks).
+Add a table or column in ``TABLES``, and for older homes in ``UPGRADE``. Arrays are little-endian BLOBs (int32 tokens,
+float32 log-probabilities, uint8 masks).
 """
 
 from __future__ import annotations
@@ -587,12 +587,12 @@ _UNWRITABLE = {
 
 
 def read_only(database: Path) -> str:
-    """The URI for a read-only connection; the path may hold ``#``, ``?`` and ``%``."""
+    """The path may hold ``#``, ``?`` and ``%``."""
     return f"{database.absolute().as_uri()}?mode=ro"
 
 
 def applied(connection: sqlite3.Connection) -> str:
-    """The name of a database's newest schema; empty without one. Raises ``sqlite3.Error``."""
+    """Newest schema; empty: none. Raises ``sqlite3.Error``."""
     try:
         return str(connection.cursor().execute(_APPLIED).fetchone()[0] or "")
     except sqlite3.OperationalError as error:
@@ -602,14 +602,14 @@ def applied(connection: sqlite3.Connection) -> str:
 
 
 def refuse_newer(connection: sqlite3.Connection) -> None:
-    """Raise ``StoreError`` for a database with a newer schema; an unreadable one is not newer."""
+    """Raise ``StoreError`` for a newer schema; an unreadable one is not newer."""
     with suppress(sqlite3.Error):
         if applied(connection) > LATEST:
             raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
 
 
 def is_current(database: Path) -> bool:
-    """True if the database exists with today's schema; False also for a damaged one."""
+    """False if missing or damaged."""
     if not database.exists():
         return False
     try:
@@ -621,7 +621,7 @@ def is_current(database: Path) -> bool:
 
 @contextmanager
 def guarded(database: Path | None = None) -> Iterator[None]:
-    """Turn sqlite's errors into ``StoreError``; ``database``: given by programs other than the engine."""
+    """Turn sqlite's errors into ``StoreError``; outside of the engine give ``database``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -629,7 +629,7 @@ def guarded(database: Path | None = None) -> Iterator[None]:
 
 
 def explained(error: sqlite3.Error, database: Path | None = None) -> StoreError:
-    """The error to raise for one of sqlite's; ``database`` as in ``guarded``."""
+    """``database`` as in ``guarded``."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     where = {"where": str(database)} if database else {}
     unwritten = f"{'the' if database else 'The'} database cannot be written: {error}."
@@ -646,7 +646,7 @@ def explained(error: sqlite3.Error, database: Path | None = None) -> StoreError:
 
 @contextmanager
 def outside_transaction(database: Path) -> Iterator[sqlite3.Connection]:
-    """A short write transaction of another process than the engine; raises ``StoreError``."""
+    """A short write transaction. Raises ``StoreError``."""
     if not database.exists():
         raise StoreError(f"There is no database at {database}.", "`marlaas engine start` makes one.")
     with guarded(database), closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as connection:
@@ -657,16 +657,16 @@ def outside_transaction(database: Path) -> Iterator[sqlite3.Connection]:
 
 
 FOLDER = "backups"
-"""Folder of copies from before an upgrade. A person may put one back, with the marlaas that made it."""
+"""Copies from before upgrades, for the marlaas that made them."""
 PAGES = 2_000
 _PLACE = "CASE WHEN path LIKE '/%' THEN 'adapters/' || name || '.safetensors' ELSE path END"
-"""SQL for a version's path relative to the home; rows of version 0.1.0 hold an absolute path."""
+"""A version's path relative to the home; 0.1.0 stored absolute paths."""
 
 
 def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> None:
-    """Copy a database before its tables change; others may use it meanwhile. Raises ``StoreError``.
+    """Copy a database in use, before its tables change. Raises ``StoreError``.
 
-    The copy is named by ``schema`` and the time.
+    Named by ``schema`` and time.
     """
     from marlaas.plugins.durable import to_disk  # loads asyncio with the plugins' API
 
@@ -692,7 +692,7 @@ def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> No
 
 
 class Held:
-    """A snapshot of a database, held by an open read transaction; an engine may commit meanwhile."""
+    """A snapshot, held by a read transaction; an engine may commit meanwhile."""
 
     def __init__(self, database: Path) -> None:
         with guarded():
@@ -705,9 +705,9 @@ class Held:
         self._connection.close()
 
     def renew(self) -> list[str]:
-        """Take a new snapshot; returns the files of its committed versions, relative to the home.
+        """Returns the files of committed versions, relative to the home.
 
-        Raises ``StoreError`` also for a newer marlaas, and for names that lead out of a home.
+        Raises ``StoreError``, also for a newer marlaas, and names that lead out of a home.
         """
         with guarded():
             if self._connection.in_transaction:
@@ -730,7 +730,7 @@ class Held:
             )
 
     def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        """Write the snapshot into a new file; ``progress`` gets the bytes done and in all."""
+        """``progress`` gets the bytes done and in all."""
         size = self.size()
 
         def report(status: int, remaining: int, pages: int) -> None:
@@ -744,9 +744,9 @@ class Held:
 
 
 def check_copy(database: Path) -> int:
-    """Check that a copy may be restored; returns its number of tasks.
+    """Check a copy to restore; returns its number of tasks.
 
-    Raises ``StoreError`` if it is damaged, made by a newer marlaas, or names files outside of a home.
+    Raises ``StoreError`` if damaged, newer, or with files outside of a home.
     """
     with guarded(), closing(sqlite3.connect(f"{read_only(database)}&immutable=1", uri=True)) as connection:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -1,10 +1,10 @@
-"""The engine's store: one connection, one table object per part of the schema.
+"""The engine's store, for its event loop only.
 
-Only the engine's event loop uses it; every call is a transaction of well under a millisecond without a wait for the
-disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
+Calls are transactions of well under a millisecond without a disk wait, except ``barrier`` and ``checkpoint``: call
+these in a thread.
 
-While another program holds the lock, a call raises ``DatabaseLocked`` after ``PATIENCE`` seconds and has written
-nothing. Required writes go through ``patiently``.
+On another program's lock a call raises ``DatabaseLocked`` after ``PATIENCE`` seconds and has written nothing. Required
+writes go through ``patiently``.
 """
 
 from __future__ import annotations
@@ -24,22 +24,17 @@ from .telemetry import EnvironmentTable, TelemetryTable
 from .versions import EvaluationTable, FindingTable, VersionTable
 
 PATIENCE = 0.05
-"""Seconds that the event loop waits for another program's lock. Other writers hold it for a millisecond or one disk
-flush, a delay that the loop can afford.
-"""
+"""Seconds of a wait for a lock. Others hold it for a millisecond or one disk flush."""
 LOOK = 0.05
 
 Answer = TypeVar("Answer")
 
 
 class Store:
-    """Opens the home's database under a new incarnation. Raises ``StoreError``."""
+    """A home's database under a new incarnation. Raises ``StoreError``."""
 
     def __init__(self, path: Path, base: str, fingerprint: str = "", sampler: str = "", durable: bool = True) -> None:
-        """``base`` and ``fingerprint``: the served base.
-
-        ``durable``: commits survive a power cut; a simulation's need not.
-        """
+        """``durable``: commits survive a power cut; a simulation's need not."""
         self._path = path
         self._durable = durable
         self.fingerprint = fingerprint
@@ -63,21 +58,21 @@ class Store:
         self.served = ServedTable(self._database, Home(path.parent), fingerprint)
 
     def changed(self) -> int:
-        """A number that changes when another process commits."""
+        """Changes when another process commits."""
         return int(self._database.conn.execute("PRAGMA data_version").fetchone()[0])
 
     def barrier(self) -> None:
-        """Flush all commits to the disk; blocks; safe in any thread."""
+        """Flush all commits; blocks; thread-safe."""
         if self._durable:
             barrier(self._path)
         reach(Point.BARRIER_DONE)
 
     def checkpoint(self) -> None:
-        """Keep the write-ahead log short; blocks; safe in any thread."""
+        """Shorten the log; blocks; thread-safe."""
         checkpoint(self._path)
 
     def serve(self, patience: float = PATIENCE) -> None:
-        """Wait only ``PATIENCE`` seconds for locks: from now on, the event loop uses the store."""
+        """From now on wait only ``PATIENCE`` seconds for locks."""
         self._connection.wait_for(patience)
 
     @property
@@ -89,7 +84,7 @@ class Store:
             await asyncio.sleep(LOOK)
 
     async def patiently(self, write: Callable[[], Answer]) -> Answer:
-        """Repeat ``write``, one transaction, until it gets the lock; returns its value.
+        """Repeat the transaction ``write`` until it gets the lock.
 
         No other coroutine runs between the successful try and the return.
         """

@@ -1,7 +1,4 @@
-"""Writes of the application: submitted tasks with their dependencies, commands, and keys of the API.
-
-Standard library only. Only a key's hash is stored.
-"""
+"""Writes of the application. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,17 +15,11 @@ from ..spec.task import TaskSpec
 from .schema import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
-"""Commands without a task that a later engine obeys, too. ``yield`` ends the workers until the time ``until``, in
-seconds since 1970; None: until the command ``resume_engine``.
-"""
+"""Later engines obey these. ``until``: seconds since 1970; None: until ``resume_engine``."""
 API_SWITCHES = ("api_start", "api_stop")
-"""Commands without a task that a later engine obeys, too. ``api_start`` opens the API, at ``port`` if that is not None;
-``api_stop`` closes it.
-"""
+"""Later engines obey these. ``port`` is optional."""
 NODE_COMMANDS = ("drain_node", "undrain_node")
-"""Commands without a task that a later engine obeys, too. ``drain_node`` gives the cluster's node ``node`` nothing new
-and moves its workers; ``undrain_node`` takes that back.
-"""
+"""Later engines obey these. A drained ``node`` gets nothing new, and its workers move."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
     *("name", "unname", "priority"),
@@ -36,18 +27,14 @@ COMMANDS = (
     *API_SWITCHES,
     *NODE_COMMANDS,
 )
-"""Five have no task: ``stop`` ends the engine, ``drain`` ends it after the steps in progress, ``tenant`` sets weight
-and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name ``name`` of a
-version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version number ``version``. ``delete``
-removes adapter versions of a finished task from the disk: all, or the number ``version``. ``extend`` sets a task's
-total steps to ``steps``, ``priority`` its priority to ``priority``. ``rollback`` makes a task that does not run
-continue from the version number ``version``.
-"""
+"""Without a task: ``stop``, ``drain`` (a stop after the steps in progress), ``tenant`` (weight, quotas of ``name``),
+``reload`` (``plugin``), ``unname`` (``name``, ``tenant``). ``delete`` removes files of a finished task: all versions,
+or ``version``. ``extend`` sets total ``steps``. ``rollback``: a task that does not run continues from ``version``."""
 
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A version of another task that a task file refers to by ``words``."""
+    """Another task's version, as ``words`` of a task file."""
 
     words: str
     version: int
@@ -66,11 +53,11 @@ class Submission:
     after: tuple[int, ...] = ()
     borrowed: tuple[Borrowed, ...] = ()
     file: str = ""
-    """The author's file name, for error messages; it is not stored."""
+    """Not stored."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
-    """Insert tasks, all or none, and return their numbers."""
+    """All or none; returns their numbers."""
     sql = (
         "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base, family,"
         " kind, created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, ?, 0)"
@@ -93,7 +80,7 @@ def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
 
 
 def command(database: Path, kind: str, task: int | None = None, **arguments: Any) -> int:
-    """Send a command to the engine; returns its number, for ``command_outcomes``."""
+    """Returns its number, for ``command_outcomes``."""
     if kind not in COMMANDS:
         raise ValueError(f"There is no command {kind!r}; known are {', '.join(COMMANDS)}.")
     with outside_transaction(database) as connection:
@@ -101,7 +88,7 @@ def command(database: Path, kind: str, task: int | None = None, **arguments: Any
 
 
 def command_all(database: Path, kind: str, tasks: Sequence[int]) -> list[int]:
-    """Send a command for many tasks: the engine sees all of them before it acts on the queue again."""
+    """The engine sees all before it acts on the queue."""
     with outside_transaction(database) as connection:
         return [_command(connection, kind, task, {}) for task in tasks]
 
@@ -121,17 +108,16 @@ def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -
 
 
 def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, scopes: Sequence[str]) -> int:
-    """Store a new key by its SHA-256 digest, and return its number."""
+    """``digest``: SHA-256 of the key, which is not stored. Returns its number."""
     sql = "INSERT INTO api_keys (tenant, name, hash, prefix, scopes, created) VALUES (?, ?, ?, ?, ?, ?)"
     with outside_transaction(database) as connection:
         return _insert(connection, sql, (tenant, name, digest, prefix, json.dumps(list(scopes)), wall_time()))
 
 
 def revoke_key(database: Path, beginning: str) -> tuple[str, str]:
-    """Revoke the one key with this beginning; returns its prefix and tenant. Requests in progress are answered.
+    """Returns prefix and tenant. Requests in progress are answered.
 
-    ``beginning`` may be longer than the stored prefix. Raises ``ConfigError`` if no key or several match, or it was
-    revoked before.
+    ``beginning`` may exceed the stored prefix. Raises ``ConfigError`` for no key, several, or a revoked one.
     """
     sql = (
         "SELECT id, prefix, tenant, revoked FROM api_keys WHERE substr(prefix, 1, length(?1)) = ?1"

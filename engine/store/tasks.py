@@ -1,4 +1,4 @@
-"""The queue's tables: tasks, their dependencies, and the commands of the app. Engine side."""
+"""Tables of tasks, tenants, commands and the API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .rows import FINISHED, NO_REASON, ApiKeyRow, ApiRow, Reason, ReasonCode, Ve
 
 @dataclass(frozen=True)
 class Needed:
-    """An unfinished task that another one waits for."""
+    """An unfinished dependency."""
 
     id: int
     name: str
@@ -34,7 +34,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """An unfinished task as the scheduler needs it."""
+    """A task for the scheduler."""
 
     id: int
     tenant: str
@@ -57,10 +57,10 @@ class Command:
 
 
 class TaskTable(Table):
-    """Reads and writes of tasks and commands; every method is one short transaction."""
+    """Every method is one short transaction."""
 
     def unfinished(self) -> list[QueuedTask]:
-        """Tasks that may need the engine, by priority, then by number. Reads no specification: there may be many."""
+        """By priority, then by number. Reads no specification: there may be many."""
         needs = self._needs()
         rows = self._db.conn.execute(
             "SELECT id, tenant, state, reason_code, reason, priority, due, cause FROM tasks"
@@ -114,15 +114,13 @@ class TaskTable(Table):
         )
 
     def tries(self, task: int) -> tuple[int, int]:
-        """Retries of a task, and their limit."""
         sql = "SELECT retried, coalesce(json_extract(config, '$.queue.retries'), 0) FROM tasks WHERE id = ?"
         return tuple(self._db.conn.execute(sql, [task]).fetchone())
 
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
-        """Move a task to a state and drop a due try; a finished task's open plays are removed.
+        """A finished task loses its open plays.
 
-        ``fresh``: a person did it, so tries and steps without signal restart at 0, and findings no longer pause the
-        task.
+        ``fresh``: a person did it; tries and steps without signal restart at 0, findings no longer pause the task.
         """
         now = wall_time()
         with transaction(self._db):
@@ -141,7 +139,7 @@ class TaskTable(Table):
                 self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def extend(self, task: int, steps: int, state: str) -> None:
-        """Set a task's total steps and its state; a changed state resets tries and steps without signal."""
+        """A changed state resets tries and steps without signal."""
         self._db.execute(
             "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?",
             [task, state],
@@ -161,7 +159,6 @@ class TaskTable(Table):
         )
 
     def replace_auto(self, task: int, values: Mapping[str, Any]) -> None:
-        """Replace ``auto`` in a task's configuration by numbers, by dotted key."""
         with transaction(self._db):
             for key, value in values.items():
                 path = "$" + "".join(f'."{part}"' for part in key.split("."))
@@ -178,7 +175,7 @@ class TaskTable(Table):
         )
 
     def hurry(self, environments: Set[str]) -> None:
-        """Make tries of tasks of these environments, by any of their names, due at once."""
+        """Their tries are due at once; environments by any name."""
         named = " OR ".join(["instr(? || environment || ?, ? || ? || ?)"] * len(environments))  # of a mixture, any
         if environments:
             self._db.execute(
@@ -201,7 +198,7 @@ class TaskTable(Table):
             )
 
     def warn(self, task: int, about: str, message: str) -> bool:
-        """Store a warning for people about a task, until the task is removed; False if it is stored already."""
+        """False: stored already."""
         row = [task, about, message, wall_time()]
         return bool(self._db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?, ?, ?)", row).rowcount)
 
@@ -218,7 +215,7 @@ class TaskTable(Table):
         return [Command(r["id"], r["kind"], r["task"], json.loads(r["arguments"])) for r in rows]
 
     def forget_stops(self, before: float) -> None:
-        """Drop *stop* and *drain* commands from before ``before``: they were meant for an engine that has ended."""
+        """Earlier *stop* and *drain* were meant for an ended engine."""
         self._db.execute(
             "UPDATE commands SET done = ?, outcome = 'That engine had ended.'"
             " WHERE kind IN ('stop', 'drain') AND done IS NULL AND created < ?",
@@ -242,7 +239,7 @@ USUAL = Tenant()
 
 
 class TenantTable(Table):
-    """Reads and writes of tenants, and the sums of use by tasks and clients, for quotas."""
+    """Tenants and use, for quotas."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -262,7 +259,7 @@ class TenantTable(Table):
         return tenant
 
     def clients(self, tenant: str) -> int:
-        """The negative task number for the use of a tenant's clients in the ledger, constant for this engine."""
+        """Their negative task number in the ledger, constant for this engine."""
         if tenant not in self._clients:
             self._clients.append(tenant)
         return -1 - self._clients.index(tenant)
@@ -304,11 +301,8 @@ class TenantTable(Table):
 
 
 def today() -> str:
-    """The current day in UTC: 2026-11-21."""
+    """In UTC: 2026-11-21."""
     return day_of(wall_time())
-
-
-# Tables of the API: keys by their hashes, their use, and its state.
 
 
 @dataclass(frozen=True)
@@ -323,7 +317,7 @@ class KeyUse:
 
 
 class ApiTable(Table):
-    """Reads keys made and revoked by other processes; writes their use, and the state of the API."""
+    """Other processes make and revoke keys."""
 
     def key(self, digest: bytes) -> ApiKeyRow | None:
         for row in self._db.query(f"{KEYS} WHERE hash = ?", [digest]):
@@ -356,10 +350,6 @@ class ApiTable(Table):
         insert_all(self._db, "api", [{"id": 1, **asdict(row)}], replace=True)
 
 
-# Versions for clients, the tenants' names for them, and files that are in use.
-#
-# Every read names the tenant: nobody sees another's.
-
 MOST_NAMES = 1000
 _COLUMNS = """v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
 v.checksum, v.path, v.size, v.created, v.resumable"""
@@ -368,7 +358,7 @@ WHERE t.tenant = ? AND t.base IN ('', ?) AND v.state = 'committed'"""
 
 
 class ServedTable:
-    """Reads of versions for clients, and the names of versions."""
+    """Versions and their names for clients. Every read names the tenant."""
 
     def __init__(self, database: Database, home: Home, fingerprint: str) -> None:
         self._db = database
@@ -377,15 +367,15 @@ class ServedTable:
         self._holders: Counter[int] = Counter()
 
     def versions(self, tenant: str, task: int | None = None) -> list[VersionRow]:
-        """A tenant's versions with files on the disk, newest first, without scores; ``task``: only of this one.
+        """On the disk, newest first, without scores.
 
-        Raises ``AdapterUnreachable`` if a file would lie outside of the home.
+        Raises ``AdapterUnreachable`` for a file outside of the home.
         """
         sql = f"{_VERSIONS} AND t.id = coalesce(?, t.id) ORDER BY t.id DESC, v.number DESC"
         return [self._row(row) for row in self._db.query(sql, [tenant, self._fingerprint, task])]
 
     def named(self, tenant: str, name: str) -> tuple[VersionRow | None, bool]:
-        """The version of that name, None if its file is gone; and True if the tenant has given the name."""
+        """The version, None if its file is gone; True if the tenant has the name."""
         for found in self._db.query("SELECT version FROM adapter_names WHERE tenant = ? AND name = ?", [tenant, name]):
             rows = self._db.query(f"{_VERSIONS} AND v.id = ?", [tenant, self._fingerprint, found["version"]])
             return next((self._row(row) for row in rows), None), True
@@ -400,7 +390,7 @@ class ServedTable:
         }
 
     def give(self, tenant: str, name: str, version: int) -> None:
-        """Let a name mean a version of the tenant. Raises ``ConfigError`` beyond ``MOST_NAMES``."""
+        """Raises ``ConfigError`` beyond ``MOST_NAMES``."""
         known = self.names(tenant)
         if name not in known and len(known) >= MOST_NAMES:
             raise ConfigError(f"Tenant {tenant!r} has {len(known)} names already.", "Remove some with --remove.")
@@ -423,7 +413,7 @@ class ServedTable:
 
     @contextmanager
     def hold(self, version: int) -> Iterator[None]:
-        """Keep the file of a version, by its id, while the block runs; 0 is none."""
+        """Keep a version's file while the block runs; 0: none."""
         self._holders[version] += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""The tables of engines, workers, devices, nodes, environments and events. Engine side."""
+"""Tables of engines, machines, environments and events."""
 
 from __future__ import annotations
 
@@ -31,15 +31,12 @@ KEEP_EVENTS = 100_000
 MOST_HELD = 10_000
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
-"""Pairs of an age and a span, both in seconds: from that age on, one row sums up that span."""
+"""(age, span) in seconds: from that age on, one row sums up that span."""
 KEPT = 31 * DAY
 
 
 class TelemetryTable(Table):
-    """Writes for the screen and the log.
-
-    While the database is locked, lines of the log wait for the next write or heartbeat.
-    """
+    """While the database is locked, log lines wait for the next write or heartbeat."""
 
     def __init__(self, database: Database, root: Path) -> None:
         super().__init__(database)
@@ -76,7 +73,7 @@ class TelemetryTable(Table):
         self._write_events()
 
     def _write_events(self) -> None:
-        """Write the lines in order; drop one that fails for another reason than a lock."""
+        """Drops a line that fails for another reason than a lock."""
         held, self._held_events = self._held_events, []
         for place, row in enumerate(held):
             try:
@@ -95,7 +92,7 @@ class TelemetryTable(Table):
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """The environments as last seen, written if they have changed; while the database is locked, nothing."""
+        """Written if they have changed; skipped while the database is locked."""
         rows = [
             {
                 "name": info.name,
@@ -116,15 +113,15 @@ class TelemetryTable(Table):
         with contextlib.suppress(DatabaseLocked):
             self._replace_changed("environments", rows, updated=wall_time())
 
-    # The machine. Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day
-    # one an hour, and after a month they are removed: about 25,000 rows stay.
+    # Every heartbeat adds samples: one row a minute after an hour, one an hour after a day, none after a month; 25,000
+    # in all.
 
     def add_stages(self, incarnation: int, samples: Iterable[StageSample]) -> None:
         with transaction(self._db):
             insert_all(self._db, "stages", ({"incarnation": incarnation, **vars(sample)} for sample in samples))
 
     def thin_stages(self, now: float) -> None:
-        """Merge old samples, weighted by their seconds, and remove those that are too old."""
+        """Merged samples are weighted by their seconds."""
         columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes"
         mean = "total({0} * wall) / max(total(wall), 1e-9)"
         with transaction(self._db):
@@ -159,7 +156,7 @@ class TelemetryTable(Table):
         self._replace_changed("nodes", list(map(_columns, rows)))
 
     def drained(self) -> frozenset[str]:
-        """Nodes that a person drains; stored by name, so that a drain outlives the engine and Ray."""
+        """By name: a drain outlives the engine and Ray."""
         return frozenset(row[0] for row in self._db.conn.execute("SELECT node FROM drains"))
 
     def drain(self, node: str) -> None:
@@ -170,7 +167,7 @@ class TelemetryTable(Table):
         self._db.execute("DELETE FROM drains WHERE node = ?", [node])
 
     def yield_request(self) -> YieldRequest | None:
-        """The newest request to yield, until it is taken back; its time may be over."""
+        """Its time may be over."""
         row = self._db.conn.execute("SELECT until FROM yields").fetchone()
         return YieldRequest(row[0]) if row else None
 
@@ -191,16 +188,11 @@ def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
     return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}
 
 
-# Outcomes of environments' episodes, findings of the checks, and environments that only fail.
-#
-# Every heartbeat adds counts by minute, environment and version. After an hour minutes are summed to hours, and after a
-# day they are removed.
-
 FAILING_KEPT = 30 * DAY
-"""Seconds without an engine that serves a version, after which its failing is forgotten."""
+"""Seconds until the failing of a version that no engine serves is forgotten."""
 LONGEST_MESSAGE = 1000
 CHECKS_KEPT = 20
-"""Versions of an environment with kept findings, the last checked ones."""
+"""Versions of an environment."""
 _ADD = (
     "INSERT INTO outcomes (begun, environment, version, status, bucket, episodes) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (begun, environment, version, status, bucket) DO UPDATE SET episodes = episodes + excluded.episodes"
@@ -208,7 +200,7 @@ _ADD = (
 
 
 class EnvironmentTable(Table):
-    """Findings by environment and version, parameters that only failed, and counts of episodes by outcome."""
+    """Check findings, parameters that only failed, episode counts by outcome."""
 
     def is_checked(self, environment: str, version: str, base: str) -> bool:
         sql = "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?"
@@ -242,7 +234,6 @@ class EnvironmentTable(Table):
     def replace_failing(
         self, plugin: str, version: str, standstills: Sequence[Standstill], now: float | None = None
     ) -> None:
-        """Replace the entries of a version; other versions' rows are removed after ``FAILING_KEPT``."""
         now = wall_time() if now is None else now
         rows = [
             {
@@ -262,10 +253,7 @@ class EnvironmentTable(Table):
             insert_all(self._db, "failing", rows)
 
     def add_outcomes(self, counted: Counted, now: float | None = None) -> None:
-        """Add to the counts of this minute, and keep the last failure of each environment version.
-
-        All of it or, with ``StoreError``, nothing.
-        """
+        """Keeps the last failure of each environment version. All or, with ``StoreError``, nothing."""
         if not counted.outcomes and not counted.failures:
             return
         now = wall_time() if now is None else now
@@ -280,7 +268,6 @@ class EnvironmentTable(Table):
             insert_all(self._db, "failures", failures, replace=True)
 
     def thin_outcomes(self, now: float) -> None:
-        """Sum minutes that are older than an hour to hours, and remove all that is older than a day."""
         before = (now - HOUR) // HOUR * HOUR
         with transaction(self._db):
             self._db.execute("DELETE FROM outcomes WHERE begun < ?", [now - DAY])

@@ -1,6 +1,6 @@
-"""Policies, their versions and steps: the step commit, and the data for recovery. Engine side.
+"""Policies, versions and steps, for recovery.
 
-A step is one state file and then one transaction: step, version with checksum, consumed groups, metrics. Without the
+A step is one state file, then one transaction: step, version with checksum, consumed groups, metrics. Without the
 transaction the step did not happen.
 """
 
@@ -40,7 +40,7 @@ class Version:
 
 @dataclass(frozen=True)
 class NewVersion:
-    """A written state file that is to be committed."""
+    """A state file to commit."""
 
     number: int
     name: str
@@ -50,12 +50,12 @@ class NewVersion:
 
 
 LATELY = 1024
-"""Last groups of a mixture that a step searches for its components' environment versions."""
+"""Groups searched for the environment versions of a mixture's components."""
 _COLUMNS = "id, policy, number, name, checksum, path, size, resumable"
 
 
 class VersionTable:
-    """Reads and writes of policies, versions, steps and metrics."""
+    """Policies, versions, steps and metrics."""
 
     def __init__(self, database: Database, home: Home, incarnation: int, barrier: Callable[[], None]) -> None:
         self._db = database
@@ -64,7 +64,7 @@ class VersionTable:
         self.barrier = barrier
 
     def policy(self, task: int, name: str, config: dict[str, Any], split: Split = "eval") -> int:
-        """The policy's id; its row is made on first use. ``split``: the instances of its score."""
+        """Made on first use. ``split``: instances of its score."""
         rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
         if rows:
             return int(rows[0]["id"])
@@ -72,7 +72,7 @@ class VersionTable:
         return insert(self._db, "policies", row)
 
     def sampler(self, policy: int) -> str:
-        """The kind of sampler that a policy must keep to be deterministic; empty: any."""
+        """What keeps a policy deterministic; empty: any."""
         return str(next(self._db.query("SELECT sampler FROM policies WHERE id = ?", [policy]))["sampler"])
 
     def keep_sampler(self, policy: int, kind: str) -> None:
@@ -80,7 +80,6 @@ class VersionTable:
             self._db.execute("UPDATE policies SET sampler = ? WHERE id = ?", [kind, policy])
 
     def mark_measured(self, policy: int) -> None:
-        """Record that an evaluation's policy, which stands for a version, is measured: its step becomes 1."""
         self._db.execute("UPDATE policies SET step = 1 WHERE id = ?", [policy])
 
     def candidates(self, policy: int) -> list[Version]:
@@ -111,7 +110,7 @@ class VersionTable:
         )
 
     def wanted(self, policy: int) -> dict[int, int]:
-        """Numbers of versions that unfinished tasks play with or have yet to begin from, each with one such task."""
+        """Versions that unfinished tasks play with or will begin from, each with one such task."""
         return {
             row["number"]: row["id"]
             for row in self._db.query(
@@ -126,7 +125,7 @@ class VersionTable:
         }
 
     def unused(self, name: str) -> str:
-        """``name``, with a number behind it if a version, even a void one, has had that name."""
+        """With a number if any version, even a void one, has had it."""
         taken = {
             row["name"]
             for row in self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
@@ -134,7 +133,7 @@ class VersionTable:
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
-        """Void versions above ``number`` (-1: all) and remove their steps and findings.
+        """Void versions above ``number`` (-1: all), with steps and findings.
 
         Their consumed groups wait again.
         """
@@ -167,10 +166,8 @@ class VersionTable:
         metrics: dict[str, float],
         weights: Mapping[int, bytes] = MappingProxyType({}),
     ) -> Version:
-        """Commit one optimizer step, all or nothing: version, step, consumed groups (by number), metrics.
-
-        ``weights``: importance weights of the trained groups, by number, in the schema's format.
-        """
+        """All or nothing. ``groups``: consumed numbers. ``weights``: importance weights by group, in the schema's
+        format."""
         reach(Point.COMMIT_READY)
         with transaction(self._db):
             committed = self._insert(policy, version)
@@ -203,9 +200,9 @@ class VersionTable:
         return committed
 
     def _played_on(self, policy: int, group: int) -> str:
-        """The environment version of a training group; of a mixture, that of each component's newest group up to it.
+        """For a mixture, of each component's newest group among the last ``LATELY``.
 
-        Empty if unknown. Components without a group among the last ``LATELY`` are left out.
+        Empty: unknown.
         """
         return "+".join(
             row["environment_version"]
@@ -261,10 +258,8 @@ class VersionTable:
         }
 
     def silent_steps(self, policy: int) -> int:
-        """Number of last steps, in a row, with equal rewards in each of their groups.
-
-        Counted since a person last resumed the task, and on the newest version of its environment.
-        """
+        """Last steps in a row with equal rewards in each group, since a person resumed the task, on the newest
+        environment version."""
         rows = self._db.query(
             "SELECT count(*) AS count FROM metrics WHERE policy = :policy AND name = 'no_signal' AND step > max("
             " (SELECT resumed FROM policies WHERE id = :policy),"
@@ -296,7 +291,7 @@ class VersionTable:
         )
 
     def prune(self, *versions: int) -> None:
-        """Record that versions' files are to be removed, all or none; call it before removing them."""
+        """All or none; call it before removing the files."""
         if versions:
             with transaction(self._db):
                 one_by_one = [[version] for version in versions]
@@ -306,7 +301,7 @@ class VersionTable:
         self._db.execute("UPDATE versions SET resumable = 0, size = ? WHERE id = ?", [size, version])
 
     def restart(self, version: int, size: int) -> None:
-        """Record that moments of zero were written into a version's file: the optimizer begins again there."""
+        """The file has zero moments."""
         self._db.execute("UPDATE versions SET resumable = 1, restarted = 1, size = ? WHERE id = ?", [size, version])
 
     def _insert(self, policy: int, version: NewVersion) -> Version:
@@ -339,7 +334,7 @@ Evaluation = EvalRow
 
 @dataclass(frozen=True)
 class HeldOutScore:
-    """A version's score in a series, with its error."""
+    """A score in a series, with its error."""
 
     step: int
     score: float
@@ -348,15 +343,15 @@ class HeldOutScore:
 
 
 def best(scores: Mapping[int, float]) -> int:
-    """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` if there is none.
+    """The highest score's step, the earliest of equals. Raises ``ValueError`` without scores.
 
-    The one definition of best: for labels, kept files, and the end of a task.
+    The one definition of best.
     """
     return max(scores, key=lambda step: (scores[step], -step))
 
 
 class EvaluationTable:
-    """Reads and writes of evaluations of one suite and split, by default a task's own held-out prompts."""
+    """Of one suite and split, by default the task's own."""
 
     def __init__(self, database: Database, suite: str = "", split: Split = "eval") -> None:
         self._db = database
@@ -366,9 +361,9 @@ class EvaluationTable:
         return EvaluationTable(self._db, suite, split)
 
     def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
-        """Store an evaluation of a version; it replaces one of the same series, suite, split and step.
+        """Replaces one of the same series, suite, split and step.
 
-        ``version``: its id; 0 for one without a row, such as the bare base.
+        ``version``: 0 without a row, such as the bare base.
         """
         row = {
             **asdict(evaluation),
@@ -439,7 +434,7 @@ class EvaluationTable:
         return tuple(HeldOutScore(**row) for row in rows)
 
     def best_of_each(self, policy: int) -> set[int]:
-        """The ``best`` step of each series, without version 0."""
+        """Without version 0."""
         rows = self._db.query(
             "SELECT step FROM (SELECT step, row_number() OVER (PARTITION BY series ORDER BY score DESC, step) AS place"
             " FROM evals WHERE policy = ? AND suite = ? AND split = ? AND score IS NOT NULL AND step > 0)"
@@ -449,10 +444,10 @@ class EvaluationTable:
         return {row["step"] for row in rows}
 
 
-# Findings: each kind is kept at most once for a policy. ``VersionTable.void_after`` removes those of voided steps.
+# At most one of a kind for a policy.
 
 MOST_READ = 256
-"""First conversations of a step that are searched for evidence: their text may be long."""
+"""Conversations searched for evidence: their text may be long."""
 
 
 @dataclass(frozen=True)
@@ -467,7 +462,7 @@ class NewFinding:
 
 @dataclass(frozen=True)
 class Known:
-    """A finding that is stored."""
+    """A stored finding."""
 
     step: int
     holds: bool
@@ -476,7 +471,7 @@ class Known:
 
 @dataclass(frozen=True)
 class StepSeen:
-    """The metrics of a committed step."""
+    """A committed step's metrics."""
 
     step: int
     environment_version: str
@@ -485,7 +480,7 @@ class StepSeen:
 
 @dataclass(frozen=True)
 class Said:
-    """The replies of one agent of one episode."""
+    """One agent's replies in one episode."""
 
     id: int
     group: int
@@ -496,12 +491,12 @@ class Said:
 
 
 class FindingTable(Table):
-    """Reads and writes of findings; every method is one short transaction."""
+    """Every method is one short transaction."""
 
     def add(self, policy: int, finding: NewFinding, pauses: bool) -> bool:
-        """Store a finding; False if the policy has this kind already: then that one holds again.
+        """False: the policy has this kind, which holds again.
 
-        ``pauses``: its task pauses until a person resumes it.
+        ``pauses``: until a person resumes it.
         """
         row = {
             "policy": policy,
@@ -542,7 +537,7 @@ class FindingTable(Table):
         )
 
     def seen(self, policy: int, names: Sequence[str], first: int, last: int) -> list[StepSeen]:
-        """Metrics ``names`` of the ``first`` and the ``last`` steps on the newest environment version, oldest first."""
+        """On the newest environment version, oldest first."""
         (newest,) = self._db.conn.execute("SELECT max(number) FROM steps WHERE policy = ?", [policy]).fetchone()
         if newest is None:
             return []

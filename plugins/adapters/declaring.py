@@ -1,7 +1,4 @@
-"""Turns the play function of an adapter into a declared environment.
-
-Simple settings of the foreign library become parameters of that ``Environment``.
-"""
+"""Declares an adapter's play function; simple settings become parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from ..episode import Episode, run_tools_here
 from ..rewards import Invalid, Member
 from ..tools import Tool
 
-# The library of each adapter, in the version of its test, as a pip requirement.
+# Each adapter's tested library, as a pip requirement.
 
 PINNED: dict[str, tuple[str, ...]] = {
     "reasoning_gym": ("reasoning-gym==0.1.25",),
@@ -43,9 +40,9 @@ REQUIREMENT_OF_MODULE = {
 
 
 def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The requirements of a ``.toml`` plugin: its own ``dependencies``, or the defaults of every adapter in it.
+    """A ``.toml`` plugin's ``dependencies``, or its adapters' defaults.
 
-    Raises ``ValueError`` if ``dependencies`` is no list of texts. An unknown adapter is skipped: loading reports it.
+    Raises ``ValueError`` unless a list of texts. Skips unknown adapters: loading reports them.
     """
     own = document.get("dependencies")
     if own is not None:
@@ -59,7 +56,7 @@ def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def library(module: str) -> Any:
-    """The module; ``ModuleNotFoundError`` has the command to get it."""
+    """``ModuleNotFoundError`` has the command to get it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -67,7 +64,7 @@ def library(module: str) -> Any:
 
 
 def missing(error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """The same error in words for the author of the plugin, at the same place in the code."""
+    """In words for the author."""
     name = error.name or ""
     requirement = REQUIREMENT_OF_MODULE.get(name.partition(".")[0])
     if requirement is None:
@@ -94,10 +91,9 @@ def declared(
     options: Mapping[str, Any] | None = None,
     agents: Sequence[str] = (),
 ) -> Environment:
-    """Declare ``play`` under a usable form of ``name``.
+    """Under a usable form of ``name``.
 
-    ``options``: settings by name with their defaults. Numbers, texts and booleans become parameters of the environment,
-    and reach ``play`` as keywords. ``agents``: their names, if several.
+    ``options``: numbers, texts and booleans become parameters, ``play``'s keywords. ``agents``: if several.
     """
     play.__doc__ = about
     keywords = [
@@ -111,7 +107,7 @@ def declared(
 
 
 def simple(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a task file can hold as one value."""
+    """Single values in task files."""
     return {
         name: value
         for name, value in options.items()
@@ -120,16 +116,14 @@ def simple(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usable(name: str) -> str:
-    """A valid environment name made of any name: at most 64 letters, digits, - and _."""
+    """At most 64 letters, digits, - and _."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64].strip("_") or "environment"
 
 
 async def settled(result: Any) -> Any:
-    """The result of a plain or ``async`` method."""
+    """Of a plain or ``async`` method."""
     return await result if inspect.isawaitable(result) else result
 
-
-# The answer in a model's reply: scorers of other libraries compare whole texts.
 
 Extract = Callable[[str], str]
 
@@ -137,7 +131,7 @@ _OPENING, _CLOSING = "<answer>", "</answer>"
 
 
 def whole(text: str) -> str:
-    """The content of the last ``<answer>`` tag, else the whole reply, stripped."""
+    """In the last ``<answer>`` tag, else the stripped reply."""
     start = text.rfind(_OPENING)
     if start < 0:
         return text.strip()
@@ -146,7 +140,7 @@ def whole(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The content of the last ``<answer>`` tag, else the last non-empty line."""
+    """In the last ``<answer>`` tag, else the last non-empty line."""
     return whole(text).rpartition("\n")[2].strip()
 
 
@@ -154,7 +148,7 @@ EXTRACTS: dict[str, Extract] = {"whole": whole, "last_line": last_line}
 
 
 def extract_of(chosen: str | Extract) -> Extract:
-    """The function of that name, or the author's own; the ``ValueError`` for another name lists the known ones."""
+    """Named, or the author's. Raises ``ValueError``."""
     if not isinstance(chosen, str):
         return chosen
     if chosen not in EXTRACTS:
@@ -162,41 +156,40 @@ def extract_of(chosen: str | Extract) -> Extract:
     return EXTRACTS[chosen]
 
 
-# The reward of an episode that ended with an unreadable reply: in training the lowest of its group, or a policy would
-# learn to be unreadable.
+# Unreadable replies get their group's lowest reward, or a policy would learn to be unreadable.
 
 PENALTY = 1.0
-"""How much less than it earned, and than 0, such an episode gets by default."""
+"""Below the earned reward, and below 0."""
 NO_ACTION = (ValueError, LookupError)
-"""Errors of reading an action from a reply without one; ``MOVES[text]`` is a natural way to read one."""
+"""``MOVES[text]`` is a natural way to read actions."""
 _FLAG = "unreadable"
 
 
 def unreadable_reply(ep: Episode, reason: object, earned: float, reward: float | None) -> Invalid:
-    """The error for an unreadable reply of ``ep``, logged as ``unreadable``; ``reward`` is the author's choice."""
+    """Logged as ``unreadable``; ``reward`` is the author's."""
     ep.log(**{_FLAG: 1.0})
     words = f"the reply means no action: {reason}" if isinstance(reason, LookupError) else str(reason)
     return Invalid(words, reward=own_reward(earned, reward))
 
 
 def own_reward(earned: float, reward: float | None) -> float:
-    """The reward of an episode that earned ``earned`` before its reply could not be judged."""
+    """The reward after ``earned``, without the unjudged reply."""
     return min(earned, 0.0) - PENALTY if reward is None else reward
 
 
 def levelling(environment: Environment) -> Environment:
-    """The same environment, with a ranking that never pays an unreadable reply more than a readable one."""
+    """With a ranking that never pays unreadable replies more than readable ones."""
     environment.group(levelled)
     return environment
 
 
 def levelled(episodes: Sequence[Member]) -> list[float]:
-    """The rewards of a group's samples: unreadable replies get the lowest of all."""
+    """Unreadable replies get the group's lowest."""
     least = min(member.reward for member in episodes)
     return [least if member.logged.get(_FLAG) else member.reward for member in episodes]
 
 
-# Makes functions of tools with a name, a description and a JSON schema: the signature repeats the schema.
+# The signature repeats the JSON schema.
 
 Call = Callable[[dict[str, Any]], Awaitable[Any]]
 _TYPES: dict[object, Any] = {
@@ -210,9 +203,9 @@ _TYPES: dict[object, Any] = {
 
 
 def described_tool(name: str, description: str, schema: Mapping[str, Any], call: Call) -> Tool:
-    """A function of that name; ``schema``: the JSON schema of its arguments, an object with properties.
+    """``schema``: arguments, an object with properties.
 
-    Facts that a signature cannot express, such as bounds, are left out.
+    Leaves out bounds and other facts that a signature cannot express.
     """
 
     async def tool(**arguments: Any) -> Any:
@@ -254,15 +247,15 @@ def _annotation(facts: Mapping[str, Any]) -> Any:
     return found
 
 
-# Gives every episode its own ``random``: many environments draw from the global one (or numpy's). Its state is
-# exchanged whenever an episode's coroutine continues, and restored whenever it waits.
+# Many environments draw from the global ``random`` or numpy's: its state is exchanged while an episode's coroutine
+# runs.
 
 T = TypeVar("T")
 Play = Callable[..., Coroutine[Any, Any, T]]
 
 
 class OwnRandom:
-    """A state of the global generators, active inside ``with``."""
+    """Global generators' state, active inside ``with``."""
 
     def __init__(self, seed: int) -> None:
         self._state = random.Random(seed).getstate()
@@ -286,7 +279,7 @@ class OwnRandom:
 
 
 def own_random(play: Play[T]) -> Play[T]:
-    """Give every episode of a play function its own global generators, seeded from the instance."""
+    """Seeded from the instance, for every episode."""
 
     @functools.wraps(play)
     async def playing(ep: Any, **options: Any) -> T:
@@ -298,7 +291,7 @@ def own_random(play: Play[T]) -> Play[T]:
 
 @types.coroutine
 def swapped(coroutine: Coroutine[Any, Any, T], own: OwnRandom) -> Generator[Any, Any, T]:
-    """Run a coroutine with ``own`` as the global state, only while it runs."""
+    """``own`` is the global state only while it runs."""
     go_on: Callable[[Any], Any] = coroutine.send
     given: Any = None
     while True:

@@ -1,8 +1,4 @@
-"""Gymnasium environments, and all classes with ``reset(seed) -> (observation, info)`` and a five-part ``step``.
-
-The model gets each observation as text (``describe``), and each reply becomes an action: by the world's action space,
-or by the author's ``act``. A reply without an action never reaches the world.
-"""
+"""Gymnasium environments, and classes with ``reset(seed) -> (observation, info)`` and a five-part ``step``."""
 
 from __future__ import annotations
 
@@ -15,22 +11,18 @@ from ..environment import Environment
 from ..episode import Episode
 from .declaring import NO_ACTION, declared, levelling, library, own_random, unreadable_reply
 
-# Reads an action of a Gymnasium space from a reply, and checks that it belongs to the space.
-#
-# The spaces are known by the names of their classes and by their ``from_jsonable``, so Gymnasium is not needed here.
-# https://gymnasium.farama.org/api/spaces/
+# Known by class name and ``from_jsonable``: Gymnasium is not needed. https://gymnasium.farama.org/api/spaces/
 
 _SHOWN = 80
 _WRONG = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError, AssertionError)
 
 
 def action_of(space: Any, text: str) -> Any:
-    """The action of ``space`` in a reply; raises ``ValueError`` if there is none.
+    """Text for a space of text, a whole number for one of several actions, else JSON: lists for arrays, ``Tuple``,
+    ``Sequence`` and ``OneOf`` (number of the space, its action), objects for ``Dict`` and ``Graph`` (``nodes``,
+    optional ``edges`` and ``edge_links``).
 
-    A reply is the action itself for a space of text, and a whole number for one of several actions. Else it is JSON:
-    lists for arrays, ``Tuple``, ``Sequence`` and ``OneOf`` (number of the space, and its action), an object for
-    ``Dict``, and for ``Graph`` one with ``nodes`` and, if any, ``edges`` and ``edge_links``. Raises ``TypeError`` for a
-    space that is none of Gymnasium's.
+    Raises ``ValueError`` without an action, ``TypeError`` for other spaces.
     """
     kind = type(space).__name__
     if kind == "Text":
@@ -46,7 +38,7 @@ def action_of(space: Any, text: str) -> Any:
 
 
 def allowed(space: Any, action: Any) -> Any:
-    """``action`` unchanged; ``ValueError`` if it is not in ``space``. None is a world without a space."""
+    """``ValueError`` if not in ``space``. None: no space."""
     try:
         fits = space is None or action in space
     except Exception:  # a custom space, and an unexpected action
@@ -98,7 +90,7 @@ def _graph(space: Any, value: Any) -> Any:
 
 
 def _same(action: Any, value: Any) -> bool:
-    """True if an array holds exactly the numbers of ``value``: a conversion to integers may cut or wrap them."""
+    """Conversion to integers may cut or wrap."""
     if not hasattr(action, "tolist"):
         return True  # several arrays in a stack: the space checks them
     if getattr(getattr(action, "dtype", None), "kind", "") == "f":

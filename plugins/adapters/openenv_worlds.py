@@ -1,7 +1,6 @@
-"""OpenEnv environments, run in the plugin's own process: no server, no container, no socket.
+"""OpenEnv environments in the plugin's own process.
 
-The model gets each observation as text, and each reply becomes an action; if the class offers MCP tools, the model
-calls them instead. Reward and end are in the observation, as in OpenEnv.
+Observations have reward and end. The model calls MCP tools, if any.
 """
 
 from __future__ import annotations
@@ -21,20 +20,18 @@ from .declaring import NO_ACTION, declared, described_tool, levelling, library, 
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """True if a function can be called with that keyword."""
+    """True if a function takes that keyword."""
     parameters = inspect.signature(function).parameters
     return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-# Turns actions and observations of OpenEnv, which are pydantic models, into text and back.
-#
-# Only names and types of the fields are used, so the library itself is not needed here.
+# Only fields' names and types: OpenEnv is not needed.
 
 _NO_CONTENT = ("done", "reward", "metadata")
 
 
 def shown(observation: Any) -> str:
-    """An observation as text: a single text field unchanged, several fields one a line, else its metadata's message."""
+    """A single text field unchanged, several one a line, else the metadata's message."""
     dumped = observation.model_dump()
     fields = {name: value for name, value in dumped.items() if name not in _NO_CONTENT and value not in (None, "")}
     if len(fields) == 1 and isinstance(text := next(iter(fields.values())), str):
@@ -45,7 +42,7 @@ def shown(observation: Any) -> str:
 
 
 def action_class(environment: Any) -> Any:
-    """The model that ``step`` takes; ``TypeError`` if neither its annotation nor the class shows it."""
+    """What ``step`` takes. Raises ``TypeError`` if unknown."""
     try:
         hints = typing.get_type_hints(environment.step)
     except Exception:  # an annotation may name an import for checkers only
@@ -61,10 +58,7 @@ def action_class(environment: Any) -> Any:
 
 
 def action_of(action: Any, text: str) -> Any:
-    """The action in a reply; ``ValueError`` if there is none.
-
-    One required field takes the whole reply, converted if it is a number; several are read from JSON.
-    """
+    """One required field takes the whole reply, converted if a number; several are JSON. Raises ``ValueError``."""
     fields = _content(action)
     required = [name for name, field in fields.items() if field.is_required()]
     named = required or list(fields)
@@ -135,8 +129,6 @@ def openenv(
 
 
 class _Session:
-    """One instance, from its reset to its end."""
-
     def __init__(self, world: Any, ep: Episode, unreadable: float | None) -> None:
         self.earned = 0.0
         self._unreadable = unreadable

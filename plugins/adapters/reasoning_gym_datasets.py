@@ -1,8 +1,8 @@
-"""Procedural datasets of reasoning-gym, one question and one answer each.
+"""Procedural datasets of reasoning-gym.
 
-Item i of such a dataset is made from ``Random(seed + i)``, so two seeds give the same items, shifted. Here one dataset
-of a huge virtual size is divided: training draws from its first three quarters, evaluation from its last eighth, the
-split test from between, with gaps for datasets that add small numbers to the seed.
+Item i comes from ``Random(seed + i)``: two seeds give the same items, shifted. So one huge virtual dataset is divided:
+first three quarters to train, last eighth to evaluate, test between, with gaps for datasets that add small numbers to
+the seed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..rewards import Score, Skip, Transcript
 from .declaring import Extract, OwnRandom, declared, extract_of, library, simple
 
 ITEMS = 1 << 31
-"""Virtual size of a dataset: the seed of its last item still fits into numpy's 32 bits."""
+"""The last item's seed still fits into numpy's 32 bits."""
 MADE_AT_ONCE = {"acre": 2_000, "gsm_symbolic": 20_000, "list_functions": 20_000, "word_ladder": 20_000}
-"""Datasets that prepare each of their items before the first one, or that allow no more items."""
+"""These prepare all items before the first, or allow no more."""
 _PARTS = {"train": (0.0, 0.75), "test": (0.78125, 0.84375), "eval": (0.875, 1.0)}
 _ENTRIES_KEPT = 256
 
@@ -81,7 +81,7 @@ def reasoning_gym(
 
 
 def score(dataset: Any, entry: Mapping[str, Any], answer: str) -> tuple[float, str]:
-    """The dataset's reward for an answer, and the error of its scorer; see ``reasoning_gym``."""
+    """The reward, and the scorer's error; see ``reasoning_gym``."""
     try:
         return float(dataset.score_answer(answer, entry)), ""
     except Exception as error:
@@ -100,7 +100,7 @@ def _works(dataset: Any, entry: Mapping[str, Any]) -> bool:
 
 
 class _Datasets:
-    """One dataset under the options of each task, and the items that the samples of a group share."""
+    """A group's samples share items."""
 
     def __init__(self, name: str, options: Mapping[str, Any], items: int) -> None:
         registered: Mapping[str, Any] = library("reasoning_gym.factory").DATASETS

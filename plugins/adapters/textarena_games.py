@@ -1,7 +1,6 @@
-"""Games of TextArena: each player is an agent, and gets only new messages.
+"""Games of TextArena: players get only new messages, by the ``-raw`` form; the usual one repeats the whole game.
 
-The ``-raw`` form gives every player its new messages; the usual form repeats the whole game in every turn. The agents
-are called ``player0`` and so on; a game for one player has the usual agent.
+Agents are ``player0``, …; a game for one player has the usual agent.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def textarena(
 
 
 def heard(messages: Sequence[tuple[int, str, Any]] | str, player: int) -> str:
-    """A player's new messages: those of others, with the name of a sending player."""
+    """Others' new messages, with the sender's name."""
     if isinstance(messages, str):
         return messages
     said = ((sender, text.strip()) for sender, text, *_ in messages if sender != player)

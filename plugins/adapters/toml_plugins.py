@@ -1,4 +1,4 @@
-"""A plugin that is only a ``.toml`` file: an adapter, its subject, and its options.
+"""A plugin in a ``.toml`` file: an adapter, its subject, and its options.
 
     adapter = "reasoning_gym"
     dataset = "chain_sum"
@@ -6,9 +6,8 @@
     [args]
     min_terms = 2
 
-``on_error`` may be next to ``adapter``, as in ``@env``. The adapter ``program`` runs an external program, as
-``env.program`` does. Several environments in one file are ``[[environments]]`` tables of the same form; an error in one
-does not affect the others. A mistake is a ``TomlError`` with line and key, in words for the author of the file.
+``on_error`` is next to ``adapter``. The adapter ``program`` is ``env.program``. Several environments are
+``[[environments]]`` tables; an error in one does not affect the others. Mistakes raise ``TomlError``.
 """
 
 from __future__ import annotations
@@ -55,27 +54,25 @@ _FOLDER = "folder"
 
 
 class TomlError(SyntaxError):
-    """The file has an impossible value; the error carries file and line as a ``SyntaxError`` does."""
+    """With file and line, as a ``SyntaxError``."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An entry of ``[[environments]]`` without an environment, next to working ones."""
+    """An ``[[environments]]`` entry without an environment."""
 
     name: str
-    """Its intended name, or ``entry_2`` if that is missing or taken."""
+    """``entry_2`` if missing or taken."""
     error: TomlError
 
 
 @dataclass(frozen=True)
 class _Table:
-    """The declaration of one environment, and its lines."""
-
     content: Mapping[str, Any]
     lines: Sequence[str]
     first: int
     number: int = 0
-    """Among the entries of the file, from 1; 0 if the whole file is one environment."""
+    """From 1; 0: the whole file."""
 
     def error(self, path: Path, key: str, words: str) -> TomlError:
         entry = f"[[environments]] number {self.number}: " if self.number else ""
@@ -88,10 +85,10 @@ class _Table:
 
 
 def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
-    """The environments of the file, and the broken entries of ``[[environments]]``.
+    """And the broken entries.
 
-    Raises ``TomlError`` if the file itself is wrong, or its only environment, or all of several; then it is the first
-    one's. Raises ``ModuleNotFoundError`` if the library of an only environment is missing.
+    Raises ``TomlError`` if the file, its only environment, or all are wrong (the first one's), ``ModuleNotFoundError``
+    if an only one's library is missing.
     """
     content = path.read_bytes()
     try:
@@ -196,7 +193,7 @@ def _name_of(table: Mapping[str, Any]) -> str:
 
 
 def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:
-    """An adapter's keys in a file, with their types: first its subject, then single settings."""
+    """Subject, then single settings."""
     parameters = inspect.signature(adapter).parameters.values()
     return {
         parameter.name: _kinds(parameter.annotation)

@@ -1,7 +1,6 @@
-"""Classes in the form of TRL's ``environment_factory``: ``reset``, ``get_reward``, and every other method is a tool.
+"""Classes like TRL's ``environment_factory``: ``reset``, ``get_reward``, tools.
 
-Each episode makes one instance, calls ``reset(**row)``, lets the model call its documented public methods, and asks it
-for the reward.
+Each episode calls one instance's ``reset(**row)``; documented public methods are tools.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ def tool_class(
 
 
 def tools_of(world: Any) -> list[Callable[..., Any]]:
-    """The tools of an instance."""
+    """An instance's tools."""
     return [getattr(world, name) for name in tool_names(type(world))]
 
 
 def tool_names(kind: type) -> list[str]:
-    """The public methods of a class with a docstring, except the reserved ones."""
+    """With a docstring, except reserved ones."""
     found = inspect.getmembers(kind, inspect.isfunction)
     return [name for name, method in found if not name.startswith("_") and name not in _NO_TOOLS and method.__doc__]

@@ -1,6 +1,6 @@
-"""Environments of verifiers in their old form: a module with ``load_environment``.
+"""Environments and tasksets of verifiers.
 
-The library runs whole rollouts; for the model it calls our ``Client``, which passes the question to the episode.
+The library runs rollouts; our ``Client`` passes its questions on.
 """
 
 from __future__ import annotations
@@ -23,30 +23,28 @@ from ..messages import Message, Reply, ToolCall
 from ..tools import Tool
 from .declaring import declared, described_tool, library, own_random, own_reward, settled
 
-# The library sends the whole history with every question, while an agent takes only new messages. A history that does
-# not continue the one before continues in a fork, from the last reply that it shares with an earlier one.
+# The library sends whole histories, an agent takes new messages. Other histories fork from the last reply shared with
+# an earlier one.
 
 
 @dataclass
 class _Point:
-    """A place in a conversation from which it can continue."""
-
     said: tuple[Message, ...]
-    """All messages up to there, without the system prompt."""
+    """Without the system prompt."""
     agent: Agent
 
 
 class FullHistory:
-    """One agent of an episode, asked with whole histories."""
+    """One agent."""
 
     def __init__(self, ep: Episode) -> None:
         self._ep = ep
         self._points: list[_Point] = []
 
     async def ask(self, history: Sequence[Message], tools: Callable[[], Sequence[Tool]]) -> Reply:
-        """The reply to a history; ``tools`` is called once, before the first.
+        """``tools`` is called once, before the first reply.
 
-        Raises ``RuntimeError`` if the system prompt changes, or if there is nothing to reply to.
+        Raises ``RuntimeError`` if the system prompt changes, or nothing is to be answered.
         """
         opened = bool(history) and history[0].role == "system"
         system, said = (history[0].content, tuple(history[1:])) if opened else (None, tuple(history))
@@ -65,16 +63,15 @@ class FullHistory:
         return reply
 
 
-# Records exceptions of verifiers' reward functions; the library counts them as 0.
+# The library counts exceptions as 0.
 
 
 _raised: ContextVar[list[tuple[str, bool]] | None] = ContextVar("raised", default=None)
-"""The exceptions of an episode's functions, and if the function's result is part of the reward: a metric has the
-weight 0."""
+"""With True if rewarded: a metric has weight 0."""
 
 
 def watch(rubric: Any) -> None:
-    """Wrap the functions of a rubric, and of the rubrics in it, to report their exceptions."""
+    """Report exceptions of a rubric's functions, nested ones too."""
     weights = getattr(rubric, "weights", None) or repeat(1.0)
     rubric.funcs = [_watched(function, weight != 0) for function, weight in zip(rubric.funcs, weights, strict=False)]
     for inner in getattr(rubric, "rubrics", ()):
@@ -82,7 +79,7 @@ def watch(rubric: Any) -> None:
 
 
 def _watched(function: Callable[..., Any], pays: bool) -> Callable[..., Any]:
-    """A function of the same name and signature: the library finds its arguments by them."""
+    """verifiers finds arguments by name and signature."""
 
     @functools.wraps(function)
     async def watched(*arguments: Any, **named: Any) -> Any:
@@ -148,9 +145,9 @@ def verifiers(
 
 
 def rows_of(environment: Any, split: str, name: str) -> list[Any]:
-    """The rows of a split; without evaluation rows a part is held out.
+    """Without evaluation rows a part is held out.
 
-    A tenth of them is ``test``, as in ``data.held_out``.
+    A tenth is ``test``, as in ``data.held_out``.
     """
     own = environment.eval_dataset is not None or getattr(environment, "eval_dataset_source", None) is not None
     held = list(environment.get_eval_dataset()) if own else []
@@ -235,7 +232,7 @@ def _client_class() -> Any:
 
 
 def as_message(message: Any, tool_names: Mapping[str, str]) -> Message:
-    """A message of the library, an object or a dict, as our ``Message``."""
+    """An object or dict as ``Message``."""
 
     def field(name: str) -> Any:
         return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
@@ -248,7 +245,7 @@ def as_message(message: Any, tool_names: Mapping[str, str]) -> Message:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, a text or a list of parts; ``ValueError`` for a picture or sound."""
+    """Of a text or parts; ``ValueError`` for a picture or sound."""
     if content is None or isinstance(content, str):
         return content or ""
     texts: list[Any] = [
@@ -266,8 +263,7 @@ def _tool(tool: Any) -> Callable[..., Any]:
     return described_tool(tool.name, tool.description, tool.parameters, elsewhere)
 
 
-# Tasksets of verifiers in its new form, limited to tasks of one question and one answer: the question is asked here,
-# and the trace that the library scores is made by hand.
+# Tasks of one question and answer: asked here, with a handmade trace for the library's scores.
 
 TASKS_OF_AN_INFINITE = 4096
 
@@ -313,7 +309,7 @@ def verifiers_taskset(
 
 
 def unsupported(taskset: Any) -> str:
-    """A taskset's feature that needs the library's own programs, in words; empty if there is none."""
+    """What needs the library's own programs; else empty."""
     kind = taskset.task_type()
     if kind.NEEDS_CONTAINER:
         return "needs a container"
@@ -349,7 +345,7 @@ def _made_taskset(v1: Any, taskset: Any, options: dict[str, Any]) -> Any:
 
 
 def config_type(v1: Any, taskset: type) -> Any:
-    """The configuration class of a taskset, or the library's own."""
+    """The taskset's, or the library's."""
     for base in taskset.__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
             for argument in getattr(generic, "__args__", ()):
@@ -359,9 +355,9 @@ def config_type(v1: Any, taskset: type) -> Any:
 
 
 def taskset_in(module: Any) -> type | None:
-    """The first ``Taskset`` class in a module's ``__all__``.
+    """First in ``__all__``.
 
-    ``ValueError`` if the module names an ``Env`` too: the library's own programs play its agents.
+    ``ValueError`` for an ``Env`` too: the library's programs play its agents.
     """
     exported = [getattr(module, name, None) for name in getattr(module, "__all__", ())]
     if any(_is(value, "Env") for value in exported):

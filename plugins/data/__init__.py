@@ -1,4 +1,4 @@
-"""Rows of environments that draw their tasks from data: files, division into splits, and order.
+"""Rows of environments: files, splits and order.
 
 Begin with ``rows.py``.
 """

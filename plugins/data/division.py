@@ -1,6 +1,6 @@
-"""Divides the rows of one file into splits, so that no row, and no copy of a row, is in two of them.
+"""Splits a file's rows; no row, and no copy, is in two splits.
 
-Each row is kept as its place, 8 bytes; those of a large file are stored, and mapped into memory.
+A row is its place, 8 bytes; large files' places are stored and mapped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..durable import to_disk
 from .files import HELD_OUT, VALIDATION, Source
 
 EXACT = 100_000
-"""Rows up to which each split gets its exact share of the different rows. Of more rows, a row's hash decides."""
+"""Rows with exact shares; of more, hashes decide."""
 KEPT = 20_000
-"""Rows from which the places are stored: fewer are found again faster."""
+"""Rows with stored places: fewer are found faster."""
 _RULE = 3
-"""Raise it when the same file would be divided differently."""
+"""Raise it when files would be divided differently."""
 _RANGE = 1 << 64
 canonical = json.JSONEncoder(sort_keys=True, default=repr).encode
 
@@ -38,7 +38,7 @@ Places = Sequence[int]
 
 
 class Stored(Protocol):
-    """Rows that are read when they are drawn."""
+    """Rows that are read when drawn."""
 
     @property
     def parts(self) -> list[Path]:
@@ -52,19 +52,19 @@ class Stored(Protocol):
 
 
 def key_of(content: Any) -> int:
-    """64-bit hash of a row's content; equal for copies, independent of the order of columns."""
+    """64-bit, equal for copies, independent of columns' order."""
     return key_of_text(canonical(content))
 
 
 def key_of_text(content: str) -> int:
-    """The same of a text that stands for the row."""
+    """The same of a text for the row."""
     return int.from_bytes(sha256(content.encode(errors="surrogatepass")).digest()[:8])
 
 
 def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[str]:
-    """The split of each row, by the keys of their contents: ``train``, or one with a share of the different rows.
+    """``train``, or a split with a share of the different rows.
 
-    Raises ``ValueError`` with the data's name if there are fewer different rows than splits.
+    Raises ``ValueError`` with ``name`` for fewer different rows than splits.
     """
     if len(keys) > EXACT:
         bounds = [*zip(shares, accumulate(share * _RANGE for share in shares.values()), strict=True)]
@@ -82,11 +82,8 @@ def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
 
 
 def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[bool]:
-    """The default rows of the split ``test``: a further tenth of the different rows.
-
-    They are in ``train``, too; a task that tests excludes its test prompts from training. Raises ``ValueError`` with
-    the data's name if there are too few different rows.
-    """
+    """Default rows of ``test``: a further tenth of the different rows, also in ``train``; a task that tests excludes
+    its test prompts. Raises ``ValueError`` with ``name`` for too few."""
     if len(set(keys)) <= len(shares) + 1:
         raise ValueError(f"{name} needs at least {len(shares) + 2} different rows for the split 'test'")
     return (split == "test" for split in divide(keys, {**shares, "test": HELD_OUT}, name))
@@ -98,16 +95,16 @@ class Part:
 
     places: Places
     digest: str = ""
-    """A hash of their contents in order; empty if not computed."""
+    """Of contents in order; may be empty."""
 
 
 _NONE = Part(array("Q"))
 
 
 def part(stored: Stored, source: Source, split: str, name: str, cache: Path | None = None, whole: bool = False) -> Part:
-    """The rows of a split, from the folder ``cache`` if their places were stored.
+    """From ``cache`` if stored there.
 
-    ``whole``: all rows are of this split. Raises ``ValueError`` as ``divide`` does.
+    ``whole``: all rows are of this split. Raises ``ValueError`` as ``divide``.
     """
     if cache is None:
         return _find(stored, source, name, split if whole else "").get(split, _NONE)
@@ -124,7 +121,7 @@ def part(stored: Stored, source: Source, split: str, name: str, cache: Path | No
 
 
 def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Part]:
-    """The rows by split: all of them in ``whole``, else by their column ``split``, else by their content."""
+    """All in ``whole``, else by column ``split``, else by content."""
     if whole:
         return {whole: Part(array("Q", (place for place, _ in stored.scan())))}
     every, keys, marks = array("Q"), array("Q"), array("b")
@@ -160,7 +157,7 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
 
 
 def unmarked(source: Source) -> str:
-    """The error of a file with named splits but unmarked rows."""
+    """For named splits with unmarked rows."""
     names = ", ".join(f"{split} = {name!r}" for split, name in source.split.items())
     return f"not every row has a column 'split', but the splits are named ({names}): add it, or give shares"
 
@@ -191,20 +188,18 @@ def _written(cache: Path, key: str, split: str) -> Part:
         return Part(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q"), digests[split])
 
 
-# The order in which the rows of a split are drawn: a shuffle that is computed, never stored.
-#
-# The generalised Feistel cipher with cycle walking of J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains"
-# (CT-RSA 2002, section 4).
+# A computed shuffle: the generalised Feistel cipher with cycle walking of J. Black and P. Rogaway, "Ciphers with
+# Arbitrary Finite Domains" (CT-RSA 2002, section 4).
 
 _ROUNDS = 6
-"""Four make a strong pseudo-random permutation of a large domain (Luby and Rackoff); six mix a few rows, too."""
+"""Four make a strong pseudo-random permutation of a large domain (Luby and Rackoff); six also mix a few rows."""
 
 
 def row_at(split: str, seed: int, position: int, count: int) -> int:
-    """The row, of ``count``, at a position (from 0) of a split.
+    """The row at ``position`` (from 0).
 
-    In the train split each ``count`` positions are an epoch, with another permutation for each epoch and seed. Other
-    splits have one permutation. Raises ``ValueError`` if there are no rows, or the position is negative.
+    Each ``count`` positions of train are an epoch with its own permutation, by seed; other splits have one. Raises
+    ``ValueError`` for no rows or a negative position.
     """
     if count < 1 or position < 0:
         raise ValueError(f"there is no row at position {position} of {count}")
@@ -217,9 +212,9 @@ def _key(split: str, seed: int, epoch: int) -> bytes:
 
 
 def permuted(number: int, count: int, key: bytes) -> int:
-    """The image of a number under a keyed permutation of 0 … ``count`` - 1.
+    """Keyed permutation of 0 … ``count`` - 1.
 
-    The network permutes up to ``count + 2·√count + 1`` numbers, and is repeated until it is in the range.
+    The network permutes up to ``count + 2·√count + 1`` numbers, and repeats until in range.
     """
     wide = math.isqrt(count - 1) + 1
     high = -(-count // wide)
@@ -240,28 +235,26 @@ def _noise(key: bytes, turn: int, value: int) -> int:
     return int.from_bytes(blake2b(value.to_bytes(8, "little"), digest_size=8, key=key, salt=bytes([turn])).digest())
 
 
-# Facts of an environment's rows, before any training.
-
 SAMPLED = 2000
-"""Rows, evenly spaced, that are searched for an order."""
+"""Rows, evenly spaced, searched for an order."""
 COMPARED = 20_000
-"""Most rows of a split that are compared with others; of more, evenly spaced ones."""
+"""Rows per split, evenly spaced."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The train and the evaluation split compared."""
+    """Train and evaluation split compared."""
 
     blocks: Mapping[str, int]
-    """Columns that sort the train rows, or group them in blocks, each with its number of different values."""
+    """Columns that sort or group the train rows, with their number of values."""
     repeated: int
     shared: int
 
 
 def digest_of(rows: Sequence[Any]) -> str:
-    """A hash of the rows' contents in their order: 64 hexadecimal digits.
+    """Of contents in order: 64 hexadecimal digits.
 
-    A divided file has it already; else every row is read.
+    Reads every row unless the file is divided.
     """
     if known := getattr(rows, "digest", ""):
         return str(known)
@@ -272,7 +265,7 @@ def digest_of(rows: Sequence[Any]) -> str:
 
 
 def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
-    """Check the rows of both splits, of very large ones a part."""
+    """Check both splits, very large ones in part."""
     keys = [key_of(row) for row in _spaced(held, COMPARED)]
     wanted = set(keys)
     met = {key for row in _spaced(train, COMPARED) if (key := key_of(row)) in wanted}
@@ -285,10 +278,10 @@ def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
 
 
 def blocks_of(rows: Sequence[Any]) -> dict[str, int]:
-    """The columns with equal values next to each other, with the number of different values of each.
+    """Columns with equal values next to each other, and their number of values.
 
-    A column counts if it has at least two values and four times as many rows as values, and changes its value less than
-    half as often as in a shuffled file, in which two rows differ with the probability ``1 - Σ share²``.
+    A column counts with two or more values, four times as many rows, and less than half a shuffled file's changes: two
+    rows differ with probability ``1 - Σ share²``.
     """
     tables = [row for row in rows if isinstance(row, dict)]
     if len(tables) < 8 or len(tables) < len(rows):

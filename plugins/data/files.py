@@ -1,9 +1,8 @@
-"""The files with the rows of a split: a file, one for each split, or a folder of parts as hubs deliver them.
+"""The files of a split: one file, one per split, or a folder of parts as from hubs.
 
     data/train-00000-of-00002.parquet  data/train-00001-of-00002.parquet  data/test-00000-of-00001.parquet
 
-A file's name without the number of its part is the name of its split. Names are recognised by the words of Hugging
-Face's ``datasets``: train, validation, test and the like.
+A name without part number is its split, in the words of Hugging Face's ``datasets``: train, validation, test.
 """
 
 from __future__ import annotations
@@ -24,29 +23,26 @@ from typing import Any
 from ..durable import to_disk
 from ..json_values import as_json, read_json
 
-# The data of a task, from ``[data]`` in its task file.
-
 SPLIT = "{split}"
 HELD_OUT = 0.1
-"""The default share of the different rows for evaluation."""
+"""Default share for evaluation."""
 VALIDATION = "validation"
-"""Usual name of the rows that choose the best version: they are ``eval`` if nothing has that name."""
+"""Default name of ``eval``: it chooses the best version."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder of rows."""
+    """Rows, from a task file's ``[data]``."""
 
     path: Path
-    """A file of JSON lines, Parquet or Arrow, a folder of them, a pattern, or a saved data set of ``datasets``; with
-    ``{split}`` in its name, one for each split. See ``files.py``.
-    """
+    """JSON lines, Parquet, Arrow, a folder, a pattern, or a saved data set of ``datasets``; with ``{split}``, one per
+    split."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns of the file by their names in the environment; the others keep theirs."""
+    """By the environment's names; others keep theirs."""
     split: Mapping[str, str | float] = field(default_factory=dict)
-    """By split: its name in the data, or its share of the different rows."""
+    """By split: its name, or its share of the different rows."""
     limit: int = 0
-    """Most rows of the train split; 0: all."""
+    """Of train; 0: all."""
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Source:
@@ -58,7 +54,7 @@ class Source:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of the different rows that each split but ``train`` gets."""
+        """For all splits but ``train``."""
         said = {name: share for name, share in self.split.items() if not isinstance(share, str) and name != "train"}
         return said or {"eval": HELD_OUT}
 
@@ -71,12 +67,12 @@ class Source:
         return name if isinstance(name, str) else split
 
     def called(self, split: str, there: Callable[[str], bool]) -> str:
-        """The name of a split in data; ``there`` returns True for a name that they have."""
+        """Its name in data; ``there`` is True for existing names."""
         other = split == "eval" and split not in self.split and not there(split) and there(VALIDATION)
         return VALIDATION if other else self.named_as(split)
 
     def renamed(self, row: Any) -> Any:
-        """A row under the environment's names; ``ValueError`` if a column is missing."""
+        """By the environment's names; ``ValueError`` if a column is missing."""
         if not self.columns:
             return row
         if not isinstance(row, dict):
@@ -89,23 +85,21 @@ class Source:
         return kept | {name: row[column] for name, column in self.columns.items()}
 
     def content(self, row: Any) -> Any:
-        """The content that distinguishes a row: the task's columns, else all of it."""
+        """The task's columns, else all."""
         return {name: row[column] for name, column in self.columns.items()} if self.columns else row
 
 
-# Files of JSON lines; their rows are read when they are drawn, one at a time.
-#
-# A row's place is its first byte, counted through all files. A file is not mapped into memory: if its owner shortens
-# it, a mapped page would end the process.
+# A row's place is its first byte, counted through all files. Files are not mapped: if shortened, a mapped page would
+# end the process.
 
 _BLOCK = 1 << 16
 
 
 class Lines:
-    """The rows of some files, one after the other."""
+    """Rows of JSON lines."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        """Raises ``OSError`` if one cannot be opened."""
+        """Raises ``OSError``."""
         self.parts = list(files)
         self._files = [os.open(path, os.O_RDONLY) for path in files]
         for file in self._files:
@@ -113,7 +107,7 @@ class Lines:
         self._begins = list(accumulate((os.fstat(file).st_size for file in self._files[:-1]), initial=0))
 
     def scan(self) -> Iterator[tuple[int, Any]]:
-        """Every row with its place, in the order of the files. Raises ``ValueError`` with the wrong line."""
+        """Rows with places, in order. Raises ``ValueError`` with the wrong line."""
         for path, begin in zip(self.parts, self._begins, strict=True):
             place = 0
             with open(path, "rb") as file:
@@ -153,42 +147,40 @@ def _parsed(line: bytes, path: Path, place: int, where: str) -> Any:
 
 
 _EMPTY = object()
-"""A line with only a byte order mark."""
+"""Only a byte order mark."""
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """The message without its line, which would always be 1."""
+    """Without its line, always 1."""
     return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
-# Rows of Parquet and Arrow files and of saved data sets of ``datasets``, through pyarrow.
-#
-# pyarrow comes from the plugin's own libraries. Arrow files are mapped into memory. A Parquet row needs thousands
-# unpacked, so the file is rewritten once as an Arrow file.
+# pyarrow comes from the plugin. Arrow files are mapped. A Parquet row needs thousands unpacked, so the file is
+# rewritten once as Arrow.
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 _BATCH = 4096
 
 
 def is_table(file: Path) -> bool:
-    """True if a file is read through pyarrow."""
+    """True: pyarrow reads it."""
     return file.suffix.lower() in (*PARQUET, *ARROW)
 
 
 def saved_splits(folder: Path) -> list[str] | None:
-    """The saved splits of ``datasets`` in a folder; none for a single data set, None if nothing was saved."""
+    """Of ``datasets``; empty for a single data set, None if nothing was saved."""
     if (folder / "dataset_dict.json").is_file():
         return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
     return [] if (folder / "state.json").is_file() else None
 
 
 class Table:
-    """The rows of one or more files."""
+    """Rows of Parquet, Arrow, saved data sets."""
 
     def __init__(self, files: Sequence[Path], cache: Path | None) -> None:
-        """``cache``: folder for rewritten Parquet files; None: they are unpacked into memory.
+        """``cache``: for rewritten Parquet files; None: in memory.
 
-        Raises ``ValueError`` if pyarrow is missing or a file has another format than its name.
+        Raises ``ValueError`` without pyarrow, or if name and format differ.
         """
         self.parts = list(files)
         self._batches = _batches(files, cache)
@@ -266,7 +258,7 @@ def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) 
 
 
 def saved_files(folder: Path) -> list[Path]:
-    """The Arrow files of a saved data set, in order."""
+    """A saved data set's, in order."""
     state = _json(folder / "state.json")
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ValueError(f"{folder.name} was saved with a selection of its rows: call flatten_indices() and save again")
@@ -283,7 +275,7 @@ def _json(path: Path) -> Any:
 
 
 ROWS = (".jsonl", ".ndjson", *PARQUET, *ARROW)
-"""Endings of files of rows. Those that end in ``.json`` count only if a folder has no others."""
+"""``.json`` counts only in folders without others."""
 WORDS = {
     "train": ("train", "training"),
     "eval": ("eval", "evaluation", VALIDATION, "valid", "val", "dev"),
@@ -299,17 +291,14 @@ class SplitFiles:
 
     path: Path
     files: tuple[Path, ...]
-    """None if nothing is there."""
+    """None: nothing there."""
     whole: bool = False
-    """True if all of their rows are of the split; else they are divided by ``division.part``."""
+    """All rows are of the split; else ``division.part`` divides them."""
     named: bool = False
 
 
 def files_of_split(source: Source, split: str) -> SplitFiles:
-    """The files with the rows of a split.
-
-    Raises ``FileNotFoundError`` if a part is missing, ``ValueError`` if the names are ambiguous.
-    """
+    """Raises ``FileNotFoundError`` if a part is missing, ``ValueError`` for ambiguous names."""
     path, whole = source.path, SPLIT in str(source.path)
     if whole:
         path = _in_place(source, source.called(split, lambda name: _is_there(_in_place(source, name))))
@@ -329,7 +318,7 @@ def files_of_split(source: Source, split: str) -> SplitFiles:
 
 
 def all_files(source: Source) -> list[Path]:
-    """All files that ``files_of_split`` may use, for any split."""
+    """For any split."""
     names = {source.called(split, lambda name: _is_there(_in_place(source, name))) for split in WORDS}
     paths = [_in_place(source, name) for name in sorted(names)] if SPLIT in str(source.path) else [source.path]
     found: set[Path] = set()
@@ -342,7 +331,7 @@ def all_files(source: Source) -> list[Path]:
 
 
 def folder_of(source: Source) -> Path:
-    """The common folder of a source's files."""
+    """A source's common folder."""
     fixed = (parent for parent in source.path.parents if SPLIT not in str(parent) and not has_magic(str(parent)))
     return next(fixed)
 
@@ -372,7 +361,7 @@ def _part_of(file: Path) -> tuple[str, str]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The files of rows in a folder, else in the only folder below it with any, else in those named after splits."""
+    """In it, else in its only folder with any, else in those named after splits."""
     found = _rows_below(folder)
     own = [file for file in found if file.parent == folder]
     below = sorted({file.relative_to(folder).parts[0] for file in found if file.parent != folder})
@@ -399,7 +388,7 @@ def _rows_below(folder: Path) -> list[Path]:
 
 
 def _groups(files: Sequence[Path], root: Path) -> dict[str, list[Path]]:
-    """The files by the name of their split: their own without its numbers, or that of their folder below ``root``."""
+    """By split: the file's name without numbers, or its folder's."""
     groups: dict[str, list[Path]] = {}
     for file in files:
         name = _LAST_NUMBER.sub("", _part_of(file)[0])
@@ -415,10 +404,10 @@ def _word_of(name: str) -> str:
 
 
 def _chosen(source: Source, split: str, names: Sequence[str], known: Sequence[str], where: str) -> tuple[str, bool]:
-    """The name of a split in the data, and True if all of its rows are of it.
+    """Its name in the data, and True if all rows are of it.
 
-    Without data for evaluation, the rows of ``train`` are divided. ``known``: names that must have a meaning; a hub's
-    data may have further splits. Raises ``ValueError``.
+    Without evaluation data, ``train`` is divided. ``known``: names that must have a meaning; hubs may have more. Raises
+    ``ValueError``.
     """
     unknown = [name for name in known if not _word_of(name) and name not in source.split.values()]
     if unknown and not source.named:

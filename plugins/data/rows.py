@@ -1,7 +1,4 @@
-"""The rows of a split: of a data function, of a file next to the plugin, or of a task file's data.
-
-A row of a file is read when it is drawn.
-"""
+"""The rows of a split, from a data function or files."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from .division import Part, Stored, divide, key_of_text, part, permuted, tested,
 from .files import HELD_OUT, Lines, Source, Table, files_of_split, is_table
 
 MOST_ROWS = 1_000_000
-"""Of a split of a data function: they are held in memory, so that any of them can be drawn."""
+"""Of a data function: they stay in memory."""
 _CHOSEN = b"limit"
 
 
 class Rows(Sequence[Any]):
-    """The rows of a split, read when they are drawn."""
+    """Read when drawn."""
 
     def __init__(self, stored: Stored, part: Part, source: Source, limit: int = 0) -> None:
-        """``limit``: most rows, chosen among all; 0: all."""
+        """``limit``: chosen among all; 0: all."""
         self.digest = "" if limit else part.digest
         """As in ``digest_of``; empty if not computed."""
         self._stored = stored
@@ -50,11 +47,11 @@ class Rows(Sequence[Any]):
 def rows_of(
     data: Data | None, split: str, folder: Path, given: Source | None = None, cache: Path | None = None
 ) -> Sequence[Any]:
-    """The rows of a split; never empty.
+    """Never empty.
 
-    ``data`` is the environment's declaration and ``folder`` that of its plugin; ``given`` is the task file's data, and
-    replaces it. ``cache`` is a folder for stored places of large files, or None. Raises ``ValueError``, ``TypeError``
-    or ``OSError`` in words for people, and whatever a data function raises.
+    ``data``: the environment's; ``folder``: its plugin's; ``given``: the task file's, which replaces ``data``;
+    ``cache``: for large files' places. Raises ``ValueError``, ``TypeError`` or ``OSError`` in words for people, and a
+    data function's errors.
     """
     rows: Sequence[Any]
     if given is not None:
@@ -76,9 +73,9 @@ def rows_of(
 
 
 def first_row(source: Source, split: str) -> None:
-    """Check that the rows and named columns of a split exist, without reading all rows.
+    """Check columns without reading all rows.
 
-    Files for pyarrow are only checked from outside. Raises ``ValueError`` or ``OSError`` in words for people.
+    Files for pyarrow: only from outside. Raises ``ValueError`` or ``OSError`` in words for people.
     """
     found = files_of_split(source, split)
     if not found.files:
@@ -98,7 +95,7 @@ def first_row(source: Source, split: str) -> None:
 
 
 def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
-    """Raises as ``rows_of`` does, and ``FileNotFoundError`` with the text ``missing``."""
+    """Raises as ``rows_of``, and ``FileNotFoundError`` with ``missing``."""
     found = files_of_split(source, split)
     if not found.files:
         raise FileNotFoundError(missing.format(path=found.path))
@@ -133,10 +130,10 @@ def _listed(given: Any, split: str) -> list[Any]:
 
 
 def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:
-    """The rows of a split, if a tenth of the different rows, chosen by hash, is for evaluation.
+    """A tenth of the different rows, by hash, is for evaluation.
 
-    A further tenth is ``test``, and in ``train`` as well (``tested``). ``contents``: one text for each row, equal for
-    copies. Raises ``ValueError`` with the data's name if there are too few different rows.
+    A further tenth is ``test``, also in ``train`` (``tested``). ``contents``: per row, equal for copies. Raises
+    ``ValueError`` with ``name`` for too few.
     """
     keys, shares = [key_of_text(content) for content in contents], {"eval": HELD_OUT}
     if split == "test":

@@ -1,7 +1,4 @@
-"""``@env.program``: declares an environment of an external program.
-
-Mistakes in the declaration are raised during the import, so that no task ever meets them.
-"""
+"""``@env.program``. Mistakes are raised at import."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from .playing import EXIT, Files, Function, Judge, Program, called, inside, plac
 from .words import name_of, names, words_of
 
 Scorer = Callable[..., Any]
-"""``scorer(run)`` or ``scorer(ep, run)``; plain or ``async``."""
+"""Plain or ``async``."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class ProgramEnvironment(Environment):
-    """A program's environment; over a function it is a decorator that completes the declaration."""
+    """A program's environment; over a function, a decorator."""
 
     over: Callable[[Function], Environment] | None = None
 
@@ -54,9 +51,9 @@ def program(
     agents: Sequence[str] = (),
     on_error: float | None = None,
 ) -> ProgramEnvironment:
-    """See ``env.program``. ``beside``: the folder of the plugin's files; ``variables``: its ``env``.
+    """See ``env.program``. ``beside``: the plugin's folder; ``variables``: its ``env``.
 
-    Raises ``TypeError`` or ``ValueError``, in words for the author.
+    Raises ``TypeError`` or ``ValueError``.
     """
     words = words_of(command)
     _check(reward, variables or {}, stdin, exit_codes)
@@ -171,10 +168,7 @@ def program_of_toml(
     agents: list[str] | None = None,
     name: str | None = None,
 ) -> Environment:
-    """The environment of a ``.toml`` file in ``folder``; see ``env.program``.
-
-    A scorer is named as ``package.module:function``. Raises what importing its module raises.
-    """
+    """See ``env.program``. A scorer is ``package.module:function``. Raises its module's errors."""
     if reward is None:
         raise ValueError(
             f'the reward is missing: "{EXIT}", the file in which the program leaves it, or "module:function"'

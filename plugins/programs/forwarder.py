@@ -1,6 +1,4 @@
-"""Forwards connections: in a process without a network, from its own 127.0.0.1 to a Unix socket; in the engine, from
-that socket to the gateway.
-"""
+"""From 127.0.0.1 in a process without a network, through a Unix socket, to the gateway."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from ..messages import Endpoint
 
 PIECE = 64 << 10
 MOST = 512
-"""Connections at the same time; a further one is closed."""
+"""At once; more are closed."""
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Passing:
-    """Answers connections by forwarding them to ``connect``."""
+    """Forwards connections to ``connect``."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
@@ -68,7 +66,7 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 class Forwarder:
-    """Addresses on 127.0.0.1, each in front of a Unix socket in a folder."""
+    """On 127.0.0.1, each for a Unix socket in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -78,12 +76,12 @@ class Forwarder:
         self._servers: list[asyncio.Server] = []
 
     async def inside(self, endpoint: Endpoint, name: str) -> Endpoint:
-        """The same endpoint at an address that leads to the socket of that name. Raises ``OSError``."""
+        """The endpoint, through the socket ``name``. Raises ``OSError``."""
         there = urlsplit(endpoint.url)
         return replace(endpoint, url=there._replace(netloc=f"127.0.0.1:{await self.port(name)}").geturl())
 
     async def port(self, name: str) -> int:
-        """The port that leads to the socket of that name. Raises ``OSError``."""
+        """Leads to the socket ``name``. Raises ``OSError``."""
         if name not in self._open:
             self._open[name] = asyncio.ensure_future(self._listen(name))
         return await asyncio.shield(self._open[name])

@@ -1,4 +1,4 @@
-"""Runs one episode with a program: from its task to its reward."""
+"""Runs one episode with a program."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..sandbox import remove_folder
 from .run import LARGEST, NOT_RUN, ProgramFailed, ProgramRun, places, read_text, reward_of, run
 from .words import Addresses, filled
 
-# The folder of a program, new for each episode, with the author's files.
+# New for each episode.
 
 Files = Mapping[str, str | Path] | Sequence[str]
-"""Names of files or folders next to the plugin; or by their new name, a text, or a path next to the plugin."""
+"""Next to the plugin; or by new name, a text, or a path there."""
 _MOST_LISTED = 1000
 
 
 @dataclass(frozen=True)
 class Placed:
-    """One file or folder for every episode's program."""
+    """A file or folder for every episode."""
 
     name: str
     """Relative to the program's folder."""
@@ -55,9 +55,9 @@ class Placed:
 
 
 def placed(files: Files, words: Sequence[str], beside: Path) -> tuple[Placed, ...]:
-    """The author's ``files``, with the files next to the plugin that the command names.
+    """The author's, and those that the command names.
 
-    Raises ``TypeError`` or ``ValueError`` in words for the author.
+    Raises ``TypeError`` or ``ValueError``.
     """
     if isinstance(files, str | bytes) or not isinstance(files, Mapping | Sequence):
         raise TypeError(f"files must be names beside the plugin, or texts by name, not {files!r:.40}")
@@ -73,7 +73,7 @@ def placed(files: Files, words: Sequence[str], beside: Path) -> tuple[Placed, ..
 
 
 def inside(name: str) -> bool:
-    """True for a name inside of a program's folder."""
+    """True: in a program's folder."""
     path = PurePath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
@@ -93,7 +93,7 @@ def _content(name: str, content: object, beside: Path) -> bytes | Path:
 
 
 def listed(folder: str) -> tuple[str, ...]:
-    """The names of the files in a folder and below it, sorted; at most 1,000. Links are not followed."""
+    """Below a folder, sorted; at most 1,000, no links."""
     names: list[str] = []
     for place, folders, files in os.walk(folder):
         folders.sort()
@@ -104,20 +104,20 @@ def listed(folder: str) -> tuple[str, ...]:
 
 
 EXIT = "exit"
-"""The reward that is 1 if the exit code is 0, and else 0."""
+"""1 for exit code 0, else 0."""
 KILLED = 128 + 9
-"""Ended by SIGKILL: the system does so when memory ends, and it is no signal for learning."""
+"""SIGKILL comes when memory ends: no signal for learning."""
 _LONGEST_VARIABLE = 100_000
-"""Bytes of a task that go into a variable; Linux takes 128 KiB."""
+"""Bytes; Linux takes 128 KiB."""
 
 Function = Callable[..., Any]
 Judge = Callable[[Episode, ProgramRun, Mapping[str, Any]], Awaitable[Any]]
-"""The author's function of a program's end, with the settings."""
+"""Of a program's end."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program as its author declares it."""
+    """A program as declared."""
 
     name: str
     words: tuple[str, ...]
@@ -125,7 +125,7 @@ class Program:
     environment: Mapping[str, str]
     stdin: str
     reward: str
-    """``exit``, the name of a file, or empty for a function or none."""
+    """``exit``, a file's name, or empty: a function or none."""
     exit_codes: tuple[int, ...]
     agents: tuple[str, ...]
 
@@ -142,9 +142,9 @@ async def played(
     ep: Episode,
     settings: Mapping[str, Any],
 ) -> object:
-    """The reward of an episode; None if a score function in another process gives it, as ``scored`` tells.
+    """The reward; None if a score function in another process gives it (``scored``).
 
-    ``prepare``: is called before the program, and returns ``{prompt}``. ``judge``: gets its end.
+    ``prepare`` returns ``{prompt}``; ``judge`` gets the program's end.
     """
     if not (program.reward or judge or scored()):
         name = program.name
@@ -176,9 +176,9 @@ async def played(
 async def called(
     function: Function, ep: Episode, *given: object, settings: Mapping[str, Any], alone: bool = False
 ) -> Any:
-    """The result of an author's function; a plain one runs in a thread, with an episode that blocks in asks.
+    """A plain function runs in a thread, with a blocking episode.
 
-    ``alone``: it takes no episode.
+    ``alone``: without an episode.
     """
     if inspect.iscoroutinefunction(function):
         return await function(*(() if alone else (ep,)), *given, **settings)
@@ -230,13 +230,13 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
 
 
 def _prompt(task: object) -> str:
-    """The default prompt of a row: the row itself, or its field ``prompt``."""
+    """The row, or its field ``prompt``."""
     prompt = task.get("prompt", "") if isinstance(task, Mapping) else task
     return prompt if isinstance(prompt, str) else ""
 
 
 def seed_of(ep: Episode) -> int:
-    """A whole number below 2 ** 31 that the samples of a group share."""
+    """Below 2 ** 31, shared by a group."""
     return int.from_bytes(hashlib.sha256(f"{ep._draw}/program".encode()).digest()[:4], "big") >> 1
 
 

@@ -1,4 +1,4 @@
-"""Runs one program to its end: its output, its exit code, and no processes left behind."""
+"""Runs a program; leaves no processes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ from weakref import WeakKeyDictionary
 from ..rewards import Score, finite
 from ..sandbox import SUPERVISOR, adopting, end_of, end_strays, new_group
 
-# Output of a program: its beginning and its end are kept, and endless output is noticed.
-
 KEPT = 512 << 10
-"""Bytes that are kept of the beginning of a stream, and as many of its end."""
+"""Bytes of a stream's beginning, and of its end."""
 FLOOD = 64 << 20
-"""Bytes of one stream after which a program is ended."""
+"""Bytes of a stream that end a program."""
 _LEFT_OUT = b"\n[...]\n"
 
 
 @dataclass
 class Output:
-    """What one stream has printed so far."""
+    """What a stream has printed."""
 
     kept: bytearray = field(default_factory=bytearray)
     """Its beginning and its end."""
@@ -56,19 +54,19 @@ class Output:
         return (self.kept[:KEPT] + between + self.kept[KEPT:]).decode("utf-8", "replace")
 
 
-# A program's file with its episode's reward: a number, or JSON with parts; not trusted.
+# The program's reward file is not trusted.
 
 LARGEST = 64 << 10
 REWARD = "reward"
-"""The JSON key of the trained value; all others are parts that are charted."""
+"""The trained value; others are charted parts."""
 
 Reward = float | Score | dict[str, float | Score]
 
 
 def read_text(folder: str, name: str, most: int) -> str | None:
-    """The text of a file that a program left; None if there is none.
+    """None: missing.
 
-    Raises ``ValueError`` unless it is a plain file of at most ``most`` bytes. A link is not followed, a pipe not read.
+    Raises ``ValueError`` unless plain and at most ``most`` bytes. Follows no link, reads no pipe.
     """
     try:
         file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,9 +88,9 @@ def read_text(folder: str, name: str, most: int) -> str | None:
 
 
 def reward_of(text: str, name: str) -> Reward:
-    """The reward in a text: ``0.5``, ``true``, ``{"reward": 0.5, "spelling": 1}``, or ``{"reward": {"first": 1}}``.
+    """``0.5``, ``true``, ``{"reward": 0.5, "spelling": 1}``, or ``{"reward": {"first": 1}}``.
 
-    ``name`` is the file's. Raises ``TypeError`` or ``ValueError`` in words for anything else.
+    ``name``: the file's. Raises ``TypeError`` or ``ValueError``.
     """
     try:
         value = json.loads(text)
@@ -119,13 +117,13 @@ def reward_of(text: str, name: str) -> Reward:
 
 
 MARK = "MARLAAS_PROGRAM"
-"""The variable that marks processes of a program after its supervisor has lost them."""
+"""Variable of processes that the supervisor lost."""
 NOT_RUN = (126, 127)
-"""Exit codes of supervisors and shells for a missing program, or one that cannot be run."""
+"""Exit codes: missing, or cannot be run."""
 _PROCESSES = 1024
-"""Most processes of a program, threads included, if the kernel counts them."""
+"""With threads, if the kernel counts them."""
 _FOR_EACH_CORE, _LEAST, _MOST = 4, 8, 64
-"""Programs that run at once: they leave cores to others while they wait for the model or files."""
+"""Programs at once: they wait for the model or files."""
 _LONGEST_FILE = 1 << 20
 _LAST_LINES = 300
 _DRAINING = 1.0
@@ -133,7 +131,7 @@ _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakK
 
 
 class ProgramFailed(Exception):
-    """A program's end proves nothing about its work: its episode has no reward."""
+    """Its end proves nothing: the episode has no reward."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,7 @@ class ProgramRun:
 
 
 def places() -> asyncio.Semaphore:
-    """The places for programs, shared by all episodes of the process."""
+    """Shared by the process's episodes."""
     loop = asyncio.get_running_loop()
     if loop not in _places:
         _places[loop] = asyncio.Semaphore(min(_MOST, max(_LEAST, _FOR_EACH_CORE * (os.cpu_count() or 1))))
@@ -191,9 +189,9 @@ def places() -> asyncio.Semaphore:
 
 
 def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The words with the program's path first; ``python`` is the plugin's own.
+    """With the program's path; ``python`` is the plugin's.
 
-    Raises ``ProgramFailed`` if there is no such program.
+    Raises ``ProgramFailed``.
     """
     first, *others = words
     if first in ("python", "python3"):
@@ -210,7 +208,7 @@ def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]
 
 
 async def run(words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str) -> ProgramRun:
-    """Run a program until it ends, or this is cancelled: then it is killed with all its processes.
+    """Cancelling kills all processes.
 
     Raises ``ProgramFailed`` if it cannot be started.
     """

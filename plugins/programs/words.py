@@ -1,4 +1,4 @@
-"""The command line of a program: its words, its name, and values of the episode in it. Pure."""
+"""A program's command line. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import PurePath
 from ..adapters.declaring import usable
 
 PLACEHOLDERS = ("prompt", "task", "config", "index", "seed", "split", "url", "key")
-"""Allowed placeholders in a command, its variables and its input."""
+"""In a command, its variables and its input."""
 _PLACE = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})((?:\[[^\[\]{{}}]*\])*)\}}")
 _STEP = re.compile(r"\[([^\[\]]*)\]")
 _SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".rb", ".pl")
-"""Endings of the word that is the program; the words before it are its interpreter."""
+"""Endings of the program; words before are its interpreter."""
 
 
 def words_of(command: object) -> tuple[str, ...]:
-    """The words of a command; a text is split as a shell splits it, but no shell runs it.
+    """Split as by a shell; none runs it.
 
-    Raises ``TypeError`` or ``ValueError`` in words for the author.
+    Raises ``TypeError`` or ``ValueError``.
     """
     if isinstance(command, str):
         try:
@@ -41,7 +41,7 @@ def words_of(command: object) -> tuple[str, ...]:
 
 
 def name_of(words: Sequence[str]) -> str:
-    """The default name of an environment: ``my_agent`` of ``python my_agent.py --fast``."""
+    """``my_agent`` of ``python my_agent.py --fast``."""
     script = next((word for word in words if word.endswith(_SCRIPTS)), "")
     if not script and "-m" in words[:-1]:
         return usable(words[words.index("-m") + 1])
@@ -49,7 +49,7 @@ def name_of(words: Sequence[str]) -> str:
 
 
 def name_about(adapter: str, about: str) -> str:
-    """The default name of an adapter's environment, from its subject."""
+    """Default name for an adapter's subject."""
     if adapter == "program":
         with contextlib.suppress(ValueError):
             return name_of(words_of(about))
@@ -57,22 +57,22 @@ def name_about(adapter: str, about: str) -> str:
 
 
 def names(templates: Sequence[str]) -> frozenset[str]:
-    """The placeholders in any of these texts."""
+    """In these texts."""
     return frozenset(found[1] for template in templates for found in _PLACE.finditer(template))
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The value of ``{url}``, and of ``{url[first]}`` with several agents."""
+    """``{url}``, and ``{url[first]}`` with several agents."""
 
     first: str
     by_agent: Mapping[str, str]
 
 
 def filled(template: str, values: Mapping[str, object]) -> str:
-    """A text with its placeholders replaced: ``{task[question]}`` by that part of the row, as JSON unless it is a text.
+    """``{task[question]}`` becomes that part of the row, as JSON unless a text.
 
-    Any other brace stays. Raises ``ValueError`` for a missing part.
+    Other braces stay. Raises ``ValueError`` for a missing part.
     """
 
     def value_of(found: re.Match[str]) -> str:

@@ -1,1 +1,1 @@
-"""Talking with a version: whom with, with which sampling parameters, and the thread in which the sampler runs."""
+"""Talking with a version: sides, sampling parameters, and the sampler's thread."""

@@ -1,4 +1,4 @@
-"""The options that say how a policy speaks to a person: temperature, length, and which tokens may be drawn."""
+"""Options of a policy's speech: temperature, length, truncation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplingOption:
-    """One option of the command line, and one field of the chat's settings."""
+    """An option of the command line and of the chat's settings."""
 
     name: str
     kind: type[int] | type[float]
@@ -21,14 +21,11 @@ class SamplingOption:
     high: float
     metavar: str
     about: str
-    """For the command line."""
     label: str
-    """For the settings."""
     what: str
-    """What a value is, in an error."""
 
     def parse(self, text: str) -> Any:
-        """The value that a text stands for. Raises ``ArgumentTypeError``."""
+        """Raises ``ArgumentTypeError``."""
         value: float = math.nan
         if self.kind is float or (text.isascii() and text.isdigit() and len(text) <= 16):
             try:
@@ -72,7 +69,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def truncation(args: argparse.Namespace) -> Truncation:
-    """Which tokens may be drawn, as the options say; all of them if none is given."""
+    """The truncation of the options; none given: no truncation."""
     from marlaas.engine.samplers.sampling import Truncation
 
     given = {name: getattr(args, name) for name in ("top_k", "top_p", "min_p") if getattr(args, name) is not None}

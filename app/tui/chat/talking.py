@@ -1,4 +1,4 @@
-"""A conversation with versions of an adapter: its messages, and the sampler that answers."""
+"""A conversation with versions of an adapter: its messages and sampler."""
 
 from __future__ import annotations
 
@@ -24,14 +24,11 @@ from marlaas.engine.store.rows import VersionRow
 from ...operations.commands import owner, reference
 from ...text.format import line, size
 
-# A conversation next to the screen: a thread with an event loop and its own sampler.
-#
-# The screen's thread hands over what a person says. Replies, and what becomes of the sampler, go to ``tell``, which
-# is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
-# without a message; what was said is kept, and the next sampler reads it again.
+# Replies and sampler states go to ``tell``, called in this thread. The sampler starts with the first message and ends
+# with the thread, or when idle; the next one rereads the conversation.
 
 IDLE = 600.0
-"""Seconds without a message after which the sampler ends: it holds memory that training may need."""
+"""Idle seconds until the sampler ends: training may need its memory."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,12 @@ class SamplerNotice:
     text: str
     bad: bool = False
     under_way: bool = False
-    """Whether it is something that takes time, and that continues."""
+    """True: in progress."""
 
 
 @dataclass(frozen=True)
 class PartialReply:
-    """What a side has said, so far or completely; ``problem`` instead where it could not."""
+    """A side's answer so far or complete; ``problem`` if it failed."""
 
     side: int
     speech: Speech
@@ -55,7 +52,7 @@ class PartialReply:
 
 @dataclass(frozen=True)
 class TurnOver:
-    """All sides have answered, or none could: then the message counts as never said."""
+    """All sides have answered, or none could: then the message counts as never sent."""
 
     said: bool
 
@@ -65,7 +62,7 @@ Event = SamplerNotice | PartialReply | TurnOver
 
 @dataclass(frozen=True)
 class Message:
-    """What a person says to all sides."""
+    """A message to all sides."""
 
     words: str
     manner: Manner
@@ -73,7 +70,7 @@ class Message:
 
 
 class ChatThread:
-    """One conversation with each of the sides. ``run`` is the thread; all else may be called from any."""
+    """One conversation per side. ``run`` is the thread; call the rest from any."""
 
     def __init__(
         self, home: Home, sides: Sequence[Side], place: str, tell: Callable[[Event], None], idle: float = IDLE
@@ -94,20 +91,18 @@ class ChatThread:
         """Whether a sampler is being ended; an interruption would leave its process behind."""
 
     def run(self) -> None:
-        """Serve the conversation until ``close``; the sampler's process has ended then."""
+        """Serve until ``close``; the sampler's process has then ended."""
         with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._run())
 
     def say(self, message: Message) -> None:
-        """Say something to all sides; one message at a time."""
+        """One message at a time."""
         self._call(lambda: self._said.put_nowait(message))
 
     def cancel(self) -> None:
-        """End the answers that are in progress."""
         self._call(lambda: self._turn.cancel() if self._turn else None)
 
     def close(self) -> None:
-        """End everything."""
         self._closed.set()
         self._call(lambda: self._main.cancel() if self._main and not self._leaving else None)
 
@@ -125,7 +120,7 @@ class ChatThread:
                 self._tell(TurnOver(said=False))
 
     async def _trying(self, work: Coroutine[object, object, None]) -> bool:
-        """Do ``work`` and return whether it went well; what went wrong is shown, and the conversation may go on."""
+        """Shows an error and returns False; the conversation may continue."""
         try:
             await work
         except MarlaasError as error:
@@ -145,7 +140,6 @@ class ChatThread:
         return plan_alone(load_settings(self._home))
 
     async def _serve(self, message: Message) -> None:
-        """Start a sampler, and answer as long as somebody talks."""
         plan = self._planned()
         self._tell(SamplerNotice(f"{cost_of(plan)} Starting it …", under_way=True))
         try:
@@ -207,17 +201,12 @@ class ChatThread:
         self._tell(TurnOver(said=any(isinstance(answer, Speech) for answer in answers)))
 
 
-# Whom a person talks with, how they speak unless told otherwise, and the sampler that has them loaded.
-#
-# A version is named in words like ``17@best``.
-
 ROOMY = Manner()
-"""How the bare base speaks, as no task shows how."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """Somebody to talk with: a version, or the base without an adapter."""
+    """A version, or the base without an adapter."""
 
     version: VersionRow | None = None
 
@@ -240,17 +229,17 @@ class Side:
         )
 
     def talk(self, lone: LoneSampler, place: str) -> Talk:
-        """A conversation with it; the same ``place`` gives the same noise on all sides."""
+        """A conversation; the same ``place`` gives the same noise on all sides."""
         return lone.talk(self.name, self.version.number if self.version else 0, place)
 
 
 def side_of(versions: list[VersionRow], said: str) -> Side:
-    """Whom ``said`` means: ``base``, or what ``choose_at`` takes. Raises ``MarlaasError``."""
+    """``base``, or as ``choose_at``. Raises ``MarlaasError``."""
     return Side() if said == BARE else Side(choose_at(versions, said))
 
 
 def manner_of(reader: Reader, side: Side) -> Manner:
-    """How a side speaks: with the temperature, turn length and thinking of its training."""
+    """Temperature, turn length and thinking of its training."""
     if side.version is None:
         return ROOMY
     sampling = for_talk(parse(reader.task_config(side.version.task), f"task {side.version.task}").sampling)
@@ -258,15 +247,15 @@ def manner_of(reader: Reader, side: Side) -> Manner:
 
 
 def cost_of(plan: LonePlan) -> str:
-    """What a sampler takes, in a sentence."""
+    """A sampler's cost, in a sentence."""
     return f"A sampler of its own takes about {size(plan.memory.total)} of the {size(plan.free)} that are free."
 
 
 @asynccontextmanager
 async def talking(home: Home, plan: LonePlan, sides: Sequence[Side]) -> AsyncIterator[LoneSampler]:
-    """A sampler that serves all sides until the block ends.
+    """A sampler of all sides until the block ends.
 
-    Raises ``AdapterError`` for a state file that is gone or damaged, and what the base or the worker raises.
+    Raises ``AdapterError`` for a missing or damaged state file, and errors of base and worker.
     """
     with TemporaryDirectory(prefix="marlaas-chat-", ignore_cleanup_errors=True) as scratch:
         async with open_lone_sampler(home.create(), plan) as lone:

@@ -1,1 +1,1 @@
-"""What a view knows of the application around it: its protocol, the snapshot, the person's editor, themes."""
+"""A view's surroundings: the application's protocol, the snapshot, the person's editor, themes."""

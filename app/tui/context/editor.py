@@ -1,4 +1,4 @@
-"""The person's own editor and other programs in the foreground of the terminal."""
+"""The person's editor and other programs in the terminal's foreground."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verb_command(home: Home, *words: str) -> list[str]:
 
 
 def verb_output(home: Home, *words: str, seconds: float) -> str:
-    """What a verb prints; blocks. Raises ``MarlaasError`` with its complaint if it prints nothing, or takes long."""
+    """A verb's output; blocks. Raises ``MarlaasError`` with its complaint if it prints nothing or is slow."""
     try:
         ended = subprocess.run(
             verb_command(home, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
@@ -45,26 +45,21 @@ def verb_output(home: Home, *words: str, seconds: float) -> str:
     return ended.stdout
 
 
-# Runs another program in the foreground of the terminal, which was given away: Ctrl-C is then for that program alone.
-#
-# A terminal interrupts every process in its foreground, so the application as well; asyncio would take that as the
-# wish to leave it.
+# Ctrl-C reaches all foreground processes, so the application too; asyncio would quit.
 
 _INTERRUPTED = (128 + signal.SIGINT, -signal.SIGINT)
-"""Exit codes of a program that Ctrl-C ended."""
 
 
 def run(command: Sequence[str]) -> int:
-    """Run a program and return its exit code; Ctrl-C is the program's. Raises ``OSError`` if it cannot be started."""
+    """Run a program; returns its exit code. Ctrl-C is the program's. Raises ``OSError``."""
     with _on_interrupt(_ignored):
         return subprocess.run(command, check=False).returncode
 
 
 def hand_over(command: Sequence[str], meanwhile: str) -> None:
-    """Run a program, and wait for enter once it has ended, so that its last lines can be read.
+    """Run a program, then wait for enter, so that its last lines can be read.
 
-    ``meanwhile`` is shown at once, as the program may take long until it prints something. After Ctrl-C nobody is asked
-    for enter. Raises ``OSError`` if the program cannot be started.
+    Shows ``meanwhile`` at once, as it may start slowly. No wait after Ctrl-C. Raises ``OSError``.
     """
     print(meanwhile, flush=True)
     if run(command) in _INTERRUPTED:
@@ -74,7 +69,7 @@ def hand_over(command: Sequence[str], meanwhile: str) -> None:
 
 
 def _ignored(number: int, frame: FrameType | None) -> None:
-    """Do nothing. A function, as the program would inherit ``SIG_IGN``, and could not be interrupted either."""
+    """Do nothing. A function: the program would inherit ``SIG_IGN`` and ignore Ctrl-C too."""
 
 
 @contextmanager
@@ -89,12 +84,9 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
         signal.signal(signal.SIGINT, before)
 
 
-# The person's own editor, for a task file or a plugin: it blocks until the person has left it.
-#
-# ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself.
+# ``edit`` and ``edited`` need a released terminal; ``opened`` releases it.
 
 USUAL = ("nano", "vi")
-"""Editors that are opened if a person has named none: whichever is there first."""
 _PLUS = {
     "nano",
     "pico",
@@ -112,15 +104,15 @@ _PLUS = {
     "mg",
     "mcedit",
 }
-"""Editors that take a line as ``+12 FILE``."""
+"""``+12 FILE``"""
 _COLON = {"hx", "helix", "subl", "zed"}
-"""Editors that take it as ``FILE:12``."""
+"""``FILE:12``"""
 _GOTO = {"code", "codium", "cursor"}
-"""Editors that take it as ``--goto FILE:12``."""
+"""``--goto FILE:12``"""
 
 
 def editor() -> list[str]:
-    """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` if none is there."""
+    """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` if none exists."""
     for name in ("VISUAL", "EDITOR"):
         try:
             if command := shlex.split(os.environ.get(name, "")):
@@ -134,7 +126,7 @@ def editor() -> list[str]:
 
 
 def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
-    """The command that opens a file at a line, from 1; at its beginning for 0, or if the editor is not a known one."""
+    """The command that opens a file at a line, from 1; 0 or an unknown editor: at its start."""
     name = Path(command[0]).stem.lower()
     if line > 0 and name in _PLUS:
         return [*command, f"+{line}", str(path)]
@@ -146,7 +138,7 @@ def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
 
 
 def edit(path: Path, line: int = 0) -> None:
-    """Open a file, at a line if one is given, and wait. Raises ``ConfigError`` if the editor cannot be started."""
+    """Open a file, at a line if given, and wait. Raises ``ConfigError``."""
     command = at_line(editor(), path, line)
     try:
         code = run(command)
@@ -157,7 +149,7 @@ def edit(path: Path, line: int = 0) -> None:
 
 
 def edited(text: str) -> str:
-    """``text`` as the person left it. Raises ``ConfigError``."""
+    """``text`` as edited by the person. Raises ``ConfigError``."""
     with TemporaryDirectory(prefix="marlaas-task-") as folder:
         path = Path(folder) / "task.toml"
         path.write_text(text, encoding="utf-8")
@@ -169,7 +161,7 @@ def edited(text: str) -> str:
 
 
 def line_of(text: str, paths: Iterable[str]) -> int | None:
-    """The number, from 1, of the line of a task file that sets one of these keys: the first that is there."""
+    """The line number, from 1, that sets the first existing one of these keys."""
     for named in paths:
         table, _, key = named.rpartition(".")
         inside = ""
@@ -182,9 +174,9 @@ def line_of(text: str, paths: Iterable[str]) -> int | None:
 
 
 def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
-    """Open a file in the editor, at a line if one is given; the editor gets the whole terminal meanwhile.
+    """Open a file in the editor, at a line if given.
 
-    Returns False if there is no editor or no terminal; any other error is shown in a notice.
+    False: no editor or terminal; other errors are notices.
     """
     if app.web:
         return False
@@ -204,7 +196,7 @@ def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
 
 
 def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
-    """Open a file in the editor, at a line if one is given; a notice shows if it was saved, or where it is."""
+    """Open a file in the editor, at a line if given; a notice reports the save."""
     before = _written(path)
     if not opened(app, path, line):
         at = f", line {line}" if line else ""
@@ -216,7 +208,7 @@ def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is saved: its time, and its number if an editor puts another one in its place."""
+    """Time and inode: some editors replace the file."""
     try:
         state = path.stat()
     except OSError:

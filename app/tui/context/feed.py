@@ -1,4 +1,4 @@
-"""What views show and ask: snapshots of the home that a poll reads, notices, and actions on their way to the engine."""
+"""What views show and ask: snapshots, notices, actions."""
 
 from __future__ import annotations
 
@@ -31,43 +31,41 @@ if TYPE_CHECKING:
     from ...app import MarlaasApp
 
 SHORTEST, LONGEST = 5.0, 20.0
-"""Seconds that a notice stays at least and at most."""
 _PACE = 15.0
-"""Characters that people read in a second (Brysbaert 2019: 238 words a minute), with time to look there."""
+"""Characters read per second (Brysbaert 2019: 238 words a minute), with time to look there."""
 MOST = 3
-"""Notices that are shown at once: the newest."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """One sentence that the application tells a person in passing, and that goes again by itself."""
+    """One passing sentence to the person."""
 
     text: str
     bad: bool = False
     until: float = 0.0
-    """When it goes, in the seconds of the clock by which it came; 0 for what is in progress, and ends by itself."""
+    """Clock time of its end in seconds; 0: in progress, ends by itself."""
 
 
 def lasting(text: str) -> float:
-    """Seconds that a notice stays: as long as it takes to be read."""
+    """Seconds of a notice: its reading time."""
     return min(LONGEST, max(SHORTEST, 2 + len(text) / _PACE))
 
 
 def counting(text: str, seconds: float) -> str:
-    """What is in progress, with its seconds once there are any."""
+    """The text, with its seconds if any."""
     return f"{text} {seconds:.0f} s" if seconds >= 1 else text
 
 
 def current(notices: Iterable[Notice], now: float) -> tuple[Notice, ...]:
-    """Those that have not gone by ``now``, the newest last; of equal sentences the newest."""
+    """Notices alive at ``now``, newest last; of equal sentences the newest."""
     kept = {notice.text: notice for notice in reversed([*notices]) if notice.until > now}
     return tuple(reversed(kept.values()))[-MOST:]
 
 
 class Latest:
-    """Runs work in a thread for the newest request only: one runs at a time, requests in between are dropped.
+    """Runs the newest request in a thread, one at a time; drops those in between.
 
-    ``work`` must not raise; ``then`` gets its answer in the event loop, as long as the widget is there.
+    ``work`` must not raise; ``then`` gets its answer in the event loop while the widget exists.
     """
 
     def __init__(self, owner: Widget, work: Callable[[Any], Any], then: Callable[[Any], None]) -> None:
@@ -76,7 +74,6 @@ class Latest:
         self._busy = False
 
     def ask(self, request: Any) -> None:
-        """Work on this as soon as the present work is done; an earlier request that still waits is dropped."""
         self._requests[:] = [request]
         if not self._busy:
             self._busy = True
@@ -99,56 +96,46 @@ class Snapshot:
     now: float
     tasks: tuple[TaskRow, ...] = ()
     rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    """Rewards of the last steps by task, for sparklines."""
+    """By task, for sparklines."""
     policy_rewards: Mapping[tuple[int, str], tuple[float, ...]] = field(default_factory=dict)
-    """Rewards of the last steps by task and policy, for tasks that train several."""
+    """By task and policy."""
     paces: Mapping[int, PaceRow] = field(default_factory=dict)
-    """The speed of tasks over their last steps."""
     engine: EngineRow | None = None
     workers: tuple[WorkerRow, ...] = ()
     turns: float | None = None
-    """Turns a second that the samplers ended lately; None if nothing was measured."""
+    """Turns a second of the samplers; None: not measured."""
     parameters: int | None = None
-    """The size of the engine's base; None if it is not known."""
     question: Question | None = None
-    """The question of the view in sight."""
     answer: object = None
-    """The answer to it."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
-    """Outcomes of commands that the engine has answered since the last snapshot; an empty text is success."""
+    """Outcomes since the last snapshot; empty text: success."""
     note: str = ""
-    """What the set-up still does in the background, in a sentence."""
+    """Background set-up in progress."""
     problem: str = ""
-    """Why the store could not be read; everything else is then as in the snapshot before."""
+    """Why the store could not be read; the rest is then old."""
 
     def task(self, number: int | None) -> TaskRow | None:
-        """A task by its number."""
         return next((task for task in self.tasks if task.id == number), None)
 
     @property
     def serving(self) -> bool:
-        """Whether an engine works on the tasks at this moment."""
         return liveness(self.engine, self.now).alive
 
     @property
     def speeds(self) -> Mapping[int, PaceRow]:
-        """``paces`` while an engine serves; without one nothing moves, so nothing can be said of when it ends."""
+        """``paces`` while an engine serves; without one no end can be estimated."""
         return self.paces if self.serving else {}
 
     @property
     def ordered(self) -> list[TaskRow]:
-        """The tasks as the queue shows them."""
         return sorted(self.tasks, key=queue_order)
 
     @property
     def unfinished(self) -> int:
-        """How many tasks the engine has still to work on."""
         return sum(task.unfinished and task.state != "paused" for task in self.tasks)
 
 
 class _Course(NamedTuple):
-    """The latest rewards and speed of a task, as of the steps that were made."""
-
     made: tuple[int, ...]
     rewards: tuple[float, ...]
     policies: dict[str, tuple[float, ...]]
@@ -156,10 +143,9 @@ class _Course(NamedTuple):
 
 
 class Feed:
-    """Polls one home. ``ask`` and ``expect`` may be called from another thread.
+    """Polls one home. Call ``ask`` and ``expect`` from any thread.
 
-    ``poll`` is called in a thread about once a second and costs a fraction of a millisecond while nothing has changed.
-    It never raises: what goes wrong is part of the snapshot.
+    ``poll`` costs a fraction of a millisecond without changes. Never raises: errors are part of the snapshot.
     """
 
     def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
@@ -176,15 +162,12 @@ class Feed:
         self._closed = self._compiled = self._had_one = False
 
     def ask(self, question: Question | None) -> None:
-        """From the next poll on, answer this question."""
         self._question = question
 
     def expect(self, command: int) -> None:
-        """From the next poll on, look for the outcome of this command."""
         self._expected = (*self._expected, command)
 
     def poll(self) -> Snapshot:
-        """Read what has changed."""
         with self._lock:
             if self._closed:
                 return self._last
@@ -199,7 +182,7 @@ class Feed:
             return self._last
 
     def close(self) -> None:
-        """Close the connection for good; a late poll finds nothing new."""
+        """A late poll finds nothing new."""
         with self._lock:
             self._forget()
             self._closed = True
@@ -245,7 +228,6 @@ class Feed:
         self._courses.clear()
 
     def _course(self, reader: Reader, task: TaskRow) -> _Course:
-        """Read again only if the task has made a step."""
         made = (task.step, *(policy.step for policy in task.policies))
         known = self._courses.get(task.id)
         if known is not None and known.made == made:
@@ -260,38 +242,35 @@ class Feed:
 
 
 UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
-"""The command that undoes another one; a retry cannot be undone, because the new attempt has begun."""
+"""The opposite command; a retry has none, as the new attempt has begun."""
 _PATIENCE = 3.0
-"""Seconds after which a person is shown that an action still waits."""
+"""Seconds until a waiting action is reported."""
 _SHOWN = 4
-"""Refusals of one action that are shown."""
 
 
 @dataclass
 class Act:
-    """One key press of a person, for any number of tasks."""
+    """One key press, for any number of tasks."""
 
     kind: str
     tasks: tuple[int, ...]
     done: str
-    """The text shown once all of it is done; empty: the words for ``kind``."""
+    """Empty: the words for ``kind``."""
     asked: float
-    """When it was asked for, in seconds of the snapshots' clock."""
+    """In seconds of the snapshots' clock."""
     waiting: dict[int, int | None] = field(default_factory=dict)
-    """Commands that the engine has not answered, with their tasks."""
     refused: list[str] = field(default_factory=list)
     written: bool = False
-    """Whether the store has it; another process may lock the store for a while."""
+    """False: another process may lock the store for a while."""
     slow: bool = False
-    """Whether the person has been shown that it waits."""
     unwanted: bool = False
-    """Whether the person wants it undone as soon as it is done."""
+    """True: to be undone once done."""
 
 
 class Sender:
-    """Sends actions as command rows in a thread, and turns their outcomes into notices.
+    """Sends actions as command rows in a thread, and turns outcomes into notices.
 
-    All tasks of an action get one notice. The last action with an opposite can be undone.
+    One notice per action. The last action with an opposite can be undone.
     """
 
     def __init__(self, app: MarlaasApp, feed: Feed) -> None:
@@ -302,7 +281,7 @@ class Sender:
         self._last: Act | None = None
 
     def send(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Write the commands of an action, one for each task; without tasks, one command."""
+        """Without tasks, one command."""
         act = Act(kind, tuple(tasks), done, self._now)
         self._acts.append(act)
         self._app.run_worker(partial(self._write, act, arguments), thread=True, exit_on_error=False)
@@ -327,7 +306,6 @@ class Sender:
             self._feed.expect(number)
 
     def take(self, outcomes: Mapping[int, str], now: float) -> None:
-        """Tell of commands that the engine has answered, and of those that wait for long."""
         self._now = now
         for act in self._acts[:]:
             for number in [number for number in act.waiting if number in outcomes]:
@@ -358,7 +336,7 @@ class Sender:
             self._app.say(f"… and {len(act.refused) - _SHOWN} more were refused.", bad=True)
 
     def undo(self) -> None:
-        """Undo the last action, or have it undone once the engine has answered it."""
+        """Undo the last action, once the engine has answered it."""
         waiting = next((act for act in reversed(self._acts) if act.kind in UNDO), None)
         if waiting is not None:
             waiting.unwanted = True

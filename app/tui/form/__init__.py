@@ -1,1 +1,1 @@
-"""The form of a task without its looks: fields, what was typed into them, and what is wrong. Knows no Textual."""
+"""A task's form without its looks: fields, typed texts, problems. Knows no Textual."""

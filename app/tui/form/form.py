@@ -1,4 +1,4 @@
-"""The form of a task file: its fields and choices, what was typed, and what is wrong with it."""
+"""The form of a task file: fields, choices, typed texts, problems."""
 
 from __future__ import annotations
 
@@ -34,29 +34,25 @@ from ...text.environments import place_of
 from ...text.format import line, score
 from ...text.tasks import names
 
-# What may be chosen in a field: values, each with a word about it, and those that fit what was typed.
-
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
-"""What is known of a choice: it works, it may not, or it does not work."""
+"""State of a choice: works, may not work, does not work."""
 MOST = 200
-"""Choices that are offered at once; typing leaves fewer."""
 _STATES = {"ready": GOOD, "stale": DOUBTFUL, "failing": DOUBTFUL, "loading": DOUBTFUL, "building": DOUBTFUL}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value that may be chosen."""
+    """One value to choose."""
 
     value: str
-    """As one would type it."""
     note: str = ""
-    """What it is, in safe words."""
+    """Safe words."""
     standing: str = ""
-    """``GOOD``, ``DOUBTFUL``, ``BAD``, or empty if there is nothing to know."""
+    """``GOOD``, ``DOUBTFUL``, ``BAD``; empty: unknown."""
 
 
 def of_environments(rows: Sequence[EnvironmentRow], plugins: Sequence[str]) -> tuple[Choice, ...]:
-    """Environments with their state and description, those that work first; without an engine only plugins' names."""
+    """Environments with state and description, working ones first; without an engine only plugin names."""
     shown = [row for row in rows if row.state != "hidden"]
     short = [row.name.rpartition("/")[2] for row in shown]
     choices = [
@@ -77,7 +73,7 @@ def _of_environment(row: EnvironmentRow) -> str:
 
 
 def of_versions(kept: Iterable[KeptVersion]) -> tuple[Choice, ...]:
-    """Versions on the disk, those of the newest task first."""
+    """Versions on disk, newest task first."""
     newest = sorted(kept, key=lambda each: (each.row.task, each.row.number), reverse=True)
     return tuple(Choice(reference(each.row), _of_version(each), GOOD) for each in newest)
 
@@ -88,7 +84,7 @@ def _of_version(kept: KeptVersion) -> str:
 
 
 def of_bases(home_base: str, others: Iterable[str]) -> tuple[Choice, ...]:
-    """The home's base, and others, which their own home would need."""
+    """The home's base, and others that need another home."""
     foreign = (name for name in dict.fromkeys(others) if name != home_base)
     return (
         Choice(home_base, "the base of this home", GOOD),
@@ -104,15 +100,15 @@ def of_field(field: FormField) -> tuple[Choice, ...]:
 
 
 def players(policies: Sequence[str], versions: Sequence[Choice]) -> tuple[Choice, ...]:
-    """What a frozen policy can be: the bare base, what a policy of the task began as, or any version."""
+    """Choices for a frozen policy: the bare base, the start of a policy of the task, any version."""
     own = (Choice(f"{name}@0", f"what {line(name, 40)} begins as") for name in policies)
     return (Choice(BASE, "the bare base"), *own, *versions)
 
 
 def fitting(choices: Sequence[Choice], typed: str) -> list[Choice]:
-    """Choices with all words of what was typed in value or note; those that begin with it come first.
+    """Choices with all typed words in value or note; prefixes first.
 
-    Of several values with commas only the last is looked at.
+    Of comma-separated values only the last counts.
     """
     wanted = _last(typed).casefold()
     words = wanted.split()
@@ -122,13 +118,13 @@ def fitting(choices: Sequence[Choice], typed: str) -> list[Choice]:
 
 
 def taken(typed: str, choice: Choice) -> str:
-    """What stands in the field once the choice is taken, in place of the last value."""
+    """The typed text with the choice as its last value."""
     before, comma, _ = typed.rpartition(",")
     return f"{before}{comma} {choice.value}" if comma else choice.value
 
 
 def chosen(choices: Sequence[Choice], typed: str) -> Choice | None:
-    """The choice that was typed in full."""
+    """The choice typed in full."""
     return next((choice for choice in choices if choice.value == _last(typed)), None)
 
 
@@ -137,16 +133,12 @@ def _last(typed: str) -> str:
 
 
 PARAMETERS = "environment_config"
-"""The table of the environment's own parameters."""
 FIRST = ("tenant", "name", "environment", "steps")
-"""Keys that everybody sets."""
 FOLDED = ("train", "sampling", "eval", "policy", "data", "queue", "keep", "watch", "")
-"""The tables that are folded, in this order; the last holds the other keys of the file itself."""
+"""In order; the last has the file's other keys."""
 POLICIES, AGENTS = "policies", "agents"
-"""The tables of several policies by name, and of who acts as which agent. The fields of these names hold the names
-in them, and so decide which fields there are besides."""
+"""Fields of these names hold names, and so decide the form's other fields."""
 NAMES = "names"
-"""The kind of such a field."""
 
 
 @dataclass(frozen=True)
@@ -158,18 +150,18 @@ class FormField:
     kind: str
     """int, float, str, bool, json, list or names"""
     default: str
-    """The value if nothing is typed, as one would type it; empty if there is none."""
+    """As typed; empty: none."""
     allowed: str
-    """What is allowed, in a few words: 1 to 512."""
+    """For example 1 to 512."""
     about: str = ""
     choices: tuple[str, ...] = ()
     swept: bool = False
-    """Whether several values make a task for each."""
+    """True: several values make one task each."""
     required: bool = False
 
     @property
     def table(self) -> str:
-        """The table of its key; empty for keys of the file itself."""
+        """Table of its key; empty for keys of the file itself."""
         return AGENTS if self.key.startswith(f"{AGENTS}.") else self.key.rpartition(".")[0]
 
     @property
@@ -178,18 +170,17 @@ class FormField:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names that lead to its value in a task file."""
         return (*(self.table.split(".", 1) if self.table else ()), self.name)
 
 
 @cache
 def task_fields() -> tuple[FormField, ...]:
-    """The fields that every task has."""
+    """The fields of every task."""
     return tuple(_field(field, field.key, field.swept) for field in spec_fields())
 
 
 def named_fields(policies: Sequence[str], agents: Sequence[str]) -> tuple[FormField, ...]:
-    """The fields of several policies: their names, the names of agents, who acts as each, and each policy's own."""
+    """Fields of several policies: their names, agents' names, each agent's policy, each policy's own fields."""
     own = (
         _field(field, field.key.replace("NAME", name, 1), field.kind in ("int", "float"))
         for name in policies
@@ -225,7 +216,7 @@ def _field(field: SpecField, key: str, swept: bool) -> FormField:
 
 
 def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField, ...]:
-    """The fields of an environment's parameters, which a plugin wrote and the store keeps."""
+    """Fields of an environment's parameters, from the plugin by way of the store."""
     return tuple(
         FormField(
             f"{PARAMETERS}.{entry['name']}",
@@ -242,7 +233,7 @@ def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField
 
 
 def shown(value: Any) -> str:
-    """A value as one would type it into a field."""
+    """A value as typed into a field."""
     if value is None or value == ():
         return ""
     if isinstance(value, bool):
@@ -265,13 +256,8 @@ def _allowed(kind: str, low: float | None, high: float | None, choices: Sequence
 
 
 def _bound(bound: float | None) -> str:
-    """An end of a range; whole numbers without an exponent, in groups of three digits."""
+    """Whole numbers without exponent, digits in groups of three."""
     return f"{bound:,.0f}" if bound is not None and float(bound).is_integer() else shown(bound)
-
-
-# What the form is filled from: environments that are served, who submits here, and the task that it is a copy of.
-#
-# Reads the store and folders, writes nothing. Without an engine only the names of plugins are known.
 
 
 @dataclass(frozen=True)
@@ -279,22 +265,18 @@ class Sources:
     """What a form is filled from."""
 
     environments: tuple[EnvironmentRow, ...] = ()
-    """Empty if no engine has looked for any."""
     choices: tuple[Choice, ...] = ()
-    """Environments, or plugins if no engine has looked for environments."""
+    """Without an engine, plugins."""
     bases: tuple[Choice, ...] = ()
     starts: tuple[Choice, ...] = ()
-    """Versions that training can begin from."""
     tenants: tuple[str, ...] = ()
-    """Tenants of the home, the one who submitted last first."""
+    """Last submitter first."""
     table: dict[str, Any] | None = None
-    """Table of the task to be copied."""
     problem: str = ""
-    """Why something is missing, in a sentence."""
 
 
 def read_sources(home: Home, copy_from: int | None) -> Sources:
-    """Read them; a home that cannot be read is a sentence in the answer."""
+    """Read the sources; an unreadable home gives a ``problem``."""
     try:
         with reading(home) as reader:
             environments = tuple(reader.environments()) if reader else ()
@@ -316,7 +298,7 @@ def _bases(home: Home) -> tuple[Choice, ...]:
 
 
 def copied(reader: Reader, task: int) -> dict[str, Any] | None:
-    """The table that a task was made from, without defaults; of a sweep's member, the table of that member alone."""
+    """The task's original table, without defaults; for a sweep's member, its own."""
     row, config = reader.task(task), reader.task_config(task)
     if row is None:
         return None
@@ -350,32 +332,29 @@ def _plugins(home: Home) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-# What the tasks of a form will take and be asked: worked out in a thread while the form is filled.
-#
-# The answer is safe lines; whatever goes wrong is a sentence among them, never an exception.
+# Answers are safe lines; errors are sentences in them, never exceptions.
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What the tasks will take."""
+    """The cost of the tasks."""
 
     rows: tuple[tuple[str, str], ...] = ()
-    """Pairs of a resource and how much of it."""
     problem: str = ""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """What the model will be asked in an environment."""
+    """The first prompts of an environment."""
 
     environment: str
     lines: tuple[str, ...] = ()
     parameters: tuple[dict[str, Any], ...] = ()
-    """Parameters of the environment, as the store keeps them."""
+    """As stored."""
 
 
 def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
-    """Estimate what the tasks will take."""
+    """Estimate the cost of the tasks."""
     from ...operations.estimating import estimate_all, told
 
     try:
@@ -386,7 +365,7 @@ def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
 
 
 def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:
-    """Look at the first prompts of an environment, with ``data`` in place of its own rows; takes a second."""
+    """The first prompts, with ``data`` in place of own rows; takes a second."""
     from ...operations.environments.peeking import peeked, prompt_lines
 
     problem = ""
@@ -406,11 +385,8 @@ def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str
     return Prompts(environment, tuple(shown), tuple(asdict(parameter) for parameter in peek.info.parameters))
 
 
-# What the form says of itself: of a field, and of how it stands.
-
-
 def about(field: FormField, chosen: bool = False) -> str:
-    """A field in words, for whoever has the cursor on it; ``chosen``: whether there are values to choose from."""
+    """Describe a field; ``chosen``: it has choices."""
     default = f" Default: {line(field.default, 60)}." if field.default else ""
     listed = " ↑ ↓ and enter choose, ctrl+space lists all." if chosen else ""
     several = " Several values with commas: a task for each." if field.swept else ""
@@ -418,7 +394,7 @@ def about(field: FormField, chosen: bool = False) -> str:
 
 
 def standing(checked: Checked) -> str:
-    """Whether the form can be submitted, and as how many tasks."""
+    """If the form can be submitted, and as how many tasks."""
     if checked.problems:
         wrong = len(checked.problems)
         general = line(checked.problems.get("", ""), 60)
@@ -430,7 +406,7 @@ def standing(checked: Checked) -> str:
 
 
 def beyond_fields(form: Form) -> str:
-    """A sentence on what the form has no fields for, or that its task could have several policies."""
+    """A sentence on content without fields, or on several policies."""
     if form.more:
         return f"also in the task file: {names([*form.more])}; ctrl+e changes it"
     if len(form.declared) > 1 and not form.policies:
@@ -439,20 +415,17 @@ def beyond_fields(form: Form) -> str:
 
 
 def missing(checked: Checked) -> str:
-    """What must be given and is not."""
+    """Required but missing keys."""
     return ", ".join(line(key.rpartition(".")[2], 30) for key in sorted(checked.missing))
 
 
-# Turns what was typed into the form into the table of a task file, and back.
-#
-# Several values with commas between them are a sweep. A text that cannot be read as its field's kind stays a text:
-# the check of the table then refuses it in its own words.
+# Comma-separated values are a sweep. Unreadable text stays text: the table's check refuses it.
 
 _WORDS = {"true": True, "false": False}
 
 
 def read(field: FormField, text: str) -> Any:
-    """The value that a text stands for, or a tuple of several; the text itself if it cannot be read."""
+    """The text's value, or a tuple of several; the text itself if unreadable."""
     text = text.strip()
     if field.kind == "list":
         return [int(part) if part.isdecimal() else part for part in _parts(text)]
@@ -468,7 +441,7 @@ def read(field: FormField, text: str) -> Any:
 
 
 def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The table of a task file with what was typed and nothing else. Sweeps of parameters are in ``[sweep]``."""
+    """The table with only the typed values. Sweeps of parameters are in ``[sweep]``."""
     table: dict[str, Any] = {}
     for each in fields:
         text = texts.get(each.key, "")
@@ -497,7 +470,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, str]:
-    """The texts that would make a table if typed; values that are the default are left out."""
+    """Texts that make this table; default values are left out."""
     swept = table.get("sweep")
     swept = swept if isinstance(swept, Mapping) else {}
     texts = {}
@@ -516,7 +489,7 @@ def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str,
 
 
 def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a table that no field has: mixtures, suites, names that a field cannot hold, and mistakes."""
+    """The table's part without fields: mixtures, suites, unsuitable names, mistakes."""
     rest = deepcopy(dict(table))
     rest.pop(PARAMETERS, None)
     for each in fields:
@@ -537,7 +510,7 @@ def _drop(table: dict[str, Any], path: Sequence[str]) -> None:
 
 
 def _names(key: str, value: Any) -> str:
-    """The names in a table of policies or agents, as one would type them; empty if fields cannot hold it."""
+    """Empty if fields cannot hold them."""
     kind = Mapping if key == POLICIES else str
     if not isinstance(value, Mapping) or not all(isinstance(each, kind) for each in value.values()):
         return ""
@@ -546,7 +519,7 @@ def _names(key: str, value: Any) -> str:
 
 
 def joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with what another one says besides."""
+    """A table extended by another."""
     return {
         key: joined(table[key], more[key])
         if key in table and isinstance(table[key], Mapping) and isinstance(more.get(key), Mapping)
@@ -564,7 +537,7 @@ def _typed(field: FormField, value: Any, swept: bool) -> str:
 
 
 def _is_list(field: FormField, text: str) -> bool:
-    """Whether a text is a list: commas separate numbers and words; lists of free texts and JSON need brackets."""
+    """Commas separate numbers and words; lists of free texts and JSON need brackets."""
     if field.kind == "json":
         return False
     bracketed = text.startswith("[") and text.endswith("]")
@@ -591,33 +564,27 @@ def _scalar(kind: str, text: str) -> Any:
     return text
 
 
-# The form itself, as a value: what was typed, and which fields there are because of it.
-
-
 @dataclass(frozen=True)
 class Form:
     """A form at one moment."""
 
     sources: Sources = field(default_factory=Sources)
     texts: Mapping[str, str] = field(default_factory=dict)
-    """What was typed, by key."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What its task file reports that no field has."""
+    """The task file's part without fields."""
     touched: bool = False
-    """Whether a person has typed anything."""
     looked_up: tuple[str, tuple[dict[str, Any], ...]] = ("", ())
-    """An environment that no engine serves yet, and its parameters."""
+    """An environment not served yet, and its parameters."""
 
     @classmethod
     def begun(cls, sources: Sources) -> Form:
-        """A form as it opens: a copy of a task, or empty but for the tenant."""
+        """A copy of a task, or empty but for the tenant."""
         if sources.table is not None:
             return cls(sources).taken_over(sources.table, touched=False)
         return cls(sources, {"tenant": sources.tenants[0]} if sources.tenants else {})
 
     @property
     def parameters(self) -> tuple[FormField, ...]:
-        """Fields of the environment that is named; none while there is no such environment."""
         named = self.texts.get("environment", "").strip()
         if not self.sources.environments:
             return parameter_fields(self.looked_up[1]) if named == self.looked_up[0] else ()
@@ -628,7 +595,6 @@ class Form:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """The agents of the environment that is named, if it is served and declares them."""
         try:
             return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
         except MarlaasError:
@@ -636,17 +602,15 @@ class Form:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the task's policies, if it has several."""
         return names_in(self.texts.get(POLICIES, ""))
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents that policies act as: those that the environment declares, and those that were named."""
+        """Declared and named ones."""
         return tuple(dict.fromkeys((*self.declared, *names_in(self.texts.get(AGENTS, "")))))
 
     @property
     def named(self) -> tuple[FormField, ...]:
-        """Fields of several policies, and of who acts as which agent."""
         return named_fields(self.policies, self.agents)
 
     @property
@@ -654,7 +618,7 @@ class Form:
         return (*task_fields(), *self.named, *self.parameters)
 
     def choices(self, field: FormField) -> tuple[Choice, ...]:
-        """What may be chosen in a field; nothing if anything may be typed."""
+        """A field's choices; none: free text."""
         versions = self.sources.starts
         own = {
             "tenant": tuple(map(Choice, self.sources.tenants)),
@@ -677,31 +641,26 @@ class Form:
         return of_field(field)
 
     def typed(self, key: str, text: str) -> Form:
-        """The form with another text in a field."""
         return replace(self, texts={**self.texts, key: text}, touched=True)
 
     def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
-        """The form with what a task file says."""
         environment = replace(self, texts=texts_of((*task_fields(), *name_fields()), table))
         fields = environment.fields
         return replace(environment, texts=texts_of(fields, table), more=beyond(fields, table), touched=touched)
 
     def beginning_with(self, version: VersionRow) -> Form:
-        """The form of a task that begins from this version; of several policies, the version's own begins from it."""
+        """Of several policies, the version's own begins from it."""
         several = version.policy in self.policies
         key = f"{POLICIES}.{version.policy}.start" if several else "policy.start"
         return replace(self.typed(key, reference(version)), touched=self.touched)
 
     def on(self, environment: str) -> Form:
-        """The form of a task on this environment."""
         return replace(self.typed("environment", environment), touched=self.touched)
 
     def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
-        """The form with the parameters of an environment that no engine serves yet."""
         return replace(self, looked_up=(environment, parameters))
 
     def checked(self) -> Checked:
-        """What is wrong with it, and the tasks that it means."""
         known = self.fields
         keys = {entry.key for entry in known}
         strangers = (key for key in self.texts if key.startswith(f"{PARAMETERS}.") and key not in keys)
@@ -709,11 +668,9 @@ class Form:
         return check(known, texts, self.sources.environments, Path.cwd(), self.more)
 
 
-# Checks a form field by field, in the sentences of validation, and lists the tasks that it stands for.
-
 WHERE = "the form"
 _STANDING = {"tenant": "t", "name": "n", "environment": "e"}
-"""Values for the other required keys, so that one key can be checked by itself."""
+"""Values for the other required keys, to check one key separately."""
 
 
 @dataclass(frozen=True)
@@ -721,13 +678,12 @@ class Checked:
     """The result of checking a form."""
 
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Sentences by key; the key "" has what belongs to no field."""
+    """By key; "": of no field."""
     missing: frozenset[str] = frozenset()
-    """Keys that must be given and are not, which is no mistake yet."""
+    """Required but absent; no mistake yet."""
     text: str = ""
-    """The task file."""
     submissions: tuple[Submission, ...] = ()
-    """The tasks; none while anything is wrong or missing."""
+    """None while anything is wrong or missing."""
 
     @property
     def ready(self) -> bool:
@@ -741,8 +697,8 @@ def check(
     folder: Path = Path(),
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Checked:
-    """Look at a form. ``environments``: those that are served, empty if no engine has looked for any; ``folder``:
-    where a relative folder of a base counts from; ``more``: what the task file reports that no field has."""
+    """Check a form. ``environments``: served ones, empty if no engine has looked; ``folder``: root of relative base
+    folders; ``more``: the task file's part without fields."""
     table = joined(table_of(fields, texts), more)
     problems = {}
     for entry in fields:
@@ -770,13 +726,13 @@ def check(
 
 
 def first_wrong(checked: Checked, fields: Sequence[FormField]) -> str:
-    """The key of the first field, from the top of the form, that is wrong or missing; empty if there is none."""
+    """The key of the first wrong or missing field from the top; empty: none."""
     keys = {*checked.problems, *checked.missing}
     return next((entry.key for entry in sorted(fields, key=_height) if entry.key in keys), "")
 
 
 def _height(entry: FormField) -> tuple[int, int]:
-    """Where a field stands in the form; of fields at one height the order is that of the task file."""
+    """Ties follow the task file."""
     if entry.key in FIRST:
         return 0, FIRST.index(entry.key)
     if entry.table == PARAMETERS:
@@ -787,7 +743,7 @@ def _height(entry: FormField) -> tuple[int, int]:
 
 
 def _alone(entry: FormField, value: Any) -> str:
-    """What is wrong with one field, whatever the others hold; empty if it is fine."""
+    """Its problem whatever the others hold; empty: fine."""
     if entry.table == PARAMETERS or entry.kind == NAMES:
         return ""  # the environment, or the rules of policies, say this once the whole task is checked
     for each in value if isinstance(value, tuple) else (value,):
@@ -812,8 +768,7 @@ def _plain(error: ConfigError) -> str:
 
 
 def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:
-    """The field that shows a key of a task file: its own, that of the table it is in, or for a table one that was
-    filled in; empty if there is none."""
+    """Its own, its table's, or for a table a filled one; empty: none."""
     keys, wanted = [entry.key for entry in fields], path
     while path and path not in keys:
         path = path.rpartition(".")[0]

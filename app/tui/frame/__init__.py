@@ -1,1 +1,1 @@
-"""What holds the views together: the poll that feeds them, commands to the engine, keys and looks."""
+"""The views' frame: poll, commands, keys, looks."""

@@ -1,7 +1,6 @@
-"""The queue as plain text, drawn before Textual is loaded: on a busy machine that takes a second or more.
+"""The queue as plain text, drawn before Textual loads: a second or more on a busy machine.
 
-The same lines stand at the same places as in the first view, so that nothing jumps when the application draws over
-them (``continuing``). Imports nothing that draws.
+Lines stand as in the first view, so nothing jumps. Imports nothing that draws.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ from ...text.format import cells, clip
 from ...text.tasks import liveness
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-"""To the alternate screen, and back."""
 
 
 class FirstFrame:
-    """A terminal on which the first frame stands. Its methods may be called in any thread."""
+    """A terminal with the first frame. Thread-safe."""
 
     def __init__(self, attributes: list[Any]) -> None:
         self.attributes = attributes
@@ -54,7 +52,7 @@ class FirstFrame:
         self._waiting: list[Callable[[], None]] = []
 
     def then(self, do: Callable[[], None]) -> None:
-        """Do something once the application shows what stands here: whoever sees a task may press enter at once."""
+        """Run ``do`` once the application shows: whoever sees a task may press enter at once."""
         with self._lock:
             if not self._shown:
                 self._waiting.append(do)
@@ -62,7 +60,6 @@ class FirstFrame:
         do()
 
     def shown(self) -> None:
-        """The application shows it."""
         with self._lock:
             self._shown = True
             for do in self._waiting:
@@ -71,9 +68,9 @@ class FirstFrame:
 
 @contextmanager
 def first_frame(home: Home, demo: bool, readonly: bool) -> Iterator[FirstFrame | None]:
-    """Draw the first frame, and leave the terminal as it was at the end; None if nothing can be drawn.
+    """Draw the first frame, restore the terminal at the end; None if impossible.
 
-    Within, keys are kept for the application as they were pressed.
+    Keeps pressed keys for the application.
     """
     screen = sys.__stderr__  # where Textual draws
     try:
@@ -103,12 +100,12 @@ def first_frame(home: Home, demo: bool, readonly: bool) -> Iterator[FirstFrame |
 
 
 def title_of(demo: bool, readonly: bool) -> str:
-    """What the application calls itself."""
+    """The application's title."""
     return f"marlaas{' demo' if demo else ''}{', read-only' if readonly else ''}"
 
 
 def lines_of(home: Home, name: str, width: int, height: int, now: float) -> list[str]:
-    """The upper part of the first view, without colours. Raises ``MarlaasError`` if the home cannot be read."""
+    """The upper part of the first view, without colours. Raises ``MarlaasError`` for an unreadable home."""
     with reading(home) as reader:
         tasks = reader.tasks() if reader is not None else []
         engine = reader.engine() if reader is not None else None

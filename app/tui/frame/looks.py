@@ -1,6 +1,6 @@
-"""How everything looks on its way to the terminal: themes, legible text, ASCII for ``--ascii``, no colour for NO_COLOR.
+"""Themes, legible text, ``--ascii``, NO_COLOR.
 
-One place for all widgets and for foreign text: nobody else needs to know which terminal is at the other end.
+No other code knows the terminal.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from textual.theme import Theme
 from ...text.format import cells
 
 LEAST = 4.5
-"""The least contrast of text (WCAG 2.2, success criterion 1.4.3, level AA)."""
+"""Least contrast of text (WCAG 2.2, success criterion 1.4.3, level AA)."""
 _STEPS = 50
 Colour = tuple[int, int, int]
-"""Red, green and blue, each from 0 to 255."""
+"""Red, green and blue, 0 to 255."""
 
 
 def contrast(one: Colour, other: Colour) -> float:
-    """The contrast ratio of two colours, from 1 (the same) to 21 (black and white); WCAG 2.2, “contrast ratio”."""
+    """Contrast ratio, 1 (same) to 21 (black and white); WCAG 2.2, “contrast ratio”."""
     high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
 @lru_cache(4096)
 def legible(text: Colour, ground: Colour, least: float = LEAST) -> Colour:
-    """``text``, moved no further towards white or black than it must be to contrast with ``ground`` by ``least``.
+    """``text``, moved just enough for contrast ``least`` with ``ground``.
 
-    Light text on a dark ground becomes lighter, dark text darker; if that cannot do, the other way round.
+    Light text on dark becomes lighter, dark text darker; if that fails, the reverse.
     """
     if contrast(text, ground) >= least:
         return text
@@ -57,9 +57,9 @@ def _luminance(colour: Colour) -> float:
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
 
 
-# Our colours: dark, light, and one for people who cannot tell red from green. The terminal's own come with Textual.
+# The terminal's own colours come with Textual.
 #
-# A state is always a glyph and a word as well: colour by itself carries no meaning.
+# Each state is also a glyph and a word.
 
 DEFAULT = "marlaas"
 THEMES = (
@@ -108,9 +108,9 @@ THEMES = (
 
 
 def legible_theme(variables: Mapping[str, str]) -> dict[str, str]:
-    """The theme variables, with muted text in a shade of the theme's own foreground.
+    """Muted text in a shade of the theme's foreground.
 
-    In a ``Content``, Textual's “auto 60%” is plain white or black, and stands out more than the text around it.
+    In a ``Content``, Textual's “auto 60%” is plain white or black, brighter than its surroundings.
     """
     muted = {
         f"text-{name}": variables[f"foreground-{name}"]
@@ -121,15 +121,14 @@ def legible_theme(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 _TEXT = re.compile("[^\\s\u2500-\u259f\u2800-\u28ff]")
-"""Anything but space and what charts, bars and frames are drawn with: lines, blocks and braille."""
+"""Anything but space and drawing characters: lines, blocks, braille."""
 
 
 class Legible(LineFilter):
-    """Gives text that hardly stands out from its background more contrast.
+    """Raises the contrast of faint text.
 
-    The colours of a theme meet in more pairs than anybody lists: an error under a cursor, a dim key, a title in the
-    colour of its frame. What is drawn, and not written, keeps its colour. How the terminal's own sixteen look nobody
-    knows; they are only not written on themselves.
+    A theme's colours meet in too many pairs to list. Drawn characters keep their colour. The terminal's own sixteen are
+    unknown; they are only not written on themselves.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
@@ -200,7 +199,6 @@ _SAME = {
 }
 _TABLE = {ord(character): ascii_ for group, ascii_ in _SAME.items() for character in group}
 _UPPER, _LOWER = 0x1B, 0xE4
-"""Dots of a braille cell's upper and lower half."""
 
 
 class Ascii(LineFilter):
@@ -212,7 +210,7 @@ class Ascii(LineFilter):
 
 @lru_cache(4096)
 def to_ascii(text: str) -> str:
-    """``text`` in ASCII, taking as many cells."""
+    """``text`` in ASCII of the same cell width."""
     return text if text.isascii() else "".join(map(_character, text))
 
 

@@ -1,4 +1,4 @@
-"""The views of the application in the order of their keys, and what the palette finds."""
+"""The views in the order of their keys, and what the palette finds."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mode:
-    """A view that a number key opens."""
+    """A view of a number key."""
 
     name: str
     summary: str
-    """A sentence about the view, for the palette."""
     of_task: bool = False
-    """Whether it shows the selected task, with the task's number next to its name."""
+    """True: shows the selected task."""
 
     def make(self) -> View:
-        """The view; its module is loaded when it is opened first."""
+        """Loads its module on first use."""
         module = import_module(f"..screens.{self.name}", __package__)
         return cast("View", getattr(module, f"{self.name.capitalize()}Screen")())
 
@@ -45,8 +44,6 @@ ALL_MODES = (
     Mode("api", "Programs from outside: at which address they ask, with which keys; open, close"),
 )
 
-
-# What ctrl+p and ``:`` find besides commands: views by name, tasks by number or name, words and metrics.
 
 _NAMED = 10.0
 
@@ -64,14 +61,12 @@ class Palette(Provider):
         self.app.push_screen(Explain(word))
 
     async def discover(self) -> Hits:
-        """What is listed before anything is typed: the views."""
         for place, mode in enumerate(ALL_MODES, 1):
             yield DiscoveryHit(
                 f"View {place}: {mode.name}", partial(self._marlaas.action_open_view, mode.name), help=mode.summary
             )
 
     async def search(self, query: str) -> Hits:
-        """Views, tasks and terms that match."""
         matcher = self.matcher(query)
         for place, mode in enumerate(ALL_MODES, 1):
             title = f"View {place}: {mode.name}"

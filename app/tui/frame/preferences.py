@@ -1,6 +1,6 @@
-"""What one person prefers on every home: ``app.toml`` in the platform's folder for settings. Standard library only.
+"""One person's preferences on every home: ``app.toml`` in the platform's settings folder. Standard library only.
 
-Reading it raises ``ConfigError`` with the place of what is wrong.
+Reading raises ``ConfigError`` with the place of the error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from marlaas.engine.errors import ConfigError
 
 KEYS = ("theme", "ascii", "keys")
 THEME_NAMES = ("marlaas", "marlaas-light", "marlaas-colour-blind", "ansi-dark", "ansi-light")
-"""Ours, and those that use the terminal's own sixteen colours."""
+"""Ours, and those of the terminal's own sixteen colours."""
 
 
 _RENAMED = {
@@ -24,29 +24,29 @@ _RENAMED = {
     "new.up": "ask.up",
     "new.down": "ask.down",
 }
-"""Names that keys had in version 0.1; a file that has them is still read."""
+"""Key names of version 0.1, still accepted."""
 
 
 @dataclass(frozen=True)
 class Preferences:
-    """How the terminal application looks, and which keys it hears."""
+    """The terminal application's looks and keys."""
 
     theme: str = ""
     """Empty: the default."""
     ascii: bool = False
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys by the name of what they do, as ``marlaas keys`` lists it."""
+    """Keys by action name, as ``marlaas keys`` lists them."""
 
 
 def preferences_file() -> Path:
-    """Where a person's preferences are."""
+    """The preferences' path."""
     from platformdirs import user_config_path
 
     return user_config_path("marlaas", appauthor=False) / "app.toml"
 
 
 def read_preferences(path: Path | None = None) -> Preferences:
-    """The preferences; the defaults if there is no file."""
+    """The preferences; defaults without a file."""
     path = path or preferences_file()
     try:
         text = path.read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def _checked(path: Path, said: dict[str, Any]) -> Preferences:
 
 
 def check_theme(name: str, where: str) -> str:
-    """``name``, if there is a theme of that name. Raises ``ConfigError``."""
+    """``name`` if the theme exists. Raises ``ConfigError``."""
     if name not in THEME_NAMES:
         raise ConfigError(f"There is no theme {name!r}; there are {', '.join(THEME_NAMES)}.", where=where)
     return name

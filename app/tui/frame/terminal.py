@@ -1,4 +1,4 @@
-"""The terminal around the application: clipboard, order of keys, hang-up, coming back, pictures of the screen."""
+"""The terminal: clipboard, order of keys, hang-up, resuming, pictures."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ from textual.widgets import Input
 
 from .first_frame import ENTER, FirstFrame
 
-# Copies to the terminal's clipboard, which may be behind SSH and tmux, and to a file, which always works.
-
 LARGEST = 100_000
-"""Most characters sent to a terminal; most terminals cut longer copies off without a word."""
+"""Most terminals cut longer copies silently."""
 
 
 def copy(app: App[Any], text: str, file: Path | None) -> str:
-    """Copy ``text`` to both, or to the clipboard alone; says in a sentence if it is."""
+    """Copy ``text`` to the clipboard and the file, if given; returns the destination in words."""
     short = len(text) <= LARGEST
     if short:
         app.copy_to_clipboard(text)
@@ -44,51 +42,42 @@ def copy(app: App[Any], text: str, file: Path | None) -> str:
     return f"to the clipboard and to {file}" if short else f"to {file}; it is too long for a clipboard"
 
 
-# The terminal of an application that continues where the first frame stands.
-
-
 def continuing(frame: FirstFrame) -> type[LinuxDriver]:
-    """A driver that does not wipe the first frame when it begins, and knows how the terminal was before that."""
+    """A driver that keeps the first frame, and knows the terminal's earlier state."""
 
     class Continuing(LinuxDriver):
-        """Textual's driver for terminals, begun on the alternate screen."""
+        """Textual's driver, begun on the alternate screen."""
 
         def write(self, data: str) -> None:
-            """Go to the alternate screen each time but the first."""
             if data == ENTER and not frame.taken:
                 frame.taken = True
             else:
                 super().write(data)
 
         def process_message(self, message: Message) -> None:
-            """Keep keys until there is something that they can act on."""
             pass_on = partial(super().process_message, message)
             frame.then(pass_on) if isinstance(message, Key) else pass_on()
 
         def start_application_mode(self) -> None:
-            """As Textual does; what programs are given the terminal meanwhile, and who has it afterwards, get it as it
-            was."""
+            """Later owners of the terminal get its original state."""
             super().start_application_mode()  # type: ignore[no-untyped-call]
             self.attrs_before = frame.attributes
 
     return Continuing
 
 
-# Ends the program once its terminal is gone, also if nobody tells it so.
-#
-# The kernel sends SIGHUP to programs whose controlling terminal goes. One that was started with `setsid`, or that
-# ignores the signal as under `nohup`, hears nothing: Textual would read the end of its input again and again, and
-# wait for ever to write what nobody takes.
+# A program under `setsid` or `nohup` gets no signal: Textual would reread the end of input and block on writes for
+# ever.
 
 _LOOK = 1000
-"""Milliseconds between two looks: some systems wake nobody up for a terminal that has gone."""
+"""Milliseconds: some systems report no lost terminal."""
 
 
 def end_with_terminal(terminal: int) -> None:
-    """From now on, end this process as SIGHUP does as soon as nothing is at the other end of the descriptor.
+    """End this process as SIGHUP does once the descriptor's other end is gone.
 
-    A thread waits for it, because by then the event loop may be waiting to write. Nothing is cleaned up, as after
-    SIGHUP. Does nothing if the system cannot watch terminals.
+    In a thread, as the event loop may be blocked on a write. Nothing is cleaned up. Does nothing if the system cannot
+    watch terminals.
     """
     if hasattr(select, "poll"):
         threading.Thread(target=_wait, args=(terminal,), name="hangup", daemon=True).start()
@@ -104,24 +93,21 @@ def _wait(terminal: int) -> None:
         os._exit(128 + signal.SIGHUP)  # the signal is ignored
 
 
-# Handles keys one after another: the next key is handled once everything that the last one set off is done.
-#
-# Textual hands every key at once to whatever has the focus. When “/watched” is typed quickly, or comes through a slow
-# line in one piece, the letters would reach the list before the slash has moved the focus, and act as commands. Here
-# a key that comes too early waits until the message queues above the focus, through which keys and their messages
-# travel, are empty.
+# Textual hands every key at once to the focus. Letters of a fast “/watched” would reach the list before the slash has
+# moved the focus, and act as commands. Here an early key waits until the message queues from the focus upwards are
+# empty.
 
 _ROUNDS = 12
-"""Most rounds of the mark after one key: a dialog needs three or four until its field has the focus."""
+"""A dialog needs three or four to focus its field."""
 _PATIENCE = 1.0
-"""Seconds after which the next key is handled all the same: the widget with the mark may be gone."""
+"""Seconds: the marked widget may be gone."""
 
 
 class KeyOrder(App[None]):
-    """An application that handles the keys of a fast typist in order."""
+    """Handles a fast typist's keys in order."""
 
     class Climbed(Message):
-        """A mark sent to the focus after a key; it reaches the application once everything before it has."""
+        """Mark sent to the focus after a key; arrives after all earlier messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +118,7 @@ class KeyOrder(App[None]):
 
     @property
     def keys_wait(self) -> bool:
-        """Whether a key is in progress, or others are held back behind it."""
+        """True if a key is in progress or held back."""
         return bool(self._early or self._under_way)
 
     async def on_event(self, event: Event) -> None:
@@ -154,7 +140,6 @@ class KeyOrder(App[None]):
             await self._next_key()
 
     async def on_key_order_climbed(self, message: Climbed) -> None:
-        """Send the mark again if something was set off, else handle the next key."""
         message.stop()
         if not self._under_way or not self.screen_stack:  # without a screen the application is closing
             return
@@ -176,13 +161,10 @@ class KeyOrder(App[None]):
             self._patience = self.set_timer(_PATIENCE, self._next_key)
 
 
-# Saves a picture of the screen: in the home, or where the program was started if the home may only be read.
-
-
 def save_picture(picture: str, folder: Path, otherwise: Path, name: str) -> Path:
-    """Write an SVG into ``folder``, which is made, or into the folder ``otherwise``; returns the new file.
+    """Write an SVG into ``folder`` (made if missing) or ``otherwise``; returns the new file.
 
-    It is named after ``name`` and the time, and replaces nothing. Raises ``OSError`` if neither can be written.
+    Named after ``name`` and the time; replaces nothing. Raises ``OSError`` if neither is writable.
     """
     stem = f"{name.removesuffix('.svg')}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
     try:

@@ -1,1 +1,1 @@
-"""The views of the terminal application, one per file, and the dialogs."""
+"""The terminal application's views, one per file, and the dialogs."""

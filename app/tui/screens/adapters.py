@@ -1,4 +1,4 @@
-"""The view of adapters: versions on the disk with their scores; chat, export, rollback, deletion."""
+"""The view of adapters: versions on disk with scores; chat, export, rollback, deletion."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class VersionTable(KeyedTable):
-    """A row for each version; they can be marked."""
+    """A row per version, with marks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "chat", id="adapters.chat"),
@@ -67,7 +67,7 @@ Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."
 
 
 class AdaptersScreen(View):
-    """The list of versions, with details of the current one below it; if there is room, how its task learned."""
+    """Versions, details of the current one, and, with room, its task's curve."""
 
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
@@ -124,7 +124,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         return [kept for kept in self._chosen if str(kept.row.id) in self.table.marks]
 
     def question(self) -> AdaptersQuestion:
-        """All versions on the disk, and the task of the one under the cursor, if there is room for it."""
         return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
 
     def content(self) -> ComposeResult:
@@ -167,7 +166,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             self.query_one(FilterBar).tell(f"{len(self._chosen)} of {len(versions)}")
 
     def _show_current(self) -> None:
-        """Show the version, and how its task learned; ask for more of that once the cursor rests on it."""
+        """Ask for more once the cursor rests."""
         kept, snapshot = self.current, self.marlaas.snapshot
         self.query_one("#version", Static).update(self._detail(kept) if kept else "")
         task = snapshot.task(kept.row.task) if kept is not None else None
@@ -181,7 +180,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             self.ask_at_rest()
 
     def _detail(self, kept: KeptVersion) -> Content:
-        """What the list has no room for, in three lines: what it is, its score, its task."""
+        """Outside the list: identity, score, task."""
         row, width, about = kept.row, self.app.size.width - 2, ""
         measured = "not measured" if row.basis is None else f"held-out {held_out(row.score, row.basis)}"
         resumable = f"resumable: {'yes' if row.resumable else 'no'}"
@@ -207,8 +206,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         else:
             self.action_chat()
 
-    # What is shown.
-
     def _choose(self, **choice: Any) -> None:
         self._choice = replace(self._choice, **choice)
         self.show_again()
@@ -226,7 +223,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self._choose(words=tuple(text.lower().split()))
 
     def why_not(self, action: str) -> str:
-        """Why an action is refused: it needs a version, and a state of its task that it can start from."""
+        """Needs a version, and a fitting state of its task."""
         if action not in _NEED_A_VERSION:
             return ""
         kept = self.current
@@ -245,20 +242,20 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
         return ""
 
-    # Chat. Its screen is loaded on demand, in a thread, because it imports what the other views do not.
+    # The chat's screen is imported on demand, in a thread: its imports are slow.
 
     def action_chat(self) -> None:
         if kept := self.current:
             self._open_chat([kept.row])
 
     def action_beside(self) -> None:
-        """Open the chat with the version next to the marked one, or else next to the base."""
+        """Chat with the version next to the marked one, else next to the base."""
         if kept := self.current:
             others = [each for each in self.marked if each.row.id != kept.row.id]
             self._open_chat([kept.row, others[0].row if others else None])
 
     def _open_chat(self, versions: Sequence[VersionRow | None]) -> None:
-        """``versions``: whom to talk with; None is the base."""
+        """``versions``: sides; None is the base."""
         ended = self.marlaas.under_way("Opening the chat …")
         self.run_worker(partial(self._load_chat, versions, ended), thread=True, exclusive=True, group="chat")
 
@@ -272,8 +269,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
                 self.app.push_screen(ChatScreen([Side(version) for version in versions]))
 
         self.app.call_from_thread(show)
-
-    # What the engine does.
 
     def action_roll_back(self) -> None:
         if (kept := self.current) is None:
@@ -291,7 +286,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self.confirm(question, partial(self.marlaas.command, "rollback", [row.task], done, **arguments(row)))
 
     def action_delete(self) -> None:
-        """Ask for the task's number, then delete the marked versions, or the one under the cursor."""
+        """Ask for the task's number, then delete the marked versions, or the current one."""
         if (kept := self.current) is None:
             return
         doomed = list(self.marked) or [kept]
@@ -312,8 +307,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
                 self.marlaas.command("delete", [task], done, **arguments(each.row))
 
         self.confirm(question, act, typed=str(task))
-
-    # What needs no engine.
 
     def action_export(self) -> None:
         from .dialogs import ExportDialog
@@ -351,7 +344,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self.app.call_from_thread(self.app.push_screen, dialog)
 
     def action_begin(self) -> None:
-        """Open the form for a task like this one's that begins from the version."""
+        """Open the form for a similar task that begins from the version."""
         from .submit import SubmitScreen
 
         if kept := self.current:

@@ -1,4 +1,4 @@
-"""The view of the API: its state, its keys, and what opens and closes it."""
+"""The view of the API: state, keys, opening and closing."""
 
 from __future__ import annotations
 
@@ -42,17 +42,14 @@ from .view import View
 if TYPE_CHECKING:
     from ...app import MarlaasApp
 
-# The lines around the table of keys: the state of the API; one key in detail, the names that its tenant may use, and
-# what was asked with it.
 
 _STYLES = {OPEN: "bold $text-success", CLOSED: "bold $text-muted"}
 _HINTS = {OPEN: "", CLOSED: " o opens it."}
 _LABEL = 10
-"""Cells of the labels' column."""
 
 
 def head(row: ApiRow, keys: Sequence[ApiKeyRow], alive: bool, now: float, width: int) -> list[Line]:
-    """The API in a line or more: its state, with what to do about it; then what its keys have used."""
+    """The API in one or more lines: state, what to do, use of its keys."""
     state = api_state(row, alive)
     hint = _HINTS.get(state, " o tries again.") if alive else " S starts one."
     text = f"{GLYPHS[state]} The API is {state_text(row, alive, now)}{hint}"
@@ -67,7 +64,7 @@ def _wrapped(text: str, style: str, width: int) -> list[Line]:
 
 
 def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[Line]:
-    """All that is known of a key, and how a program uses it; nothing without one."""
+    """All facts of a key, and its use in programs; empty without one."""
     if key is None:
         return []
     tokens = f"{count(key.tokens_in)} tokens read, {count(key.tokens_out)} sampled"
@@ -95,7 +92,7 @@ def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[L
 def name_lines(
     names: Sequence[GivenName], tasks: Mapping[int, TaskRow], key: ApiKeyRow | None, width: int
 ) -> list[Line]:
-    """The names by which the key's tenant may ask for its versions, and how it makes more."""
+    """Version names open to the key's tenant, and how to make more."""
     if key is None:
         return []
     widest = min(30, max((cells(line(each.name)) for each in names), default=0))
@@ -111,7 +108,7 @@ def name_lines(
 
 
 def request_lines(requests: Sequence[Request], now: float, width: int) -> list[Line]:
-    """The latest requests of a key in columns, the newest first; nothing without any."""
+    """A key's latest requests in columns, newest first."""
     if not requests:
         return []
     rows = [
@@ -128,8 +125,6 @@ def request_lines(requests: Sequence[Request], now: float, width: int) -> list[L
     return table(("ago", "interface", "model", "outcome", "took", "tokens"), rows, (-4, 11, 14, 21, -7, 20), width)
 
 
-# The table of keys: whose each is, what it may, and what it has used.
-
 USED = (
     Column("last use", 8, right=True),
     Column("requests", 8, right=True),
@@ -142,10 +137,9 @@ WIDE = (Column("state", 9), Column("key", 36), Column("tenant", 30), Column("nam
 
 
 class KeysTable(KeyedTable):
-    """A row for each key, by its number, with as many columns as fit into a width."""
+    """A row per key, with as many columns as fit."""
 
     def show_keys(self, keys: Sequence[ApiKeyRow], now: float, room: int) -> None:
-        """Show these keys."""
         sets = (WIDE, NORMAL, NARROW)
         columns = next((each for each in sets if sum(column.width + 1 for column in each) <= room), NARROW[:4])
         self.show_rows(columns, [_row(columns, key, now) for key in keys])
@@ -170,13 +164,11 @@ def _row(columns: Sequence[Column], key: ApiKeyRow, now: float) -> Row:
     return Row(str(key.id), tuple(Cell(texts[column.name], styles.get(column.name, style)) for column in columns))
 
 
-# Opens and closes the API, makes keys and revokes them: for the view of the API, and for the palette.
-#
-# Keys are written by this program, not by the engine, which need not run for that.
+# This program writes the keys; no engine is needed.
 
 
 def why_no_switch(app: MarlaasApp) -> str:
-    """Why the API can be neither opened nor closed; empty if it can."""
+    """Why the API can be neither opened nor closed; empty: possible."""
     serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, and the API is a part of it: S starts one."
 
@@ -188,7 +180,7 @@ def open_api(app: MarlaasApp) -> None:
 
 
 def close_api(app: MarlaasApp, used: bool = True) -> None:
-    """Ask, and have the engine close it. ``used``: whether any program has used a key that holds."""
+    """Ask, and have the engine close it. ``used``: a program has used a valid key."""
     from .dialogs import Confirm
 
     def act(yes: bool | None) -> None:
@@ -201,7 +193,7 @@ def close_api(app: MarlaasApp, used: bool = True) -> None:
 
 
 def ask_key(app: MarlaasApp, tenant: str = "") -> None:
-    """Ask for tenant (this one is proposed) and name, make the key, and show it once."""
+    """Ask for tenant (proposed) and name, make the key, show it once."""
     from .dialogs import ShownKey, new_key
 
     def make(tenant: str, name: str) -> Callable[[], object]:
@@ -221,7 +213,7 @@ def ask_key(app: MarlaasApp, tenant: str = "") -> None:
 
 
 def _written(app: MarlaasApp, write: Callable[[], Callable[[], object]]) -> None:
-    """Write in a thread, as another program may hold the lock; then do what that returned, or say what went wrong."""
+    """In a thread, as another program may hold the lock; then run the returned function, or show the error."""
     screen = cast("App[Any]", app)
 
     def run() -> None:
@@ -234,8 +226,6 @@ def _written(app: MarlaasApp, write: Callable[[], Callable[[], object]]) -> None
 
     screen.run_worker(run, thread=True, exit_on_error=False)
 
-
-# The view.
 
 _CLOSED = """The API is closed: press {keys} to open it, or from a shell
 
@@ -253,7 +243,7 @@ Give it to a program as OPENAI_API_KEY or ANTHROPIC_API_KEY; y copies the variab
 
 
 class ApiScreen(View):
-    """Two lines on the API, the table of keys, and below it what is known of the one under the cursor."""
+    """Two lines on the API, the table of keys, details of the current key."""
 
     HELP = """Programs from outside: any that speaks OpenAI's or Anthropic's interface asks the base and your adapters.
 
@@ -315,7 +305,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         yield Nothing("")
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
-        """Before the first answer nothing is shown but that an empty home has no keys."""
+        """Before the first answer shows only that an empty home has no keys."""
         self._answer = known = answer or self._answer
         keys = known.keys if known else ()
         self.query_one("#api").display = bool(keys)
@@ -355,8 +345,6 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     def on_virtual_list_opened(self) -> None:
         self.query_one("#key", Pane).focus()
 
-    # Keys.
-
     @property
     def first_keys(self) -> tuple[str, ...]:
         """Making a key, if there is none and the API is open."""
@@ -364,7 +352,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
 
     @property
     def key_words(self) -> Mapping[str, str]:
-        """Which of the two ``o`` does now, and that enter opens no API."""
+        """``o`` opens or closes; enter opens no API."""
         return {"switch": "close the API" if self._url else "open the API", "open": "details"}
 
     def why_not(self, action: str) -> str:
@@ -389,7 +377,6 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
             open_api(self.marlaas)
 
     def action_new(self) -> None:
-        """Ask whose key it is to be, make it, and show it once."""
         key = self.current
         ask_key(self.marlaas, key.tenant if key else "")
 

@@ -1,6 +1,6 @@
-"""The chat pane: a person talks with one version, or with two side by side, each message said to both.
+"""The chat pane: a person talks with one or two versions.
 
-Answers are drawn as they come. A thread does the work (``app/tui/chat/talking.py``) and ends with the pane.
+A thread does the work (``app/tui/chat/talking.py``) and ends with the pane.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ from .dialogs import Settings, chat_settings
 from .view import View
 
 LONGEST = 20_000
-"""Most characters of a message: somebody may paste a megabyte."""
+"""Most characters of a message: a paste may be a megabyte."""
 CHARACTERS, LINES = 20_000, 400
-"""Most characters and lines of one answer; more is counted and not drawn."""
+"""Most drawn characters and lines of an answer; more is only counted."""
 KEPT = 200
-"""Messages that are shown."""
 _ENDS = {"length": "cut at the limit of tokens", "full": "The conversation is full: ctrl+n begins another one."}
 _UNDER_WAY = "An answer is under way: esc ends it."
 _PLACES = count(1)
-"""Seeds the noise of each conversation again."""
+"""Seeds the noise of each conversation."""
 
 
 class ChatColumn(VerticalScroll, can_focus=True):
-    """The conversation with one side: questions, thoughts (dimmed) and answers, scrolled to the newest.
+    """One side's questions, thoughts (dimmed) and answers, scrolled to the newest.
 
-    What a model wrote is cleaned here, and cut if it is too long to read.
+    Cleans and cuts model text.
     """
 
     ALLOW_MAXIMIZE = True
@@ -76,13 +75,12 @@ class ChatColumn(VerticalScroll, can_focus=True):
         return "\n".join([f"# {self._title}", *self._lines, *([self._text] if self._text else [])])
 
     def begin(self, example: TrajectoryRow) -> None:
-        """Show what the version's task asked it last, and what it answered, until somebody says something."""
+        """Show the task's last prompt and the version's reply until the first message."""
         shown = NewestRollout()
         shown.row = example
         self.mount(shown)
 
     def ask(self, words: str) -> None:
-        """Add what the person says; an answer will follow."""
         self.query(NewestRollout).remove()
         self._lines += [*([self._text] if self._text else []), f"you> {words}"]
         self._text = ""
@@ -94,7 +92,6 @@ class ChatColumn(VerticalScroll, can_focus=True):
         self.call_after_refresh(self.scroll_end, animate=False)
 
     def show_reply(self, speech: Speech, problem: str = "") -> None:
-        """Show what has been said so far."""
         if self._answer is None:
             return
         follows = self.scroll_offset.y >= self.max_scroll_y - 1
@@ -104,14 +101,12 @@ class ChatColumn(VerticalScroll, can_focus=True):
             self.call_after_refresh(self.scroll_end, animate=False)
 
     def withdraw(self) -> None:
-        """Remove a message that was never said."""
         if self._answer is not None:
             self._answer.update(Content.styled("(not sent: it was cancelled, or failed)", "$text-muted"))
             self._lines[-1:] = []
         self._answer, self._text = None, ""
 
     def clear(self) -> None:
-        """Remove all messages."""
         self._answer, self._text, self._lines = None, "", []
         self.remove_children()
 
@@ -132,7 +127,7 @@ def _shown(speech: Speech, problem: str) -> Content:
 
 
 class ChatScreen(View):
-    """One column for each side, and a line to type into."""
+    """One column per side, and an input line."""
 
     HELP = """Chat with a version of an adapter, and with another version or the base beside it: both get the same
 message and the same random numbers. A sampler of its own answers; it starts with the first message and ends with this
@@ -190,8 +185,7 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         return list(self.query(ChatColumn))
 
     def on_mount(self) -> None:
-        """Look up how the task samples, and what it asked the version and was answered: a small base knows little
-        else."""
+        """Read the task's sampling and the version's last prompt and reply: a small base knows little else."""
         super().on_mount()
         version = self._sides[0].version
         with contextlib.suppress(MarlaasError), opened(self.marlaas.home) as reader:
@@ -206,8 +200,6 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         if self._thread is not None:
             self._thread.close()
 
-    # The thread.
-
     def _start(self) -> None:
         if self._thread is not None:
             self._thread.close()
@@ -219,11 +211,11 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
 
         thread = ChatThread(self.marlaas.home, self._sides, f"chat/{next(_PLACES)}", tell, chat_thread.IDLE)
         self._thread, self._busy = thread, False
-        # Not a worker of Textual's: quitting would wait for it. The kernel ends the sampler with this process.
+        # No Textual worker: quitting would wait for it. The kernel ends the sampler with this process.
         threading.Thread(target=thread.run, name="chat", daemon=True).start()
 
     def _happened(self, thread: ChatThread, event: Event) -> None:
-        """Show what came from a conversation, unless it has been left."""
+        """Ignore it if the conversation was left."""
         if thread is not self._thread or not self.is_mounted:
             return
         match event:
@@ -257,8 +249,6 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
             f"system: {line(self._settings.system, 40)}" if self._settings.system else "",
         )
         return " · ".join(filter(None, words))
-
-    # What the person does.
 
     def why_not(self, action: str) -> str:
         if action in ("anew", "base", "manner") and self._busy:
@@ -309,10 +299,9 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         self.app.push_screen(chat_settings(self._settings), take)
 
     def action_copy_all(self) -> None:
-        """Copy what was said, of all sides."""
         self.marlaas.copy("\n\n".join(column.transcript for column in self._columns), "The conversation")
 
     def action_scroll(self, pages: int) -> None:
-        """Scroll all columns together, so that answers can be compared line by line."""
+        """Scroll all columns together, to compare answers line by line."""
         for column in self._columns:
             column.scroll_relative(y=pages * max(1, column.size.height - 1), animate=False)

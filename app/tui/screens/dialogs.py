@@ -1,4 +1,4 @@
-"""The dialogs: each is asked or read on top of a view, and gives one answer."""
+"""The dialogs: each lies on a view and gives one answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Dialog(ModalScreen[Any]):
-    """A frame in the middle of the screen, with a title; its last line has the keys that act in it."""
+    """A titled frame in the middle of the screen; its last line has its keys."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -57,7 +57,7 @@ class Dialog(ModalScreen[Any]):
     Dialog KeyBar { margin-left: -1; background: $surface; color: $text-muted; }
     """
     ENTER = ""
-    """What enter does in a line of text; empty if a binding says it."""
+    """Enter's action in a text line; empty: a binding says it."""
 
     def __init__(self, heading: str = "") -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Dialog(ModalScreen[Any]):
 
 @dataclass(frozen=True)
 class Field:
-    """A line to type into, under a label."""
+    """A labelled input line."""
 
     id: str
     label: str
@@ -87,11 +87,11 @@ class Field:
 
 
 Answering = Callable[[Sequence[str], str], Any]
-"""Makes the answer of what stands in the fields and of the choice; a ``ConfigError`` is shown, and one may go on."""
+"""Fields and choice to answer; a ``ConfigError`` is shown, and the person may retry."""
 
 
 class Ask(Dialog):
-    """Asks for lines of text, and perhaps for one of several choices. The answer is None if the person left."""
+    """Asks for lines of text, optionally for a choice. None: left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "choose(-1)", "choose", key_display="↑↓", priority=True, id="ask.up"),
@@ -117,7 +117,7 @@ class Ask(Dialog):
         choices: Mapping[str, str] = {},
         asked: str = "",
     ) -> None:
-        """``enter``: what giving the answer does; ``choices``: by name, in words, below the question ``asked``."""
+        """``enter``: what answering does; ``choices``: words by name, below the question ``asked``."""
         super().__init__(heading)
         self.ENTER = enter
         self._fields, self._answer, self._choices, self._asked = fields, answer, choices, asked
@@ -154,7 +154,7 @@ class Ask(Dialog):
         self.answer(next(iter([*self._choices][self._place :]), ""))
 
     def answer(self, choice: str) -> None:
-        """Close with the answer, or show what is wrong with it."""
+        """Close with the answer, or show its error."""
         values = [self.query_one(f"#{field.id}", Input).value.strip() for field in self._fields]
         try:
             answer = self._answer(values, choice)
@@ -165,12 +165,12 @@ class Ask(Dialog):
 
 
 def ask(question: str, text: str = "", enter: str = "done", answer: Answering | None = None) -> Ask:
-    """A question with one line of text as its answer; ``text`` is the answer to begin with."""
+    """A question with one line of text as answer, initially ``text``."""
     return Ask([Field("answer", question, text)], enter, answer or (lambda values, choice: values[0]))
 
 
 class Confirm(Dialog):
-    """Answers with True or False. What cannot be undone asks for a word to be typed; enter then means yes."""
+    """Answers True or False. Irreversible acts ask for a typed word; enter then means yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "say(True)", "yes", id="confirm.yes"),
@@ -188,7 +188,7 @@ class Confirm(Dialog):
     AUTO_FOCUS = "Input, #no"
 
     def __init__(self, question: str, typed: str = "") -> None:
-        """``typed`` is the word to type for a yes; without it the key y is enough."""
+        """``typed``: word for a yes; without it key y is enough."""
         super().__init__()
         self._question, self._typed = question, typed
         self.ENTER = "yes" if typed else "choose"
@@ -211,7 +211,7 @@ class Confirm(Dialog):
         self.action_answer(True)
 
     def action_answer(self, yes: bool) -> None:
-        """Answer; a yes counts only with the word that was asked for."""
+        """A yes counts only with the word."""
         if yes and self._typed and self.query_one(Input).value.strip() != self._typed:
             self.query_one(Input).add_class("-invalid")
         else:
@@ -221,7 +221,7 @@ class Confirm(Dialog):
 
 
 def new_key(tenant: str) -> Ask:
-    """Asks for whom a key of the API is to be (``tenant`` is proposed), and for its name."""
+    """Asks for a new API key's tenant (``tenant`` is proposed) and name."""
 
     def answer(values: Sequence[str], choice: str) -> tuple[str, str]:
         if not values[0]:
@@ -237,14 +237,14 @@ def new_key(tenant: str) -> Ask:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model speaks in a chat."""
+    """A model's manner in a chat."""
 
     manner: Manner
     system: str = ""
 
 
 def chat_settings(now: Settings) -> Ask:
-    """Asks for system message, temperature, length of a turn, and which tokens may be drawn."""
+    """Asks for system message, temperature, turn length and truncation."""
 
     def answer(values: Sequence[str], choice: str) -> Settings:
         heat, tokens, *cut = (option.parse(text) for option, text in zip(OPTIONS, values[1:], strict=True))
@@ -259,12 +259,12 @@ def chat_settings(now: Settings) -> Ask:
 
 
 class ExportDialog(Ask):
-    """Asks where an adapter is to be written. Answers with the folder, and whether llama.cpp is to read it as well."""
+    """Asks for an adapter's export folder. Answers with it, and True for llama.cpp as well."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+g", "answer('gguf')", "PEFT and GGUF", id="export.gguf")]
 
     def __init__(self, what: str, folder: Path) -> None:
-        """``what`` is exported, and ``folder`` is proposed."""
+        """``what`` is exported; ``folder`` is proposed."""
         label = f"Export {what} as a PEFT folder. The folder must not exist yet."
         super().__init__([Field("folder", label, str(folder), 4000)], "PEFT", self._wish)
 
@@ -279,7 +279,7 @@ class ExportDialog(Ask):
 
 
 def export_rollouts(scopes: Mapping[str, str], file: Path) -> Ask:
-    """Asks which rollouts to write (``scopes``: words by name) into which file; ``file`` is proposed."""
+    """Asks for rollouts (``scopes``: words by name) and a file, proposed as ``file``."""
 
     def answer(values: Sequence[str], choice: str) -> tuple[str, Path]:
         if not values[0]:
@@ -292,7 +292,7 @@ def export_rollouts(scopes: Mapping[str, str], file: Path) -> Ask:
 
 
 def new_environment(home: Home) -> Ask:
-    """Asks for the name and shape of a new environment, and writes its template. Answers with its path."""
+    """Asks for name and shape of a new environment, and writes its template. Answers with its path."""
 
     def answer(values: Sequence[str], shape: str) -> Path:
         files = write_template(values[0], shape, home.create().plugins, home)
@@ -304,7 +304,7 @@ def new_environment(home: Home) -> Ask:
 
 
 class Listed(Dialog, Filtered):
-    """Enter is done, but not while one types into the filter."""
+    """Enter ends the dialog, except while typing a filter."""
 
     DEFAULT_CSS = "Listed KeyBar { margin-left: 0; }"
     AUTO_FOCUS = "KeyedTable"
@@ -327,11 +327,10 @@ _COLUMNS = (
     Column("reward", 6, right=True),
 )
 _SHOWN = 300
-"""Tasks in the list; the filter finds the others."""
 
 
 class ChooseTasks(Listed):
-    """Answers with the chosen tasks or policies, or with None if the person left."""
+    """Answers with the chosen tasks or policies; None: left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "mark", id="choose.mark"),
@@ -346,7 +345,7 @@ class ChooseTasks(Listed):
     """
 
     def __init__(self, question: str, rows: Mapping[Learner, TaskRow], chosen: Sequence[Learner], most: int) -> None:
-        """``rows`` in the order of the list, each as its learner sees it; ``most`` of them may be chosen."""
+        """``rows``: in list order, as their learners see them; at most ``most`` may be chosen."""
         super().__init__()
         self._question, self._most = question, most
         order = sorted(rows, key=lambda each: each not in chosen)
@@ -403,14 +402,14 @@ class ChooseTasks(Listed):
         self._show()
 
     def action_done(self) -> None:
-        """Answer with the marked ones, or without marks with the one under the cursor."""
+        """Answer with the marked ones, else the current one."""
         if not self._before and not self._chosen and self._current is not None:
             self._chosen.append(self._current)
         self.dismiss(tuple(self._chosen))
 
 
 class Explain(Listed):
-    """What words and metrics mean: the list of all, and the one under the cursor in full."""
+    """Words and metrics: the list, and the current one in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
@@ -427,7 +426,7 @@ class Explain(Listed):
     """
 
     def __init__(self, word: str = "") -> None:
-        """``word`` is what to explain, under any of its names; empty: the list from its beginning."""
+        """``word``: any name of a term; empty: the list's start."""
         super().__init__("what words and metrics mean")
         self._word = word
         self._problem = ("", "")
@@ -441,7 +440,6 @@ class Explain(Listed):
                 yield Static(id="text", markup=False)
 
     def on_mount(self) -> None:
-        """Show the list, with the cursor on the word that was asked for."""
         term = TERMS[0]
         try:
             term = find_term(self._word) if self._word else term
@@ -489,13 +487,12 @@ class Explain(Listed):
 
 
 Drawn = Callable[[int], Content]
-"""A text for lines of so many cells."""
+"""A text as lines of a given number of cells."""
 _AROUND = 3
-"""Lines of the frame and of the keys."""
 
 
 class Reading(Dialog):
-    """Scrolls over a text that is made for its width. Enter and esc close it."""
+    """Scrolls a text made for its width. Enter and esc close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,escape,q", "dismiss", "close", key_display="⏎ esc", id="reading.close"),
@@ -512,7 +509,7 @@ class Reading(Dialog):
     """
     AUTO_FOCUS = "VerticalScroll"
     TALL = True
-    """Whether it is as high as the screen, as its text may come or change later."""
+    """True: as high as the screen, as its text may change."""
 
     def __init__(
         self,
@@ -522,12 +519,12 @@ class Reading(Dialog):
         home: Home | None = None,
         load: Callable[[Reader], Drawn] | None = None,
     ) -> None:
-        """``legend``: a line above the text that does not scroll. ``load`` reads another text of the home, once."""
+        """``legend``: a line above that does not scroll. ``load`` reads another text of the home, once."""
         super().__init__(heading)
         self.text, self._legend, self._home, self._load = text, legend, home, load
 
     def legend(self) -> Content:
-        """A line above the text that does not scroll; empty if there is none."""
+        """Does not scroll; empty: none."""
         return Content(self._legend)
 
     def content(self) -> ComposeResult:
@@ -562,7 +559,6 @@ class Reading(Dialog):
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Show legend and text as they are now."""
         legend, scrolled = self.legend(), self.query_one(VerticalScroll)
         self.query_one("#legend", Static).update(legend)
         self.query_one("#legend").display = bool(legend.plain)
@@ -575,7 +571,7 @@ class Reading(Dialog):
 
 
 class ShownKey(Reading):
-    """A new key of the API, shown this once: only its hash is kept. y copies it, to the clipboard and to no file."""
+    """A new API key, shown only now: the store keeps its hash. y copies it to the clipboard, to no file."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy the key", id="api.copy_key")]
     TALL = False
@@ -598,12 +594,11 @@ class ShownKey(Reading):
 
 
 class Exported(Reading):
-    """How to use an adapter that was exported: the lines of its ``USE.md``, which y copies."""
+    """Use of an exported adapter: its ``USE.md``, copied by y."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy", id="exported.copy")]
 
     def __init__(self, folder: Path, text: str) -> None:
-        """``text`` is that of ``USE.md`` in the folder."""
         super().__init__(f"how to use {line(str(folder))}", partial(drawn, text))
         self._copied = text
 
@@ -612,7 +607,7 @@ class Exported(Reading):
 
 
 def drawn(text: str, width: int) -> Content:
-    """The Markdown of ``USE.md`` with its headings and its lines of code set apart."""
+    """``USE.md``'s Markdown with distinct headings and code."""
     parts, code = [], False
     for each in plain(text).splitlines():
         if each.startswith("```"):
@@ -627,7 +622,7 @@ def drawn(text: str, width: int) -> Content:
 
 
 def _code(text: str, width: int) -> str:
-    """A line of code, set in; what does not fit continues below, further in, so that it looks like no other line."""
+    """An indented line of code; continuation lines are indented further."""
     body = text.lstrip(" ")
     first = " " * (2 + len(text) - len(body))
     if cells(first + body) <= width:
@@ -637,7 +632,7 @@ def _code(text: str, width: int) -> str:
 
 
 class Configuration(Reading):
-    """A table with a column for each task: defaults are dim, chosen values and differences are marked."""
+    """A column per task: dim defaults; marked choices and differences."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "toggle_all", "all or changed keys", id="configuration.all"),
@@ -645,7 +640,7 @@ class Configuration(Reading):
     ]
 
     def __init__(self, tasks: Sequence[int], settings: Sequence[Setting], compared: Sequence[str] = ()) -> None:
-        """``tasks``: the number of each column; ``compared``: lines about their scores, above the table."""
+        """``tasks``: column numbers; ``compared``: score lines above the table."""
         of = f"configuration of task {tasks[0]}" if len(tasks) == 1 else f"configurations of {len(tasks)} tasks"
         super().__init__(of, self._drawn)
         self._compared, self._tasks, self._settings = compared, tasks, settings
@@ -671,7 +666,7 @@ class Configuration(Reading):
 
 
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
-    """A line for each key."""
+    """A line per key."""
     if not rows:
         return Content.styled("All values are the defaults.", "$text-muted")
     key = min(34, max(cells(row.key) for row in rows) + 1, max(9, width // 2))
@@ -689,11 +684,11 @@ def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
 
 
 LINES, CHARACTERS = 24, 2000
-"""What is shown of a rollout at most; the rollouts view has all of it."""
+"""Most lines and characters of a rollout; the rollouts view has all."""
 
 
 class Findings(Reading):
-    """What goes wrong in a task's learning: each finding with its figures, what to do, and rollouts that show it."""
+    """A task's findings, each with figures, advice and rollouts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "dismiss", "close", show=False, id="findings.close")]
 
@@ -712,7 +707,7 @@ class Findings(Reading):
 
 
 def beginning(blocks: Sequence[Block]) -> Content:
-    """The first lines of a rollout, in the colours of the rollouts view; it shows how much is left out."""
+    """A rollout's first lines in the rollouts view's colours, and how much is left out."""
     text = joined(blocks)
     shown = excerpt(text, CHARACTERS, LINES)
     kept, _, left_out = (shown, "", "") if shown == text else shown.rpartition("\n")
@@ -725,7 +720,7 @@ def beginning(blocks: Sequence[Block]) -> Content:
 
 
 def drawn_findings(findings: Sequence[Told], texts: Mapping[int, Content], width: int) -> Content:
-    """All findings, each with its rollouts; ``texts`` has those that were read, by id."""
+    """All findings with their rollouts; ``texts``: those already read, by id."""
     parts: list[Content] = []
     for finding in findings:
         style = "bold $text-warning" if finding.holds else "bold"
@@ -749,7 +744,7 @@ _NONE = (
 
 
 class WinRates(Reading):
-    """How the versions of a policy did against others: a table for each opponent."""
+    """A policy's versions against others: a table per opponent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "dismiss", "close", show=False, id="rates.close")]
     DEFAULT_CSS = "WinRates > Vertical { max-width: 150; }"
@@ -772,7 +767,7 @@ def drawn_matrices(found: Sequence[Matrix], width: int) -> Content:
 
 
 def drawn_win_rates(matrix: Matrix, width: int) -> Content:
-    """A table in lines of ``width`` cells: as many columns as fit, spread over all of them."""
+    """A table in lines of ``width`` cells: as many columns as fit, evenly sampled."""
     columns = matrix.columns_for((width - _VERSION) // CELL)
     left_out = len(matrix.columns) - len(columns)
     note = f"   ({left_out} of {len(matrix.columns)} columns have no room)" if left_out else ""
@@ -790,7 +785,7 @@ def drawn_win_rates(matrix: Matrix, width: int) -> Content:
 
 
 def _style(meeting: Meeting | None) -> str:
-    """The style of a cell that is off one half by more than twice the standard error; the numbers show it as well."""
+    """Marks a cell off one half by more than two standard errors."""
     if meeting is None:
         return "$text-disabled"
     if abs(meeting.mean - 0.5) <= 2 * meeting.stderr or meeting.games < 2:
@@ -805,16 +800,14 @@ _PLAIN = {
     "focus next": "next pane",
     "focus previous": "pane before",
 }
-"""Textual's words for what it does itself, in ours."""
 _WAYS = "up/down, left/right, page up/page down, first/last, top/bottom, home/end, page left/page right"
 _PAIRS = [pair.split("/") for pair in f"{_WAYS}, next pane/pane before".split(", ")]
-"""Ways to move that are shown in one line."""
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 
 
 @dataclass(frozen=True)
 class KeyLine:
-    """Keys that do the same thing, in their names on the keyboard."""
+    """Keys of one action, by keyboard names."""
 
     section: str
     keys: str
@@ -823,7 +816,7 @@ class KeyLine:
 
 
 def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
-    """Active keys, each with its name on the keyboard, one line an action, by section."""
+    """Active keys by keyboard name, one line an action, by section."""
     lines: dict[tuple[str, str], KeyLine] = {}
     for (node, binding, enabled, _), name in active:
         if not binding.description or binding.system or name.startswith("super+"):
@@ -867,7 +860,7 @@ class KeysHelp(Reading):
 
 
 def help_text(text: str, lines: Sequence[KeyLine], width: int) -> Content:
-    """What the view is, then keys in as many columns as there is room for."""
+    """What the view is, then keys in as many columns as fit."""
     parts = [part for each in text.split("\n\n") if each for part in (Content("\n".join(sentences(each))), Content(""))]
     columns = max(1, width // _ENTRY)
     for section in (HERE, EVERYWHERE, MOVING):
@@ -882,7 +875,7 @@ def help_text(text: str, lines: Sequence[KeyLine], width: int) -> Content:
 
 
 def sentences(paragraph: str) -> list[str]:
-    """The lines of a paragraph: one that does not end a sentence continues in the next."""
+    """A paragraph's lines; one without a sentence's end joins the next."""
     return [" ".join(each.split()) for each in re.split(r"(?<=[.])\n", paragraph)]
 
 

@@ -1,4 +1,4 @@
-"""The view of the engine: how busy the machine is, who uses how much of it, what is left; start, stop, yield."""
+"""The view of the engine: load, use by tenant, free room; start, stop, yield."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from ...app import MarlaasApp
 
 Part = tuple[str, str]
-"""Text and its style; foreign text must have been cleaned."""
+"""Text and its style; foreign text must be cleaned."""
 Line = tuple[Part, ...]
 
 
 class Pane(Widget, can_focus=True):
-    """Lines under a title, as high as they are many; hidden without any. Unchanged lines are not drawn again."""
+    """Titled lines, as high as needed; hidden if empty. Redraws only changed lines."""
 
     DEFAULT_CSS = """
     Pane { height: auto; padding: 0 1; border-top: solid $panel-lighten-2; border-title-color: $text-muted; }
@@ -83,7 +83,7 @@ def note(text: str, style: str = "$text-muted") -> list[Line]:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> list[Line]:
-    """Aligned columns; a width below 0 aligns to the right, and the last column takes what is left of ``room``."""
+    """Aligned columns; a width below 0 aligns right, the last column takes the rest of ``room``."""
     fixed = sum(abs(width) + 2 for width in widths[:-1])
     columns = [*widths[:-1], max(4, min(abs(widths[-1]), room - fixed)) * (-1 if widths[-1] < 0 else 1)]
 
@@ -94,13 +94,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequenc
     return [((cells(headers), "$text-muted"),), *(((cells(row), ""),) for row in rows)]
 
 
-# The panes.
-
-
 def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
-    """A line for each card, and a second one for a card that is not used; empty without cards.
+    """A line per card, and a second one for an unused card; empty without cards.
 
-    ``account`` is the reader's own.
+    ``account``: the reader's own.
     """
     if not rows:
         return []
@@ -126,9 +123,9 @@ _MADE = {"rollout": "tokens sampled", "training": "tokens trained on"}
 
 
 def flow(now: Mapping[str, StageSample], minute: Mapping[str, StageSample], steps: int, width: int) -> list[Line]:
-    """What waits, is in progress, and was finished in the last minute: a line for each stage and one for steps.
+    """Waiting, running, and finished in the last minute: a line per stage, one for steps.
 
-    Rates count only the seconds in which an engine ran.
+    Rates count only seconds with an engine.
     """
     if not now and not minute:
         return note("Nothing was measured in the last minute.")
@@ -152,16 +149,15 @@ def rate(many: float, span: StageSample) -> str:
 
 
 GRAINS = (1, 5, 15, 60, 300, 3600)
-"""Seconds of a cell, from short to long. After an hour samples are kept by the minute, after a day by the hour."""
+"""Seconds per cell, ascending. Samples are kept by the minute after an hour, by the hour after a day."""
 LABEL, SHARE = 18, 6
-"""Cells of a row left and right of its timeline."""
 _SHADES = "░▒▓█"
 _STYLES = {"rollout": "$text-primary", "environment": "$text-accent", "training": "$text-success"}
 
 
 def timeline(spans: Sequence[StageSample], until: float, grain: int, count: int, since: float) -> list[Line]:
-    """A line for each stage on its device and for the four busiest workers, a cell for each stretch of time, darker if
-    busier; then the axis. It ends with the cell of ``until``, ``since`` seconds ago."""
+    """A line per stage and device and for the four busiest workers, darker cells if busier; then the axis. Ends at
+    ``until``, ``since`` seconds ago."""
     first = math.ceil(until / grain) - count
     busy: dict[tuple[str, str], list[float]] = {}
     wall: dict[tuple[str, str], list[float]] = {}
@@ -191,14 +187,14 @@ def _rank(key: tuple[str, str]) -> tuple[int, str, str]:
 
 
 def shade(value: float | None) -> str:
-    """The character of a cell: a space if no engine ran, a dot if it had nothing to do."""
+    """The character of a cell: space: no engine ran; dot: idle."""
     if value is None or value < 0.005:
         return " " if value is None else "·"
     return _SHADES[min(len(_SHADES) - 1, int(value * len(_SHADES)))]
 
 
 def axis(count: int, grain: int, since: float) -> str:
-    """The axis: how long ago its left end, middle and right end were."""
+    """The axis: ages of its left end, middle and right end."""
     right = "now" if since < FRESH_SECONDS else f"{short_duration(since)} ago"
     left, middle = (f"-{short_duration(since + grain * cells)}" for cells in (count, count // 2))
     text = pad(left, count // 2) + middle
@@ -215,9 +211,9 @@ _HINTS = {
 
 
 def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float, width: int) -> list[Line]:
-    """The engine in up to three lines: state, base, precision, what is unusual.
+    """The engine in up to three lines: state, base, precision, anything unusual.
 
-    ``unfinished`` is the number of tasks that an engine would work on.
+    ``unfinished``: tasks for an engine.
     """
     mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
     yielding = yielding_of(engine) if alive.alive else None
@@ -244,7 +240,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
 
 
 def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
-    """What an immediate stop would cost with this many running tasks; ``now`` has the newest sample of each stage."""
+    """The cost of an immediate stop with ``running`` tasks; ``now``: newest sample per stage."""
     if not running:
         return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
     go = f"{_tasks(running)} on from the last step when another one starts"
@@ -252,7 +248,7 @@ def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
 
 
 def yield_question(running: int, now: Mapping[str, StageSample]) -> str:
-    """What yielding the machine would cost, and the question for how long."""
+    """The cost of yielding, and the question for how long."""
     stand = f" {_tasks(running)} on from the last step afterwards. {_lost(now)}." if running else ""
     span = "For how long: 30m, 2h, 1d? “open” is until B takes it back."
     return f"Yield the machine? Its cards and memory are free within seconds.{stand} {span}"
@@ -277,7 +273,7 @@ def processes(
     width: int,
     held: Mapping[int, int] | None = None,
 ) -> list[Line]:
-    """A line for each process, and one for the machine as a whole; ``held`` has bytes of cards by process, if any."""
+    """A line per process, and one for the machine; ``held``: bytes of cards by process, if any."""
     rows = []
     for worker in sorted(workers, key=lambda worker: (worker.name.startswith("env"), worker.name)):
         state, pid = "" if worker.state == "running" else worker.state, worker.pid
@@ -308,7 +304,7 @@ def cores_text(cores: frozenset[int]) -> str:
 
 
 def disk(found: Disk | None) -> list[Line]:
-    """How much of the disk the home takes, and from when on tasks wait for room."""
+    """The home's share of the disk, and the limit from which tasks wait."""
     if found is None:
         return note("The disk of this home cannot be looked at.")
     taken = found.taken
@@ -322,7 +318,7 @@ def disk(found: Disk | None) -> list[Line]:
 
 
 def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) -> list[Line]:
-    """A line for each engine so far, newest first; one that never reported *stopped* died."""
+    """A line per past engine, newest first; one that never reported *stopped* died."""
     if not engines:
         return note("No engine has ever run here: S starts one.")
     rows = []
@@ -339,7 +335,7 @@ _NODE_STYLES = {"ready": "", "draining": "$text-muted", "refused": "$text-warnin
 
 
 def nodes(rows: Sequence[NodeRow], width: int) -> list[Line]:
-    """A line for each machine of the cluster, and further ones for remarks on it; empty without a cluster."""
+    """A line per node of the cluster, and its remarks; empty without a cluster."""
     if not rows:
         return []
     names = [name.lower() for name in headers(True)]
@@ -353,7 +349,7 @@ def nodes(rows: Sequence[NodeRow], width: int) -> list[Line]:
 
 
 def shares(used: Sequence[TenantUse], standings: Sequence[StandingRow], width: int) -> list[Line]:
-    """How much of both stages each tenant had today, and who is behind; the largest share first."""
+    """Each tenant's use of both stages today, and its lag; largest share first."""
     if not used:
         return note("No tenant has used anything today.")
     stand = {(each.tenant, each.stage): each for each in standings}
@@ -376,15 +372,12 @@ def shares(used: Sequence[TenantUse], standings: Sequence[StandingRow], width: i
 
 
 def behind(rollout: StandingRow | None, training: StandingRow | None) -> str:
-    """How much less a tenant has had than the one that has had most."""
+    """How much less than the tenant with most."""
     if rollout is None and training is None:
         return "idle"
     tokens = f"{count(round(rollout.behind))} tokens" if rollout is not None and rollout.behind >= 1 else ""
     time = duration(round(training.behind / 1e6, 2)) if training is not None and training.behind >= 1e4 else ""
     return ", ".join(filter(None, (tokens, time))) or "nothing"
-
-
-# Yielding the machine, for the view and for the palette.
 
 
 def ask_yield(app: MarlaasApp) -> None:
@@ -433,7 +426,7 @@ def _why_no_end(app: MarlaasApp) -> str:
 
 
 class EngineScreen(View):
-    """Panes one below the other; on wide terminals two next to each other."""
+    """Panes in one column; two on wide terminals."""
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
@@ -485,7 +478,6 @@ Tab goes through the panes, z shows one alone."""
                 yield Pane("engines of this home", id="starts")
 
     def question(self) -> EngineQuestion:
-        """A question for a timeline as wide as the terminal, beside labels, padding and the scroll bar."""
         return EngineQuestion(self.marlaas.home, GRAINS[self._grain], max(10, self.app.size.width - LABEL - SHARE - 6))
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
@@ -511,11 +503,8 @@ Tab goes through the panes, z shows one alone."""
     def _pane(self, name: str, lines: Sequence[Line], title: str | None = None) -> None:
         self.query_one(f"#{name}", Pane).show(lines, title)
 
-    # Keys.
-
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """What one can do with an engine that runs: starting one comes behind."""
         return ("drain", "stop", "yield_machine") if self.serves else ()
 
     def why_not(self, action: str) -> str:
@@ -544,7 +533,7 @@ Tab goes through the panes, z shows one alone."""
         self.marlaas.action_start_engine()
 
     def action_drain(self) -> None:
-        """Finish the steps in progress, then stop. Nothing is lost, so no confirmation is asked for."""
+        """Finish the steps in progress, then stop. Loses nothing, so asks nothing."""
         self.marlaas.command("drain", done="The engine drains: it stops once the steps under way are committed.")
 
     def action_yield_machine(self) -> None:

@@ -1,4 +1,4 @@
-"""The view of environments: which serve, which are broken and where, and what was found."""
+"""The view of environments: states, errors, findings."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ from ..widgets.bars import Nothing
 from ..widgets.tables import KeyedTable
 from .view import IN_A_TERMINAL, View
 
-# The table of environments: state, checks, tasks that use them, how their episodes of the last hour ended.
-
 _STATES = {
     "ready": ("●", "$text-success"),
     "loading": ("·", ""),
@@ -66,12 +64,11 @@ _WRONG = "what is wrong"
 
 
 class EnvironmentsTable(KeyedTable):
-    """A row for each environment."""
+    """A row per environment."""
 
     def show_environments(
         self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow], room: int
     ) -> None:
-        """Show these environments, with as many columns as fit into a width."""
         names = short_names([row.name for row, _ in rows])
         longest = max((cells(line(name)) for name in names.values()), default=0)
         columns = _columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
@@ -79,7 +76,7 @@ class EnvironmentsTable(KeyedTable):
 
 
 def _columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
-    """The columns for a width; with what is ``wrong`` in all the room that is left, if anything is.
+    """What is ``wrong``, if anything, gets the rest.
 
     ``longest``: cells of the longest name.
     """
@@ -106,7 +103,6 @@ def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
 def _row(
     columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], name: str
 ) -> Row:
-    """A row under a ``name``; its numbers are empty if there were no episodes lately."""
     glyph, style = _STATES.get(row.state, ("?", ""))
     many, checks, timed = use.failed > MANY, mark(row), bool(use.statuses.get("ok"))
     shown = {
@@ -126,38 +122,34 @@ def _row(
     return Row(row.name, tuple(shown[column.name] for column in columns))
 
 
-# One environment in detail: requested findings or prompts, what is known of it, its author's description, its code.
-
 _LABEL = 13
-"""Cells of the labels' column."""
 _LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": "", "code": "bold"}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked to see of an environment: its first prompts, or the findings of its checks."""
+    """Requested prompts or findings of an environment."""
 
     title: str
     lines: tuple[str, ...] = ()
-    """Safe text."""
     checks: bool = False
-    """Whether these are findings, which then stand nowhere else."""
+    """True: findings, then shown only here."""
     version: str = ""
-    """The version that was served when they came: they are not about a later one."""
+    """They do not apply to later versions."""
 
 
 @dataclass(frozen=True)
 class DetailLine:
-    """A line of safe text before it is wrapped."""
+    """Safe text before wrapping."""
 
     text: str
     label: str | None = None
-    """In its own column before the text; None: the line has no such column."""
+    """None: no label column."""
     style: str = ""
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
-    """The details as one text: what was asked for last and what is wrong come first."""
+    """Details as one text: the last request and errors come first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False, id="detail.down"),
@@ -199,7 +191,7 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
 
 
 def _shown(each: DetailLine, width: int) -> list[Content]:
-    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays next to it."""
+    """Text is aligned after the label."""
     if each.label is None:
         return [Content.styled(each.text, each.style)]
     pieces = [each.text[start:stop] for start, stop in wrapped(each.text, max(1, width - _LABEL))]
@@ -213,7 +205,7 @@ def _shown(each: DetailLine, width: int) -> list[Content]:
 def detail_lines(
     row: EnvironmentRow, answer: EnvironmentsAnswer, tasks: Sequence[TaskRow], asked: Asked | None, now: float
 ) -> list[DetailLine]:
-    """All that is known of an environment. Every part of it is foreign text."""
+    """All facts of an environment. Every part is foreign text."""
     use, code, defined = answer.use_of(row), answer.lines.get(row.name, {}), answer.definitions.get(row.name)
     lines: list[DetailLine] = []
     if asked is not None:
@@ -242,7 +234,6 @@ def detail_lines(
 
 
 def _code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
-    """Lines of code with their numbers under the name of their file; the one that is ``wrong`` stands out."""
     digits = len(str(defined.first + len(defined.lines)))
     code = [
         DetailLine(f"{number:>{digits}} │ {plain(text)}", style="bold $text-error" if number == wrong else "")
@@ -251,12 +242,9 @@ def _code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
     return [DetailLine(line(defined.file, 60), style="bold"), *code]
 
 
-# The view.
-
 CHECK_SECONDS = 300.0
-"""A check that takes longer is ended."""
+"""Longest check."""
 _TOUCHING = ("reload", "edit", "new", "allow")
-"""Actions that change files or the engine."""
 _EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
 
 S starts one, N writes a template that runs at once. Or from a shell
@@ -266,7 +254,7 @@ S starts one, N writes a template that runs at once. Or from a shell
 
 
 class EnvironmentsScreen(View):
-    """A table and, next to or below it, the details of one environment."""
+    """A table, and the details of one environment next to it or below."""
 
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 Broken ones come first.
@@ -333,7 +321,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         self._show_current()
 
     def _with_checks(self, answer: EnvironmentsAnswer) -> EnvironmentsAnswer:
-        """The answer with what was found by hand, if that is of the same version and newer than what is stored."""
+        """Add manual findings for the same version, if newer than the stored ones."""
         rows = []
         for row in answer.rows:
             check = self._checks.get(row.name, row)
@@ -359,7 +347,6 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """What mends the environment under the cursor, if something is wrong with it."""
         row = self.current
         if row is None or self.marlaas.web:
             return ()
@@ -368,7 +355,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         return ("edit",) if trouble(row, self._answer.use_of(row)) else ()
 
     def why_not(self, action: str) -> str:
-        """Why an action is refused: the read-only mode, or a browser, allows fewer of them."""
+        """Read-only mode and browsers allow fewer actions."""
         if action == "add":
             return self.marlaas.may_act()
         if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
@@ -384,7 +371,6 @@ i shows which libraries one waits for, and installs them if you agree."""
         return "It is not waiting for libraries." if action == "allow" and self.current.state != "waiting" else ""
 
     def action_back(self) -> None:
-        """Go back from requested findings or prompts to the details, then to the view before."""
         row = self.current
         if self.maximized is None and row is not None and row.name in self._asked:
             del self._asked[row.name]
@@ -401,7 +387,7 @@ i shows which libraries one waits for, and installs them if you agree."""
             plugin = plugin_of(row)
             self.marlaas.command("reload", done=f"The plugin {plugin} was read again.", plugin=plugin)
 
-    # Slow work runs in a thread; its result is shown among the details until the next one.
+    # Slow work runs in a thread; its result stays until the next one.
 
     def action_check(self) -> None:
         self._find_out("Checking it; this takes some seconds …", self._checked)
@@ -442,12 +428,9 @@ i shows which libraries one waits for, and installs them if you agree."""
         return Asked(title, tuple(lines))
 
     def action_add(self) -> None:
-        """Open the form for a task on the environment under the cursor."""
         from .submit import SubmitScreen
 
         self.app.push_screen(SubmitScreen(environment=self.current.name if self.current else ""))
-
-    # Actions that need the whole terminal get it.
 
     def action_play(self) -> None:
         if row := self.current:
@@ -459,7 +442,7 @@ i shows which libraries one waits for, and installs them if you agree."""
             self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin), f"Reading {line(plugin)} …")
 
     def action_edit(self) -> None:
-        """Open the plugin in an editor, at the line at which something is wrong."""
+        """Open the plugin in an editor, at the wrong line."""
         if row := self.current:
             edit_source(self.marlaas, *place_to_mend(row, self._answer.use_of(row)))
 

@@ -1,4 +1,4 @@
-"""The view of logs: what happened, event by event, and what the engine and its workers printed."""
+"""The view of logs: events, and output of the engine and its workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEVEL_STYLES = {"info": ("·", "$text-muted"), "warning": ("!", "$text-warning")
 
 
 def whole(row: LogLine) -> Content:
-    """All that is known of a line. Its text is foreign."""
+    """A line in full. Its text is foreign."""
     when = "" if row.when is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.when))
     task = "" if row.task is None else f"task {row.task}"
     head = " · ".join(part for part in (when, row.level, row.kind and line(row.kind, 40), task) if part)
@@ -39,17 +39,16 @@ def whole(row: LogLine) -> Content:
 
 
 class LogList(VirtualList[LogLine]):
-    """The lines of events or of a file, newest at the bottom. On the last line, the cursor follows new ones."""
+    """Events or a file's lines, newest at the bottom. On the last line, the cursor follows new ones."""
 
     now = 0.0
-    """Seconds since 1970: lines older than a day show the day instead of the time."""
+    """Seconds since 1970: lines older than a day show the day, not the time."""
 
     @property
     def following(self) -> bool:
         return self.cursor >= self.count - 1
 
     def row_text(self, row: LogLine, width: int, below: bool = False) -> Content:
-        """Time, level, task, text."""
         mark, style = LEVEL_STYLES.get(row.level, ("?", ""))
         head = task = ""
         if row.when is not None:
@@ -63,7 +62,7 @@ class LogList(VirtualList[LogLine]):
 
 
 class LogsScreen(View):
-    """A list, and the whole line under the cursor."""
+    """A list, and the current line in full."""
 
     HELP = """What happened, newest at the bottom. The list follows while the cursor is on its last line; moving up
 pauses that, G goes on.
@@ -116,7 +115,6 @@ w shows a line as a whole, enter opens its task."""
             yield Static("", id="text", markup=False)
 
     def on_mount(self) -> None:
-        """Show the whole line from the start if the screen is high."""
         super().on_mount()
         self.query_one("#whole").set_class(self.app.size.height >= 40, "-open")
 
@@ -126,7 +124,6 @@ w shows a line as a whole, enter opens its task."""
 
     @property
     def only_task(self) -> int | None:
-        """The task of the list, if it shows one task only."""
         if self._filter.task is not None or self._source != EVENTS:
             return self._filter.task
         return None if self._everything else self.marlaas.selected
@@ -152,7 +149,6 @@ w shows a line as a whole, enter opens its task."""
         self._tell()
 
     def _tell(self) -> None:
-        """Show which log this is, whether it follows, and the whole line under the cursor."""
         lines = self.lines
         place = None if lines.following else lines.cursor
         text = headline(self._source, self.only_task, lines.count, place, self._others())
@@ -163,17 +159,15 @@ w shows a line as a whole, enter opens its task."""
             self.query_one("#whole").scroll_home(animate=False)
 
     def _others(self) -> list[str]:
-        """The logs that ] leads to, in order: all of them if the shown file is gone."""
+        """All if the shown file is gone."""
         logs = [EVENTS, *self._files]
         if self._source not in logs:
             return logs
         place = logs.index(self._source)
         return [*logs[place + 1 :], *logs[:place]]
 
-    # What the person chooses.
-
     def why_not(self, action: str) -> str:
-        """Why an action is refused: files know no tasks, and an empty list has nothing to copy."""
+        """Files have no tasks; an empty list has nothing to copy."""
         if action.startswith("turn") and not self._others():
             return "There is no log file yet: the first engine writes them."
         if action in ("everything", "tenant") and self._source != EVENTS:
@@ -200,7 +194,7 @@ w shows a line as a whole, enter opens its task."""
         bar.write(with_field(bar.text, "level", levels[(place + 1) % len(levels)]))
 
     def action_tenant(self) -> None:
-        """Show only the tenant of the line under the cursor, or everybody."""
+        """Show only the current line's tenant, or all."""
         bar, row = self.query_one(FilterBar), self.lines.current_row
         task = self.marlaas.snapshot.task(row.task if row is not None else None)
         if self._filter.tenant or task is not None:
@@ -243,7 +237,7 @@ w shows a line as a whole, enter opens its task."""
             self.marlaas.say("This line is about no task.", bad=True)
 
     def copied(self) -> tuple[str, Sequence[object], str]:
-        """The marked lines that have been read; without marks the one under the cursor."""
+        """The marked and read lines, else the current one."""
         chosen = set(self.lines.chosen)
         rows = [row for row in self.lines.rows() if row.id in chosen]
         what = "The line" if len(rows) == 1 else f"{len(rows)} lines"

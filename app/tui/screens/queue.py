@@ -1,4 +1,4 @@
-"""The view of the queue: the table of tasks, and below it the line under the cursor, live."""
+"""The view of the queue: the table of tasks, and the current line, live."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from .view import TasksView
 
 
 class GroupLine(Widget):
-    """A sweep or a tenant in two lines, in place of a task's own: its states, and the range of its results."""
+    """A sweep or a tenant in two lines: states, and range of results."""
 
     DEFAULT_CSS = """
     GroupLine { height: 2; padding: 0 1; box-sizing: content-box; }
@@ -65,7 +65,6 @@ class GroupLine(Widget):
 
     tasks: reactive[Sequence[TaskRow]] = reactive(())
     serving: reactive[bool] = reactive(True)
-    """Whether an engine works on the tasks."""
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -76,7 +75,7 @@ class GroupLine(Widget):
 
 
 def group_texts(tasks: Sequence[TaskRow], serving: bool = True, width: int = 1000) -> tuple[str, str]:
-    """Two lines about these tasks: their name and states, and their best score; the range if ``width`` has room."""
+    """Two lines: name and states, best score; with room in ``width`` the range."""
     states = Counter(shown_state(task, serving) for task in tasks)
     standing = ", ".join(f"{states[state]} {state_word(state)}" for state in sorted(states))
     title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"
@@ -90,12 +89,11 @@ def group_texts(tasks: Sequence[TaskRow], serving: bool = True, width: int = 100
 
 LOOK = Look()
 _LEAST_CHART = 6
-"""Lines, the verdict's among them, below which a curve cannot be read."""
+"""Least lines of a readable curve, verdict included."""
 
 
 class Preview(Vertical):
-    """The task under the cursor: a verdict over a chart and what its model wrote last; on wide screens with other
-    metrics between them. No key leads into it."""
+    """The current task: verdict, chart, newest reply; on wide screens also other metrics. No key leads here."""
 
     DEFAULT_CSS = """
     Preview { height: 1fr; display: none; }
@@ -132,10 +130,10 @@ class Preview(Vertical):
     def show(
         self, rows: Mapping[Learner, TaskRow], answer: PreviewAnswer | None, now: float = 0.0, problem: str = ""
     ) -> None:
-        """Show learners with their tasks' rows as they see them, the first in full.
+        """Show learners with their rows, the first in full.
 
-        ``now``: the time; ``problem``: why the home cannot be read, which is shown if nothing is known of it.
-        Without an answer yet, what was shown stays until it comes: a blank part would flicker.
+        ``now``: the time; ``problem``: why the home is unreadable, shown if nothing is known. Old content stays until
+        the answer: a blank would flicker.
         """
         if rows and (answer is None or [*answer.curves] != [*rows]):
             return
@@ -190,7 +188,7 @@ class Preview(Vertical):
         )
 
     def _choose_panes(self) -> None:
-        """The code that blocks a task, if there is no curve or no room for one; else a curve, or versions."""
+        """A blocked task's code if no curve fits; else a curve, or versions."""
         source = self._answer.source if self._unbegun or self.size.height < _LEAST_CHART else None
         self.set_class(source is not None, "-source")
         self.query_one(SourceExcerpt).excerpt = source
@@ -215,7 +213,7 @@ _COLOURS = {
 
 
 class QueueTable(KeyedTable):
-    """Lines with marks; the screen decides what acts on them."""
+    """Lines with marks; the screen chooses their actions."""
 
     class Marked(Message):
         """The marks have changed."""
@@ -226,7 +224,6 @@ class QueueTable(KeyedTable):
     ]
 
     marked: frozenset[int] = frozenset()
-    """Numbers of marked tasks."""
     lines: Sequence[QueueLine] = ()
     _course = Course()
     _order = ("", False)
@@ -236,13 +233,12 @@ class QueueTable(KeyedTable):
         return next((line for line in self.lines if line.key == self.key), None)
 
     def show_lines(self, lines: Sequence[QueueLine], course: Course, sort: str = "", backwards: bool = False) -> None:
-        """Bring the table up to date."""
         self.lines, self._course, self._order = lines, course, (sort, backwards)
         self.marked &= frozenset(task.id for line in lines for task in line.tasks)
         self._draw()
 
     def go_to_task(self, task: int) -> None:
-        """Move the cursor to a task, or to the folded line that it is in."""
+        """Move the cursor to a task, or to its folded line."""
         keys = [line.key for line in self.lines if any(each.id == task for each in line.tasks)]
         if keys:
             self.go(str(task) if str(task) in keys else keys[-1])
@@ -256,7 +252,7 @@ class QueueTable(KeyedTable):
         self.mark(frozenset(task.id for line in self.lines for task in line.tasks))
 
     def mark(self, tasks: frozenset[int]) -> None:
-        """Mark these, or none of them if all of them are marked."""
+        """Mark these, or unmark them if all are marked."""
         self.marked = self.marked - tasks if tasks <= self.marked else self.marked | tasks
         self._draw()
         self.post_message(self.Marked())
@@ -286,10 +282,10 @@ def _style(line: QueueLine, course: Course, column: Column) -> str:
 
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
-"""The orders that s goes through; empty: active tasks first."""
+"""The orders of s; empty: active tasks first."""
 _SLIM, _NORMAL, _WIDE = 72, 100, 160
-"""Columns below which the lower part has no room for a text; below which its verdict takes two lines, those of the
-task's numbers; and from which on it has room for small charts."""
+"""Columns: below the 1st no text in the lower part; below the 2nd a verdict takes the two lines of the task's numbers;
+from the 3rd on small charts."""
 
 
 class QueueScreen(TasksView):
@@ -314,7 +310,6 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         Binding("w", "set_weight", "the tenant's weight", show=False, id="queue.weight"),
     ]
     AUTO_FOCUS = ""
-    """The view chooses by itself: its table, or how to begin."""
     LIST = "QueueTable"
 
     def __init__(self) -> None:
@@ -326,7 +321,6 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self._answer: PreviewAnswer | None = None
 
     def question(self) -> PreviewQuestion | None:
-        """A question about the line under the cursor, if the lower part is in sight."""
         if not self.is_mounted or not self.query_one(Preview).display or not self._asked:
             return None
         return PreviewQuestion(
@@ -347,7 +341,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         return self.query_one(QueueTable)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide keys that need tasks if there are none: the last line then shows the guide's keys only."""
+        """Hide keys that need tasks if there are none: then only the guide's keys show."""
         if action in ("filter", "toggle_pause", "cancel") and not self.marlaas.snapshot.tasks:
             return False
         return super().check_action(action, parameters)
@@ -379,7 +373,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self._tell()
 
     def _show_current(self) -> None:
-        """Show what is known of the line, and ask for more once the cursor rests on it."""
+        """Ask for more once the cursor rests."""
         current, snapshot, preview = self.table.line, self.marlaas.snapshot, self.query_one(Preview)
         task, group = self.query_one(TaskLine), self.query_one(GroupLine)
         task.brief = preview.display and self.app.size.width < _NORMAL
@@ -410,8 +404,6 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             shown = {task.id for line in table.lines for task in line.tasks}
             self.query_one(FilterBar).tell(f"{len(shown)} of {len(self.marlaas.snapshot.tasks)}")
 
-    # What the person chooses.
-
     def action_preview(self) -> None:
         self._wanted = not self._wanted
         self.renew()
@@ -435,7 +427,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self._rearrange(by_tenant=not self._how.by_tenant)
 
     def action_compare(self) -> None:
-        """Compare the marked tasks, or a sweep's, in one chart; of many those with the best scores."""
+        """Compare the marked tasks or a sweep's in one chart; of many the best."""
         first, *others = [task.id for task in _best(self.targets)]
         if len(self.targets) > MOST_CURVES:
             self.marlaas.say(f"The best {MOST_CURVES} of {len(self.targets)}.")
@@ -493,13 +485,13 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         return current.folds if current is not None else ""
 
     def action_fold(self) -> None:
-        """Fold or unfold the line; for a policy's line, that of its task."""
+        """Fold or unfold the line; a policy's line: its task's."""
         key = self._folds
         self._rearrange(toggled=self._how.toggled ^ {key})
         self.table.go(key)
 
     def action_back(self) -> None:
-        """Undo what was chosen last: marks, then the filter."""
+        """Undo the last choice: marks, then filter."""
         bar = self.query_one(FilterBar)
         if self.maximized is not None:
             super().action_back()
@@ -516,7 +508,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             self.query_one(Guide).renew()  # an environment may have been written meanwhile
 
     def on_keyed_table_sort_chosen(self, message: KeyedTable.SortChosen) -> None:
-        """Sort by the column that was clicked; on the second click in reverse."""
+        """Sort by the clicked column; the second click reverses."""
         again = message.field == self._how.sort
         self._rearrange(sort=message.field, backwards=again and not self._how.backwards)
 
@@ -536,7 +528,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
 
 
 def _number(kind: type[int] | type[float], text: str, what: str) -> float:
-    """What was typed. Raises ``ConfigError``."""
+    """Raises ``ConfigError``."""
     try:
         return kind(text)
     except ValueError as error:
@@ -549,7 +541,7 @@ def _best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
 
 
 def _learning(current: QueueLine) -> dict[Learner, TaskRow]:
-    """Who is shown of a line, the first in full: its policies, or one of them; of several tasks the best."""
+    """A line's learners, the first in full: its policies or one; of several tasks the best."""
     if current.policy is not None and not current.policy.trained:
         return {}
     if current.single is None:

@@ -1,4 +1,4 @@
-"""The view of rollouts: from the trend over steps to a group, and down to one conversation and its tokens."""
+"""The view of rollouts: from the trend over steps to groups, conversations and tokens."""
 
 from __future__ import annotations
 
@@ -65,21 +65,18 @@ from ..widgets.conversation import ConversationPanes
 from ..widgets.tables import OpenReader, VirtualList
 from .view import View
 
-# The lists of steps, of groups, and of conversations.
-
 _LABEL, _REWARD, _GROUPS, _FAILED = 10, 6, 8, 8
-"""Cells of the columns next to the bar."""
 HELD_OUT = "◆"
 _FINE = 1000
 
 
 class StepList(VirtualList[StepSummary]):
-    """Every step and held-out evaluation of a task with its mean reward; the first line stands for all steps."""
+    """Every step and held-out evaluation with its mean reward; the first line stands for all steps."""
 
     _low, _high = 0.0, 1.0
 
     def show_steps(self, steps: Mapping[int, StepSummary], about: str = "") -> None:
-        """Show steps by key; the bars cover 0 to 1, or more if rewards do. ``about``: of which steps these are."""
+        """Show steps by key; bars cover 0 to 1, or more if rewards do. ``about``: the steps in words."""
         rewards = [s.reward for s in steps.values() if s.reward is not None and math.isfinite(s.reward)]
         self._low, self._high = min([0.0, *rewards]), max([1.0, *rewards])
         self.show(Listing.of(steps))
@@ -87,7 +84,6 @@ class StepList(VirtualList[StepSummary]):
         self.border_title = Content(f"step, mean reward{about}{held_out}, groups, failed")
 
     def row_text(self, row: StepSummary, width: int, below: bool = False) -> Content:
-        """The reward as a bar and as a number, how many groups, how many failures."""
         held_out, room = row.split == EVAL, max(0, width - _LABEL - _REWARD - _GROUPS - _FAILED)
         label = "waiting" if row.step is None else f"{HELD_OUT} {row.step}" if held_out else str(row.step)
         drawn = " " * room
@@ -108,11 +104,11 @@ class StepList(VirtualList[StepSummary]):
 
 
 _WITH_NUMBERS, _WITH_AGE, _WITH_VERSION = 60, 100, 130
-"""From this many cells on there is room for mean and spread; instance and staleness; the environment's version."""
+"""Least cells for mean and spread; instance and staleness; the environment's version."""
 
 
 class GroupList(VirtualList[GroupSummary | str]):
-    """Groups with their prompt, the members' rewards and last replies; a row of text stands for all groups."""
+    """Groups with prompt, rewards and last replies; a row of text stands for all groups."""
 
     prompts = Prompts()
 
@@ -149,24 +145,22 @@ class GroupList(VirtualList[GroupSummary | str]):
 
 
 _WITH_ADVANTAGE, _WITH_TOKENS = 64, 84
-"""From this many cells on there is room for advantages; and for lengths."""
+"""Least cells for advantages; for lengths."""
 _NAME = 24
-"""Most cells of a speaker's name."""
 _ARROW = " → "
 
 
 class ConversationList(VirtualList[ConversationSummary]):
-    """The conversations of a group, of a step, of a whole task, or those that a search has found."""
+    """Conversations of a group, step, task or search."""
 
     within_group = True
-    """Whether all are of one group, which then is not named in each line, nor is its prompt."""
+    """True: all of one group, so lines omit its name and prompt."""
     prompts = Prompts()
 
     def rows_came(self, rows: Sequence[ConversationSummary]) -> None:
         self.prompts.see(row.prompt for row in rows)
 
     def row_text(self, row: ConversationSummary, width: int, below: bool = False) -> Content:
-        """Number, how it ended, its reward, who spoke, and what was said last."""
         step = f"{HELD_OUT if row.split == EVAL else ''}{'-' if row.step is None else row.step}"
         where = "" if self.within_group else pad(step, 6, right=True) + pad(f" g{row.number}", 8)
         sign, style = mark(row.status, row.reward)
@@ -204,10 +198,8 @@ def _groups(reader: Reader, ids: Sequence[int]) -> Mapping[int, GroupSummary | s
     return {ALL: "all groups", **found} if ALL in ids else found
 
 
-# The view.
-
 LEVELS = ("-steps", "-groups", "-conversations", "-panes")
-"""The levels from coarse to fine; a narrow screen shows one of them."""
+"""Coarse to fine; a narrow screen shows one."""
 _NO_TASK = (
     "No task is selected.\n\nChoose one in the queue (1) and press t, or: ctrl+p, “Open task 17”.\n\n"
     "The same on the command line: marlaas rollouts ID"
@@ -219,10 +211,9 @@ _NO_ROLLOUTS = (
 
 
 class RolloutsScreen(View):
-    """Lists at the left, each of which shows what is under the cursor of the one above, a conversation at the right.
+    """Nested lists left, a conversation right.
 
-    On a narrow screen there is one at a time. What a place holds is read in a thread; a result that comes late, for a
-    place that was left meanwhile, is dropped.
+    A narrow screen shows one at a time. A thread reads; results for a left place are dropped.
     """
 
     HELP = """What the model writes: steps, their groups, the conversations of a group. Enter goes deeper, esc back.
@@ -308,7 +299,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             self._enter(self._level)
 
     def _show_steps(self, learner: Learner, steps: Sequence[StepSummary]) -> None:
-        """Show the steps of a task or a policy. A cursor on the newest step follows newer ones."""
+        """Show a learner's steps. A cursor on the newest step follows newer ones."""
         before = self.place
         if before is not None and before.learner == learner and steps == self._steps:
             return
@@ -349,7 +340,6 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             self.call_later(self._came, place, found)
 
     def _came(self, asked: Selection, found: Found) -> None:
-        """Show what was found at a place."""
         now = self.place
         if now is None or replace(now, conversation=None) != replace(asked, conversation=None):
             return
@@ -366,7 +356,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
 
     @property
     def _stamp(self) -> object:
-        """What rows depend on: those of a step that was made stay as they are, and need not be read again and again."""
+        """Rows of a finished step never change."""
         if self.hits is not None or self.place is None or self.place.step in (ALL, WAITING):
             return self._steps
         return self.place.step
@@ -383,7 +373,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self._read_current()
 
     def _read_current(self) -> None:
-        """Show the conversation; a search ends when another step, group or task was chosen."""
+        """Show the conversation; another step, group or task ends a search."""
         self.panes.choose(self.conversations.current)
         if self.hits is None and self.word:
             self.query_one(FilterBar).write("")
@@ -403,8 +393,6 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             self.place = replace(self.place, group=message.id, conversation=None)
         self._find()
 
-    # Deeper, and back.
-
     def _enter(self, level: int) -> None:
         self._level = level
         self.query_one("#rollouts").set_classes(LEVELS[level])
@@ -415,7 +403,6 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         return (*self.lists, self.panes.pane)
 
     def on_descendant_focus(self) -> None:
-        """Follow the focus that a click or tab has moved."""
         if self.focused in self._levels:
             self._level = self._levels.index(self.focused)
             self.query_one("#rollouts").set_classes(LEVELS[self._level])
@@ -428,7 +415,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             self._enter(self._level + 1)
 
     def action_back(self) -> None:
-        """End a comparison or a search, or go one level back; then to the view before."""
+        """End a comparison or search, else one level back, else to the previous view."""
         if self.maximized is not None:
             super().action_back()
         elif self.panes.comparing:
@@ -441,10 +428,8 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         else:
             super().action_back()
 
-    # Turning pages.
-
     def action_turn(self, by: int) -> None:
-        """Show the next conversation, or the one before, also of the next group."""
+        """Show the next or previous conversation, across groups."""
         if 0 <= self.conversations.cursor + by < self.conversations.count:
             self.conversations.action_move(by)
             return
@@ -472,7 +457,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self.panes.shade_by(SHADES[(SHADES.index(self.panes.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
-        """Show failures only, or everything; if no failure is stored, explain why."""
+        """Show failures only, or everything; without stored failures explain why."""
         place = self.place
         if place is None or not (place.failures or in_list(self._steps, failures=True)):
             self.marlaas.say(no_failures(self.marlaas.snapshot.task(self.marlaas.selected)), bad=True)
@@ -498,14 +483,11 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         if self.marlaas.selected is not None:
             self.marlaas.open_task(self.marlaas.selected, "logs")
 
-    # Searching: one search at a time, in a thread, through everything that was said.
-
     def filter(self, text: str) -> None:
         if not text:
             self._search("")
 
     def leave_filter(self) -> None:
-        """Search on enter, or end the search on esc."""
         word = self.query_one(FilterBar).text
         self._search(word)
         self._enter(LEVELS.index("-conversations") if word else self._level)
@@ -544,7 +526,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self.call_later(self._show_hits, word, hits, words, bad)
 
     def _show_hits(self, word: str, hits: Sequence[int], words: str = "", bad: bool = False) -> None:
-        """Show what a search has found so far, newest first, in place of a group."""
+        """Show hits so far, newest first, in place of a group."""
         if word != self.word:
             return
         fresh, self.hits = self.hits is None, hits
@@ -553,10 +535,8 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             self._show_conversations(hits, None if fresh else self.conversations.current, words)
         self.conversations.border_title = Content(words)
 
-    # Copying and exporting.
-
     def why_not(self, action: str) -> str:
-        """Why an action is refused: only what is read can be copied or exported."""
+        """Only read rows can be copied or exported."""
         if action == "policy":
             return self.marlaas.why_no_other_policy()
         needs = action in ("copy_row", "copy_json", "export", "compare")

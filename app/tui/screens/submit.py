@@ -1,4 +1,4 @@
-"""The form for new tasks: its fields by table, what may be chosen in them, and what the tasks will take."""
+"""The form for new tasks: fields by table, their choices, and the tasks' cost."""
 
 from __future__ import annotations
 
@@ -63,12 +63,11 @@ if TYPE_CHECKING:
     from ...app import MarlaasApp
 
 Choices = Callable[[FormField], Sequence[Choice]]
-"""What may be chosen in a field as the form stands now."""
 _MARKS = {GOOD: ("● ", "$text-success"), DOUBTFUL: ("! ", "$text-warning"), BAD: ("✗ ", "$text-error"), "": ("", "")}
 
 
 class ChoiceList(OptionList, can_focus=False):
-    """The values that may be chosen in a field, below it while one types; the keys are the field's."""
+    """A field's choices, below it while typing; the field has the keys."""
 
     DEFAULT_CSS = """
     ChoiceList { display: none; overlay: screen; constrain: none inflect; width: 1fr; height: auto; max-height: 8;
@@ -83,7 +82,6 @@ class ChoiceList(OptionList, can_focus=False):
 
     @property
     def choice(self) -> Choice | None:
-        """The choice under the cursor, if the list is open and has a cursor."""
         place = self.highlighted
         return self._choices[place] if self.is_open and place is not None and place < len(self._choices) else None
 
@@ -92,7 +90,7 @@ class ChoiceList(OptionList, can_focus=False):
         return self.has_class("-open")
 
     def show(self, choices: Sequence[Choice], first: bool) -> None:
-        """Show these, with the cursor on the ``first`` or on none; without any, hide it."""
+        """Show these, the cursor on the ``first`` or on none; hide if empty."""
         self._choices = choices
         width = min(30, max((cells(choice.value) for choice in choices), default=0))
         self.clear_options()
@@ -104,7 +102,7 @@ class ChoiceList(OptionList, can_focus=False):
         self.set_class(bool(choices), "-open")
 
     def move(self, by: int) -> bool:
-        """Move the cursor; returns False at either end, if it cannot."""
+        """Move the cursor; False: at the end."""
         place = (-1 if self.highlighted is None else self.highlighted) + by
         if not 0 <= place < len(self._choices):
             return False
@@ -113,10 +111,9 @@ class ChoiceList(OptionList, can_focus=False):
 
 
 class FieldRow(Widget):
-    """One key of the form: its name, what was typed, what is allowed or was chosen, and below it what is wrong.
+    """One key of the form: name, text, allowed or chosen value, problem.
 
-    If values can be chosen, typing opens a list of those that fit. An empty field whose choices say something of
-    themselves opens it at once.
+    Typing lists fitting choices. An empty field with annotated choices lists them at once.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -170,7 +167,7 @@ class FieldRow(Widget):
         yield Static(classes="problem")
 
     def tell(self, problem: str, missing: bool) -> None:
-        """Show what is wrong with the field; empty for nothing."""
+        """Show the field's problem; empty: none."""
         if self.has_class("-wrong") or problem:
             for below in self.query(".problem").results(Static):  # none while it is being taken away
                 below.update(Content(plain(problem)))
@@ -200,8 +197,6 @@ class FieldRow(Widget):
         self._taken = ""
         self.post_message(self.Typed(self.field.key, cleaned))
 
-    # Choosing.
-
     def _open(self, typed: str) -> None:
         field, choices = self.field, self._choices()
         strict = bool(field.choices) or field.kind == "bool" or field.table == AGENTS or field.name == "environment"
@@ -216,7 +211,7 @@ class FieldRow(Widget):
         return action != "list" or bool(self._choices())
 
     def action_move(self, by: int) -> None:
-        """Go through the list, and beyond its ends to the next field."""
+        """Move in the list, beyond its ends to the next field."""
         if not self.query_one(ChoiceList).move(by):
             self.screen.focus_next() if by > 0 else self.screen.focus_previous()
 
@@ -225,16 +220,14 @@ class FieldRow(Widget):
         self.remove_class("-choosing")
 
     def action_list(self) -> None:
-        """List all choices, whatever was typed."""
         self._open("")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Take the choice that was clicked."""
         event.stop()
         self._take()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the choice under the cursor and go on to the next field on enter; nothing is submitted."""
+        """Take the current choice and go to the next field; nothing is submitted."""
         event.stop()
         self._take()
         self.screen.focus_next()
@@ -260,7 +253,7 @@ def _cleaned(text: str) -> str:
 
 
 class Rows(Vertical):
-    """Lines for some fields; those that stay keep their place and their cursor."""
+    """Lines for fields; kept ones keep place and cursor."""
 
     DEFAULT_CSS = "Rows { height: auto; }"
 
@@ -289,9 +282,9 @@ _TITLES = {
 
 
 class Section(Widget):
-    """The fields of one table below a title that shows how many of them are set or wrong.
+    """One table's fields below a title with the number of set or wrong ones.
 
-    It folds; its lines are made when it is first unfolded.
+    Folds; makes its lines when first unfolded.
     """
 
     DEFAULT_CSS = """
@@ -318,7 +311,6 @@ class Section(Widget):
         return self.query_one(Collapsible).collapsed
 
     async def unfold(self) -> None:
-        """Show its lines."""
         self.query_one(Collapsible).collapsed = False
         await self.query_one(Rows).show(self.fields, self._texts, self._choices)
 
@@ -332,7 +324,6 @@ class Section(Widget):
         await self.unfold()
 
     def tell(self, problems: Mapping[str, str], texts: Mapping[str, str]) -> None:
-        """Show in the title how many fields are set or wrong."""
         self._texts = texts
         wrong = len(self.keys & problems.keys())
         filled = sum(bool(texts.get(key, "").strip()) for key in self.keys)
@@ -344,7 +335,7 @@ class Section(Widget):
 
 
 class Fields(Vertical):
-    """The left side of the form: what everybody sets, the environment's parameters, and all other tables, folded."""
+    """The left side: common fields, the environment's parameters, all other tables, folded."""
 
     DEFAULT_CSS = """
     Fields { padding: 0 1; overflow-y: auto; }
@@ -378,7 +369,7 @@ class Fields(Vertical):
         await self.query_one("#first", Rows).show([known[key] for key in FIRST], form.texts, self._choices)
         await self.update_fields(form)
         self.focus_first()
-        # On a high screen the tables that most tasks set something of are unfolded, as far as there is room.
+        # High screens unfold commonly set tables.
         room = self.app.size.height - 13 - len(self.query(FieldRow)) - len(FOLDED)
         for section in self.query(Section):
             if section.table in ("train", "sampling", "eval", "policy") and len(section.fields) <= room:
@@ -387,7 +378,7 @@ class Fields(Vertical):
         self.tell(*self._told)
 
     async def update_fields(self, form: Form) -> None:
-        """Bring the lines of parameters and of several policies up to date; with policies, these are unfolded."""
+        """Update lines of parameters and policies; unfold the latter if any."""
         await self.query_one("#parameters", Rows).show(form.parameters, form.texts, self._choices)
         names = [field for field in name_fields() if field.key == POLICIES or not form.declared]
         speakers = [field for field in form.named if field.table == AGENTS]
@@ -407,7 +398,7 @@ class Fields(Vertical):
         self.tell(*self._told)
 
     async def go_to(self, key: str) -> None:
-        """Put the cursor into the field of a key, in whichever table that is folded."""
+        """Also in a folded table."""
         for section in self.query(Section):
             if key in section.keys:
                 await section.unfold()
@@ -417,14 +408,12 @@ class Fields(Vertical):
                 row.query_one(Input).focus()
 
     def focus_first(self) -> None:
-        """Focus the first field that has no text."""
         fields = list(self.query(Input))
         empty = next((field for field in fields if not field.value), None)
         if target := empty or next(iter(fields), None):
             target.focus()
 
     def tell(self, checked: Checked, texts: Mapping[str, str]) -> None:
-        """Show what is wrong, next to each field and in the titles of tables."""
         self._told = (checked, texts)
         for row in self.query(FieldRow):
             if row.is_mounted:
@@ -439,9 +428,9 @@ LATER = "when nothing is missing or wrong"
 
 
 class Outlook(VerticalScroll):
-    """What the form stands for: the task file, what the tasks will take, and what the model will be asked.
+    """The form's task file, cost and prompts.
 
-    Whoever made the lines has cleaned foreign text.
+    Callers have cleaned foreign text.
     """
 
     DEFAULT_CSS = """
@@ -472,22 +461,20 @@ class Outlook(VerticalScroll):
         self.query_one(f"#{name}", Static).update(Content(text))
 
     def show_estimate(self, rows: Sequence[tuple[str, str]], reason: str = "") -> None:
-        """Show (one of ``TAKES``, how much) for each, or why that is not known."""
+        """Show (one of ``TAKES``, amount) for each, or why it is unknown."""
         self.query_one(Grid).display = bool(rows)
         self.query_one("#reason").display = not rows
         for what, words in (("reason", reason), *rows):
             self.show(what, words)
 
 
-# The form itself.
-
 WHERE = "the task file"
 
 
 def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str, str]:
-    """Open a task file in the person's editor, which gets the terminal meanwhile.
+    """Open a task file in the person's editor, on the whole terminal.
 
-    Returns the table, the text to go on with, and what is wrong with it; the last two are empty if the file is valid.
+    Returns table, remaining text and error; the last two are empty if the file is valid.
     """
     saved = ""
     try:
@@ -508,7 +495,7 @@ def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str
 
 
 class SubmitScreen(ModalScreen[None]):
-    """The form; ctrl+s submits its tasks. It writes what the command line would write, and only on request."""
+    """The form; ctrl+s submits its tasks. Writes what the command line would write, only on request."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "submit", priority=True, id="submit.send"),
@@ -541,8 +528,8 @@ class SubmitScreen(ModalScreen[None]):
     first_keys = ("send", "turn", "save", "edit")
 
     def __init__(self, copy_from: int | None = None, start: VersionRow | None = None, environment: str = "") -> None:
-        """``copy_from``: the number of the task that the form begins as a copy of; ``start``: the version that the new
-        task is to begin from; ``environment``: the name of the one that it is to train on."""
+        """``copy_from``: number of the task to copy; ``start``: version to begin from; ``environment``: name of the
+        training environment."""
         super().__init__()
         self._copy_from, self._start, self._environment = copy_from, start, environment
         self._form = Form()
@@ -606,10 +593,7 @@ class SubmitScreen(ModalScreen[None]):
             self._form = self._form.on(self._environment)
         self.run_worker(self._fill_fields())
 
-    # What is typed.
-
     def on_field_row_typed(self, message: FieldRow.Typed) -> None:
-        """Take over a letter, or what a field was filled with."""
         if message.text != self._form.texts.get(message.key, ""):
             self._draft = ""
             self._change(self._form.typed(message.key, message.text))
@@ -653,11 +637,9 @@ class SubmitScreen(ModalScreen[None]):
         if not self._form.sources.environments and found.parameters:
             self._change(self._form.found(found.environment, found.parameters))
 
-    # What the keys do.
-
     @property
     def key_words(self) -> Mapping[str, str]:
-        """The key that turns to the task file turns back from it."""
+        """The task file's key toggles."""
         return {"turn": "form"} if self.has_class("-turned") else {}
 
     def action_turn(self) -> None:
@@ -732,7 +714,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(f"Saved as {path}.")
 
     def action_edit(self) -> None:
-        """Open the task file in the person's editor; a valid one is taken over."""
+        """A valid one is taken over."""
         table, self._draft, sentence = edited_table(self.marlaas, self._draft or self._checked.text)
         if sentence:
             self.marlaas.say(sentence, bad=True)
@@ -741,7 +723,7 @@ class SubmitScreen(ModalScreen[None]):
             self.run_worker(self._fill_fields())
 
     def action_leave(self) -> None:
-        """Go back to the view; ask first if something was typed."""
+        """Ask first if something was typed."""
         from .dialogs import Confirm
 
         if self.has_class("-turned"):

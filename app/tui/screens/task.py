@@ -1,4 +1,4 @@
-"""The view of one task: is it learning, are its numbers sound, how does it compare, and what does its model write."""
+"""The view of one task: learning, soundness, comparison, newest conversations."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _NOWHERE = """No task is selected.
 
 Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
 _LOW = 20
-"""Lines below which there is no room for all panes."""
+"""Lines below which not all panes fit."""
 _HIGH = {True: 26, False: 34}
-"""Lines from which on small charts stand below the large one, by whether the screen is wide."""
+"""By wide screen: lines from which small charts stand below the large one."""
 _NORMAL, _WIDE = 100, 160
-"""Columns at which the panes' places change, as in the application's style sheet."""
+"""Columns at which panes move, as in the style sheet."""
 
 
 class TaskScreen(TasksView):
-    """A verdict, a chart of one metric, the others as small charts and in a list, and the newest conversations."""
+    """Verdict, charts, list, newest conversations."""
 
     HELP = """One task, and first whether it learns. Arrows among the metrics, or m and M, choose what is drawn; enter
 explains it.
@@ -101,7 +101,6 @@ tab goes from pane to pane, z enlarges one."""
         return [task] if task else []
 
     def question(self) -> TaskQuestion | None:
-        """A question about the chosen metric, of the selected task and of those laid over it."""
         own = self.marlaas.learner
         if own is None:
             return None
@@ -129,7 +128,7 @@ tab goes from pane to pane, z enlarges one."""
         self._turn()  # to the selected task, which may be another one
 
     def _turn(self) -> None:
-        """Show another task without a cursor, and with no tasks laid over it but those that were asked for."""
+        """Without cursor, only with the requested overlays."""
         if self._seen != self.marlaas.selected:
             self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
         if self.marlaas.beside:
@@ -140,7 +139,7 @@ tab goes from pane to pane, z enlarges one."""
             self.ask_again()
 
     def on_resize(self) -> None:
-        """Give a small screen's few lines to the chart, and a large one's to small charts below it."""
+        """A small screen's lines go to the chart; a large one has small charts below it."""
         width, height = self.app.size
         self.set_class(height < _LOW, "-low")
         self.set_class(height >= _HIGH[width >= _WIDE] and width >= _NORMAL, "-high")
@@ -169,7 +168,6 @@ tab goes from pane to pane, z enlarges one."""
         self.query_one(TrajectoryPane).show(answer.trajectories)
 
     def _show_verdict(self, row: TaskRow, answer: TaskAnswer) -> None:
-        """The task's row changes without its answer, as when it is paused."""
         rewards = answer.samples.get(REWARD, Track())
         row = replace(row, state=shown_state(row, self.marlaas.snapshot.serving))
         own = answer.learner
@@ -180,7 +178,7 @@ tab goes from pane to pane, z enlarges one."""
         self.query_one(VerdictLine).verdict = pointed(found, row, own.policy, "f")
 
     def _show_source(self, source: Excerpt | None) -> None:
-        """Of a task that is blocked before its first step, the code in the place of all panes."""
+        """For a task blocked before its first step, code replaces all panes."""
         self.query_one(SourceExcerpt).excerpt = source
         self.set_class(source is not None, "-source")
         if source is None and self.focused is None:
@@ -236,7 +234,7 @@ tab goes from pane to pane, z enlarges one."""
         self.set_class(not shown, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:
-        """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
+        """An evaluation's versions with scores; the other panes show the chosen one."""
         metrics = self.query_one(MetricList)
         self.query_one(SmallMultiples).charts = ()
         self.set_class(True, "-bare")
@@ -253,11 +251,11 @@ tab goes from pane to pane, z enlarges one."""
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """The keys for what blocks it, and for what goes wrong in its learning, if anything does."""
+        """Keys for its block or bad learning."""
         return (*super().first_keys, *(("findings",) if self.targets and goes_wrong(self.targets[0]) else ()))
 
     def why_not(self, action: str) -> str:
-        """Why an action is refused: comparing takes two tasks, and reading a point takes a point."""
+        """Comparing takes two tasks, reading a point takes a point."""
         trained = self.targets[0].trained if self.targets else ()
         if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
             return "There is no other task to compare with."
@@ -271,15 +269,12 @@ tab goes from pane to pane, z enlarges one."""
             return "There is no point to inspect yet."
         return super().why_not(action)
 
-    # What the person chooses.
-
     def action_policy(self) -> None:
         self.marlaas.next_policy()
         self._look = replace(self._look, cursor=None)
         self.renew()
 
     def action_win_rates(self) -> None:
-        """Show how the policy's versions did against each other, and against others."""
         from .dialogs import WinRates
 
         if self.marlaas.learner is not None:
@@ -304,7 +299,7 @@ tab goes from pane to pane, z enlarges one."""
         self.ask_again()
 
     def on_metric_list_asked(self, message: MetricList.Asked) -> None:
-        """Explain a metric; of an evaluation the list has versions, which all have a score."""
+        """Explain a metric; an evaluation's list has versions, all with a score."""
         from .dialogs import Explain
 
         versions = self._answer is not None and self._answer.versions
@@ -321,7 +316,6 @@ tab goes from pane to pane, z enlarges one."""
         self._again()
 
     def action_grid(self) -> None:
-        """Show the small charts in place of the large one, or the large one again."""
         self.toggle_class("-grid")
         self._again()
         self.query_one(SmallMultiples if self.has_class("-grid") else MetricList).focus()
@@ -353,7 +347,7 @@ tab goes from pane to pane, z enlarges one."""
         return self._answer.own.track(self._answer.metric) if self._answer else Track()
 
     def action_overlay(self) -> None:
-        """Choose the tasks that share the chart; the most similar ones come first."""
+        """Choose tasks to share the chart; most similar first."""
         from .dialogs import ChooseTasks
 
         task, own = self.targets[0], self.marlaas.learner
@@ -375,7 +369,6 @@ tab goes from pane to pane, z enlarges one."""
             self._again()
 
     def action_configuration(self) -> None:
-        """Show the task's configuration next to those of the tasks that share its chart."""
         from ...operations.results import difference_lines
         from ...operations.settings_file import settings
         from .dialogs import Configuration

@@ -1,4 +1,4 @@
-"""What all views share: the base of a view, and of those with a list of tasks."""
+"""What views share: their base, and that of views with a list of tasks."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
 _REST = 0.08
-"""Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
+"""Seconds of rest before a question, so that moving is free."""
 _SILENT = "The engine is suspended or very busy; actions wait until it answers."
 IN_A_TERMINAL = "This needs a terminal of its own: it is not offered in a browser."
 
 
 class View(Filtered):
-    """A screen that shows snapshots: bars, one question to the store, and keys that explain why they cannot act."""
+    """A screen of snapshots: bars, one question to the store, keys that explain refusals."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
@@ -60,23 +60,22 @@ class View(Filtered):
         raise NotImplementedError
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
-        """Bring the view's own widgets up to date; ``answer`` is None until the question has been answered."""
+        """Update the view's widgets; ``answer`` is None until the question is answered."""
 
     def question(self) -> Question | None:
         return None
 
     def why_not(self, action: str) -> str:
-        """Why an action of this view is not possible; empty if it is. Asked often, so it must be cheap."""
+        """Why an action is not possible; empty: possible. Called often, so cheap."""
         return ""
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """Actions whose keys come first in the last line, because of what is shown at the moment."""
         return ()
 
     @property
     def key_words(self) -> Mapping[str, str]:
-        """Words for actions in the last line, in place of those of the help: shorter, or of what is shown now."""
+        """The last line's words for actions, in place of the help's."""
         return {}
 
     def compose(self) -> ComposeResult:
@@ -92,33 +91,29 @@ class View(Filtered):
         self.show_again()
 
     def on_screen_resume(self) -> None:
-        """Ask the view's question, and show what came while it was out of sight."""
         self.ask_again()
         if self.is_mounted:
             self.query_one(NoticeLine).show(self.marlaas.notices)
             self.show_again()
 
     def on_resize(self) -> None:
-        """Fit everything to the new size; how much is asked for may depend on it."""
+        """Refit to the size; the question may depend on it."""
         self.call_after_refresh(self.renew)
 
     def renew(self) -> None:
-        """Show again, and ask again at once: what is shown, or how, has changed."""
         self.show_again()
         self.ask_again()
 
     def ask_again(self) -> None:
-        """Ask again at once, because the question has changed."""
         self.marlaas.ask(self)
 
     def ask_at_rest(self) -> None:
-        """Ask again once the cursor has rested, because the question follows it."""
+        """Ask again once the cursor has rested: the question follows it."""
         if self._rest is not None:
             self._rest.stop()
         self._rest = self.set_timer(_REST, self.ask_again)
 
     def show_again(self) -> None:
-        """Show the newest snapshot once more."""
         self.show(self.marlaas.snapshot)
 
     @property
@@ -142,10 +137,9 @@ class View(Filtered):
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
         self.renew_keys()
 
-    # Keys that cannot act are dim in the last line, and explain why when they are pressed.
+    # Impossible keys are dim, and explain themselves when pressed.
 
     def renew_keys(self) -> None:
-        """Update which keys can act, because something else is under the cursor."""
         reasons = (
             self.serves,
             self.first_keys,
@@ -157,7 +151,7 @@ class View(Filtered):
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action is possible; None is Textual's value for a dim key, False hides it."""
+        """Textual's values: None dims a key, False hides it."""
         if action == "start_engine":
             return not self.serves
         return None if self.why_not(action) else True
@@ -172,7 +166,7 @@ class View(Filtered):
         self.marlaas.action_start_engine()
 
     def action_back(self) -> None:
-        """Go back from a zoomed pane to all panes, or from this view to the one before."""
+        """From a zoomed pane to all panes, else to the previous view."""
         if self.maximized is not None:
             self.minimize()
         elif len(self.app.screen_stack) > 1:
@@ -189,10 +183,8 @@ class View(Filtered):
         elif self.focused is None or not self.maximize(self.focused):
             self.marlaas.say("There is nothing to zoom here.", bad=True)
 
-    # What several views do.
-
     def confirm(self, question: str, act: Callable[[], object], typed: str = "") -> None:
-        """Ask, and act on a yes; ``typed`` is a word to type for it."""
+        """Ask, and act on a yes; ``typed``: word to type."""
         from .dialogs import Confirm
 
         def answered(yes: bool | None) -> None:
@@ -202,9 +194,9 @@ class View(Filtered):
         self.app.push_screen(Confirm(question, typed), answered)
 
     def write_environment(self, then: str = "", tell: Callable[[Path], None] = lambda path: None) -> None:
-        """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``.
+        """Ask for name and shape, write the template, open it in the editor; the notice ends with ``then``.
 
-        ``tell`` hears of what was written before the editor opens.
+        ``tell`` gets the new files before the editor opens.
         """
         from ..context.editor import opened
         from .dialogs import new_environment
@@ -218,7 +210,7 @@ class View(Filtered):
         self.app.push_screen(new_environment(self.marlaas.home), written)
 
     def copied(self) -> tuple[str, Sequence[object], str]:
-        """What copying means here: in words, as JSON, and what it is, at the beginning of a sentence."""
+        """For copying: words, JSON, and its name as the start of a sentence."""
         raise NotImplementedError
 
     def action_copy_row(self) -> None:
@@ -240,7 +232,7 @@ _NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "edit_environment", "
 
 
 class TasksView(View):
-    """Keys that act on the marked tasks, or on the one under the cursor; if they cannot, they explain why."""
+    """Keys for the marked tasks or the current one; they explain refusals."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
@@ -256,22 +248,21 @@ class TasksView(View):
 
     @property
     def targets(self) -> Sequence[TaskRow]:
-        """The tasks that keys act on; the first is the one under the cursor."""
+        """The current one first."""
         raise NotImplementedError
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """The key that mends what blocks the task under the cursor, if that is a line of its environment."""
         return ("edit_environment",) if self.targets and mended_in_file(self.targets[0]) else ()
 
     @property
     def key_words(self) -> Mapping[str, str]:
-        """What ``p`` does with these tasks; and few words, so that filtering and leaving have room at 80 columns."""
+        """The effect of ``p``; short words, so that filtering and leaving fit at 80 columns."""
         resumes = self._fitting("resume") and not self._fitting("pause")
         return {"toggle_pause": "resume" if resumes else "pause", "edit_environment": "edit"}
 
     def why_not(self, action: str) -> str:
-        """Why an action is refused: it needs a task in a state that it can start from."""
+        """Needs a task in a fitting state."""
         verbs = _VERBS.get(action, ())
         if not verbs and action not in _NEEDS_A_TASK:
             return ""
@@ -307,7 +298,6 @@ class TasksView(View):
         self.confirm(question, partial(self.marlaas.command, "cancel", tasks))
 
     def action_add_like(self) -> None:
-        """Open the form, filled with what the task under the cursor was submitted with."""
         self.marlaas.action_add(self.targets[0].id)
 
     def action_open_rollouts(self) -> None:
@@ -317,7 +307,7 @@ class TasksView(View):
         self.marlaas.open_task(self.targets[0].id, "logs")
 
     def action_edit_environment(self) -> None:
-        """Open the environment of the task under the cursor in the editor, at the line that is wrong if one is."""
+        """At the wrong line."""
         from ...operations.environments.source_lines import task_place
         from ..context.editor import edit_source
 

@@ -1,1 +1,1 @@
-"""The widgets of the screens, one per file; they take rows and know no store."""
+"""The screens' widgets, one per file; they take rows and know no store."""

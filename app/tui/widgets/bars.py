@@ -1,4 +1,4 @@
-"""Lines around views: title, views, keys, status, notices, filters, and texts in place of an empty list."""
+"""Lines around views: title, views, keys, status, notices, filters, guides."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Elapsed(Static):
-    """Shows a text; while what it tells of is in progress, the seconds since then stand behind it."""
+    """A text, followed by its seconds while in progress."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__("", markup=False, id=id)
@@ -71,7 +71,7 @@ class Elapsed(Static):
 
 
 class Nothing(Static):
-    """Shown in place of what is not there yet: the next step. ``text`` is our own, and names a key or a command."""
+    """The next step in place of missing content. ``text``: our own, names a key or command."""
 
     DEFAULT_CSS = """
     Nothing { width: 100%; height: 1fr; padding: 2 4; color: $text-muted; }
@@ -99,7 +99,7 @@ Each of them is a command, too: `marlaas demo`, `marlaas env new NAME`,
 
 
 class Guide(Static, can_focus=True):
-    """Shown in place of an empty queue: three ways to begin."""
+    """In place of an empty queue: three ways to begin."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "demo", "demo", id="guide.demo"),
@@ -117,7 +117,7 @@ class Guide(Static, can_focus=True):
         self.renew()
 
     def renew(self) -> None:
-        """Show how to begin; if somebody wrote an environment, what comes next."""
+        """Show how to begin, or the next step after writing an environment."""
         files = self._marlaas.home.plugins.glob("[!._]*")
         written = sorted(path.stem for path in files if path.suffix in (".py", ".toml") or path.is_dir())
         names = clip(line(", ".join(written)), 48)
@@ -153,7 +153,7 @@ class Guide(Static, can_focus=True):
 
 
 class FilterLine(Input):
-    """What is typed; it names enter itself, because a text's own key for it would hide the one of the bar."""
+    """Names enter itself: the input's own binding would hide the bar's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "to the list", id="filter.leave"),
@@ -162,7 +162,7 @@ class FilterLine(Input):
 
 
 class FilterBar(Horizontal):
-    """A line to type a filter into, above a list. It opens with /, filters while one types, and goes with esc."""
+    """A filter line above a list. Opens with /, filters while typing, closes with esc."""
 
     @dataclass
     class Changed(Message):
@@ -171,7 +171,7 @@ class FilterBar(Horizontal):
         text: str
 
     class Left(Message):
-        """The person is done typing: the list gets the keys again."""
+        """Typing has ended: the list gets the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear", "clear filter", id="filter.clear"),
@@ -185,7 +185,7 @@ class FilterBar(Horizontal):
     """
 
     def __init__(self, hint: str) -> None:
-        """``hint`` is shown in the empty line: what can be typed."""
+        """``hint``: what can be typed, shown while empty."""
         super().__init__()
         self._hint = hint
 
@@ -196,20 +196,18 @@ class FilterBar(Horizontal):
 
     @property
     def text(self) -> str:
-        """What was typed."""
         return self.query_one(Input).value
 
     def open(self) -> None:
-        """Show the line and focus it at once, because the next letters may be on their way."""
+        """Show and focus the line at once: the next letters may be on their way."""
         self.add_class("-open")
         self.screen.set_focus(self.query_one(Input))
 
     def tell(self, text: str, bad: bool = False) -> None:
-        """Show what the filter found, or what is wrong with it."""
+        """Show the filter's result or error."""
         self.query_one("#told", Static).update(Content.styled(f" {line(text, 200)}", "$text-error" if bad else ""))
 
     def write(self, text: str) -> None:
-        """Set the filter, as if it had been typed."""
         self.query_one(Input).value = text
         self.set_class(bool(text), "-open")
 
@@ -228,19 +226,18 @@ class FilterBar(Horizontal):
 
 
 class Filtered(Screen[Any]):
-    """What a screen with a filter over a list shares."""
+    """Shared by screens with a filter over a list."""
 
     LIST = "KeyedTable"
-    """The list."""
 
     def filter(self, text: str) -> None:
-        """Show what passes a filter. Raises ``ConfigError`` while it makes no sense."""
+        """Show what passes a filter. Raises ``ConfigError`` for an invalid one."""
 
     def action_filter(self) -> None:
         self.query_one(FilterBar).open()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Filter with every letter; while the filter makes no sense yet, the list stays."""
+        """An invalid filter keeps the list."""
         self.query_one(FilterBar).tell("")
         try:
             self.filter(message.text)
@@ -251,12 +248,11 @@ class Filtered(Screen[Any]):
         self.leave_filter()
 
     def leave_filter(self) -> None:
-        """Go back to the list."""
         self.query_one(self.LIST).focus()
 
 
 _KEPT = ("help", "all panes", "close", "leave")
-"""Descriptions of the keys that are left out last: where one is, and how one gets away."""
+"""Key descriptions left out last: location and exit."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +260,6 @@ class ShownKey:
     """A key in the line."""
 
     key: str
-    """The key as one presses it."""
     display: str
     description: str
     enabled: bool
@@ -274,14 +269,13 @@ class ShownKey:
         return f" {self.display} {self.description} "
 
     def drawn(self) -> Content:
-        """The same in its styles."""
         dim = "" if self.enabled else " dim"
         key, what = f" {self.display} ", f"{self.description} "
         return Content.assemble((key, f"bold $footer-key-foreground{dim}"), (what, dim.strip()))
 
 
 def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
-    """The keys that fit into this many cells, in their order: those that are kept to the last, then the first ones."""
+    """The keys that fit into ``room`` cells, in order: the kept ones, then the first."""
     shown: list[ShownKey] = []
     room += 1  # the space behind the last one may be cut
     for key in sorted(keys, key=lambda each: each.description not in _KEPT):
@@ -292,9 +286,9 @@ def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
 
 
 class KeyBar(Widget):
-    """The keys that act in a view or dialog, dim if they cannot, and the palette; a click on a key presses it.
+    """Keys of a view or dialog, dim if impossible, and the palette; clickable.
 
-    Textual's own footer makes all of its widgets again whenever one key changes, with every move of a cursor.
+    Textual's footer remakes all its widgets when one key changes, at every cursor move.
     """
 
     DEFAULT_CSS = """
@@ -306,7 +300,7 @@ class KeyBar(Widget):
     palette: reactive[ShownKey | None] = reactive(None)
 
     def __init__(self, enter: str = "") -> None:
-        """``enter`` is what that key does in the line of text that has the focus, if no binding says it."""
+        """``enter``: its action in the focused text line, if no binding says it."""
         super().__init__()
         self._enter = enter
         self._will_look = False
@@ -320,9 +314,9 @@ class KeyBar(Widget):
             self.call_after_refresh(self.look)
 
     def look(self) -> None:
-        """Read which keys there are, and which of them can act.
+        """Read keys and their possibility.
 
-        Those of the screen's ``first_keys`` come first, and its ``key_words`` name some in other words.
+        The screen's ``first_keys`` come first; its ``key_words`` rename some.
         """
         self._will_look = False
         if not self.is_attached:  # its screen may have been left meanwhile
@@ -349,7 +343,7 @@ class KeyBar(Widget):
 
     @property
     def _room(self) -> int:
-        """Cells next to the palette's key, which is there if the keys that are kept leave room for it."""
+        """Cells next to the palette's key, shown if the kept keys leave room."""
         kept = sum(cells(key.text) for key in self.keys if key.description in _KEPT)
         room = self.size.width - (cells(self.palette.text) if self.palette else 0)
         return room if room + 1 >= kept else self.size.width
@@ -374,7 +368,7 @@ class KeyBar(Widget):
 
 
 class NoticeLine(Static):
-    """Notices, in the place of the status line, so that they cover nothing; it grows with a long sentence."""
+    """Notices in the status line's place, covering nothing; grows with a long sentence."""
 
     DEFAULT_CSS = """
     NoticeLine { display: none; dock: bottom; height: auto; max-height: 6; margin-bottom: 1; padding: 0 1;
@@ -400,7 +394,7 @@ _FIRST_WORKERS = ("rollout", "training", "engine")
 
 
 class StatusLine(Widget):
-    """The line above the keys: a problem, or what to do next, or a note and as many workers as fit."""
+    """The line above the keys: a problem, a hint, or a note and as many workers as fit."""
 
     DEFAULT_CSS = """
     StatusLine { dock: bottom; margin-bottom: 1; height: 1; padding: 0 1; color: $text-muted; }
@@ -409,9 +403,7 @@ class StatusLine(Widget):
     problem: reactive[str] = reactive("")
     processes: reactive[Sequence[WorkerRow]] = reactive(())
     hint: reactive[str] = reactive("")
-    """What to do next; shown if there is no problem."""
     note: reactive[str] = reactive("")
-    """What continues next to the engine; before the workers."""
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -428,7 +420,7 @@ class StatusLine(Widget):
 
 
 def worker_texts(workers: Sequence[WorkerRow]) -> list[str]:
-    """Each worker in a few words: rollout and training first, then the engine, and all environments together."""
+    """Each worker in a few words: rollout, training, engine, then all environments together."""
     environments = [worker for worker in workers if worker.name.startswith("env")]
     others = sorted((worker for worker in workers if worker not in environments), key=_rank)
     texts = []
@@ -448,11 +440,11 @@ def _rank(worker: WorkerRow) -> tuple[int, str]:
 
 _REASON_LINES = 3
 _RAGGED = 8
-"""Cells of a line that wrapping at words may leave empty."""
+"""Most cells that word wrap may leave empty."""
 
 
 class TaskLine(Widget):
-    """A task in a few lines: its tenant and name, then its numbers, or why it waits or has ended, or what is wrong.
+    """A task in a few lines: tenant and name, then numbers, or why it waits, ended or fails.
 
     Grows with a long reason.
     """
@@ -463,13 +455,10 @@ class TaskLine(Widget):
 
     row: reactive[TaskRow | None] = reactive(None)
     pace: reactive[PaceRow | None] = reactive(None)
-    """The speed of its last steps, from which the time left is computed."""
     serving: reactive[bool] = reactive(True)
-    """Whether an engine works on the tasks."""
     policy: reactive[str] = reactive("")
-    """Which of its policies is meant, in words."""
     brief: reactive[bool] = reactive(False)
-    """Whether its numbers are left out, if they stand below."""
+    """True: numbers are left out, as they stand below."""
 
     def _fit(self) -> None:
         room = max(1, self.content_size.width)
@@ -481,7 +470,7 @@ class TaskLine(Widget):
     watch_row = watch_serving = watch_brief = on_resize = _fit
 
     def _said(self) -> tuple[str, str, str]:
-        """Why the task waits or has ended; what is wrong, or what to do about it; and the style of the former."""
+        """Why the task waits or ended; error or advice; style of the former."""
         task = self.row
         if task is None:
             return "", "", ""
@@ -518,7 +507,7 @@ class TaskLine(Widget):
 
 
 def _lines(sentence: str, room: int) -> int:
-    """Lines that a sentence takes, at most ``_REASON_LINES``."""
+    """A sentence's lines, at most ``_REASON_LINES``."""
     shown = line(sentence, _REASON_LINES * room)
     return min(_REASON_LINES, -(-cells(shown) // max(1, room - _RAGGED)))
 
@@ -527,13 +516,12 @@ _STYLES = {"alive": "bold $text-success", "silent": "bold $text-warning", "down"
 _MARKS = {"alive": "●", "silent": "!", "down": "✗", "stopped": "○", "never": "○"}
 _BETWEEN = " · "
 _HOME = 3
-"""The rank of the home's folder among the parts."""
 _LEAST_HOME = 24
-"""Cells from which on a long folder's name is cut, to make room for others."""
+"""Least cells of a shortened folder name."""
 
 
 class TopBar(Widget):
-    """Title and home at the left, engine at the right, which is never cut; between them what there is room for."""
+    """Title and home left, engine right (never cut), the rest between as room allows."""
 
     DEFAULT_CSS = """
     TopBar { dock: top; height: 1; padding: 0 1; background: $panel; }
@@ -564,7 +552,7 @@ class TopBar(Widget):
 
 
 def fitting_top_bar(found: Sequence[Part], room: int, between: int) -> list[Part]:
-    """Those parts that there is room for, chosen by rank, in the order in which they were given."""
+    """The parts that fit, chosen by rank, in their order."""
     kept: list[Part] = []
     for part in sorted(found, key=lambda part: part.rank):
         room -= cells(part.text) + between
@@ -575,14 +563,13 @@ def fitting_top_bar(found: Sequence[Part], room: int, between: int) -> list[Part
 
 
 class ViewBar(Widget):
-    """Numbers and names of the views, with the present one marked; a click opens one."""
+    """Numbers and names of views, the present one marked; clickable."""
 
     DEFAULT_CSS = """
     ViewBar { dock: top; height: 1; margin-top: 1; padding: 0 1; background: $surface; }
     """
 
     shown: reactive[tuple[str, int | None]] = reactive(("queue", None))
-    """The view in sight, and the selected task."""
 
     def __init__(self, views: Sequence[Mode]) -> None:
         super().__init__()
@@ -594,8 +581,8 @@ class ViewBar(Widget):
         return Content(gap).join([Content.styled(text, style) for text, style in zip(texts, styles, strict=True)])
 
     def _texts(self) -> tuple[list[str], str]:
-        """The names with the selected task if there is room; else with it in this view only; else this view's name
-        among numbers; else only numbers. And what is between them."""
+        """Names with the selected task; only this view's with it; only this view's name; or numbers. And their
+        separator."""
         name, task = self.shown
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
         names = [f"{number} {mode.name}" for number, mode in zip(numbers, self._views, strict=True)]

@@ -1,4 +1,4 @@
-"""What a model wrote: the newest rollout in a few lines, a group's trajectories, conversations with their tokens."""
+"""Model text: newest rollout, a group's trajectories, conversations with tokens."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ from ...text.tasks import who
 
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
 _MOST = 4000
-"""Characters of a turn that are looked at."""
 
 
 class NewestRollout(Widget):
-    """What the model of a task wrote last: the prompt, the reply and its reward, in the room that there is."""
+    """A task's newest prompt, reply and reward, in the room available."""
 
     DEFAULT_CSS = """
     NewestRollout { padding: 0 1; border-left: solid $panel-lighten-2; }
@@ -45,7 +44,7 @@ class NewestRollout(Widget):
 
     row: reactive[TrajectoryRow | None] = reactive(None)
     silent: reactive[bool] = reactive(False)
-    """Whether nothing is said if there is none: because something else explains why."""
+    """True: blank without a rollout, as another text explains why."""
 
     def render(self) -> Content:
         width, height = self.content_size
@@ -57,8 +56,8 @@ class NewestRollout(Widget):
 def rollout_lines(row: TrajectoryRow, width: int, height: int) -> list[Content]:
     """At most ``height`` lines: a head with the reward, then the last turns. Every part is foreign text.
 
-    The reply gets two thirds of the room if it needs it; a turn that is too long loses its middle, because questions
-    stand at the beginning and answers at the end.
+    The reply gets up to two thirds; a long turn loses its middle, as questions stand at the start and answers at the
+    end.
     """
     if width < 1 or height < 1:
         return []
@@ -97,15 +96,14 @@ def _turn(turn: Turn, width: int, most: int) -> list[Content]:
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200
 _FIRST_TURNS, _LAST_TURNS = 30, 10
 _SMALL = 8
-"""Rows below which there is no room for whole turns."""
+"""Least rows for whole turns."""
 _ANEW = Turn("template", "A new prompt begins here: the template rewrote earlier turns, or this is a fork.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):
-    """The newest group of a task, one trajectory at a time, with the last replies of its whole group.
+    """A task's newest group, one trajectory at a time, with the group's last replies.
 
-    It follows the newest group until the person pages or scrolls; what is being read stays. If the base's template
-    rewrote earlier turns, the trajectories of one conversation are shown as one.
+    Follows the newest group until the person pages or scrolls. Trajectories split by the base's template are joined.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -181,7 +179,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
 
 
 def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
-    """Rows with all parts of a conversation joined, newest first; the oldest may lack its beginning."""
+    """Rows joined per conversation, newest first; the oldest may lack its start."""
     found: list[TrajectoryRow] = []
     parts: list[TrajectoryRow] = []
     for row in rows:
@@ -200,9 +198,9 @@ def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
 
 
 def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
-    """Each distinct last reply of a group's conversations, with how it was paid and how often it came.
+    """Each distinct last reply of a group, with reward and count.
 
-    In lines of at most ``width`` cells; none if there is one conversation alone. Every part is foreign text.
+    Lines of at most ``width`` cells; none for a single conversation. Every part is foreign text.
     """
     if len(rows) < 2:
         return []
@@ -224,7 +222,7 @@ def _last_reply(row: TrajectoryRow, named: bool) -> Answer:
 
 
 def trajectory_text(row: TrajectoryRow) -> Content:
-    """A trajectory for reading. Every part of it is foreign text."""
+    """A readable trajectory. Every part is foreign text."""
     head = [
         "held-out" if row.split != "train" else f"group {row.group}",
         f"member {row.member}",
@@ -254,10 +252,7 @@ def trajectory_text(row: TrajectoryRow) -> Content:
     return Content.assemble(*parts)
 
 
-# Conversations to read: one, or two side by side.
-
 AHEAD = 400
-"""Lines that are wrapped at once in the background."""
 
 
 @dataclass(frozen=True)
@@ -265,16 +260,16 @@ class Page:
     """What a pane shows."""
 
     key: object = None
-    """The conversation's key: with another key the pane begins at the top."""
+    """The conversation's key; another key starts at the top."""
     title: str = ""
     blocks: Sequence[Block] = ()
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
     first: tuple[int, int] | None = None
-    """Where to begin: (block, character); None: at the top."""
+    """Start as (block, character); None: the top."""
 
 
 class ConversationPane(ScrollView, can_focus=True):
-    """Scrolls over the blocks of a page, wrapped as far as somebody scrolls, with a legend of the shades."""
+    """Scrolls a page's blocks, wrapped on demand, with a legend of the shades."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll_down", "down", show=False, id="pane.down"),
@@ -298,7 +293,7 @@ class ConversationPane(ScrollView, can_focus=True):
         self._wants_end = False
 
     def show(self, page: Page) -> None:
-        """Show a page; the same page in other shades stays where it is."""
+        """Show a page; the same page keeps its scroll position."""
         elsewhere = page.key != self.page.key or page.first != self.page.first
         self.page = page
         self.border_title = Content(page.title)
@@ -311,8 +306,6 @@ class ConversationPane(ScrollView, can_focus=True):
             place = max(0, self._layout.line_of(*page.first) - 3) if page.first else 0
             self._grow(place + self.size.height)
             self.scroll_to(y=place, animate=False, immediate=True, force=True)
-
-    # Lines.
 
     def _lay_out(self) -> None:
         self._layout = Layout(self.page.blocks, max(1, self._width))
@@ -329,7 +322,7 @@ class ConversationPane(ScrollView, can_focus=True):
         self.virtual_size = Size(0, len(self._layout.lines))
 
     def _wrap_on(self, layout: Layout) -> None:
-        """Wrap the remaining lines, some at a time, so that no key waits for it."""
+        """Wrap remaining lines in portions, so that no key waits."""
         if layout is self._layout and not layout.whole:
             self._grow(len(layout.lines) + AHEAD)
             self.set_timer(0.005, lambda: self._wrap_on(layout))
@@ -361,9 +354,9 @@ class ConversationPane(ScrollView, can_focus=True):
 
 
 class ConversationPanes(Container):
-    """A pane that follows the lists, and at its left a pane for a marked conversation.
+    """A pane that follows the lists, and left of it one for a marked conversation.
 
-    Conversations are read and laid out in a thread. The one that was asked for last is shown, and can be copied.
+    A thread reads and lays out. The last request is shown, and can be copied.
     """
 
     DEFAULT_CSS = """
@@ -404,17 +397,15 @@ class ConversationPanes(Container):
             self._load(self.pane)
 
     def shade_by(self, name: str) -> None:
-        """Show the same in other shades."""
         self.shade = name
         self._again()
 
     def look_for(self, word: str) -> None:
-        """Mark a word in the text."""
         self._word = word
         self._again()
 
     def mark(self, current: int | None) -> str:
-        """Mark the conversation, or show the marked one next to it, or end that; returns what was done."""
+        """Mark the conversation, show the marked one next to it, or end that; returns what was done."""
         self.choose(current)
         if self.comparing or self._current is None:
             self.compare(False)
@@ -426,7 +417,6 @@ class ConversationPanes(Container):
         return "What was marked is at the left; tab goes from one to the other, c or esc ends it."
 
     def compare(self, wanted: bool) -> None:
-        """Show two conversations, or one."""
         self.set_class(wanted, "-comparing")
         if wanted:
             self._load(self.other)
@@ -437,8 +427,6 @@ class ConversationPanes(Container):
         self._load(self.pane)
         if self.comparing:
             self._load(self.other)
-
-    # Reading.
 
     def _wish(self, pane: ConversationPane) -> Wish | None:
         conversation = self._current if pane is self.pane else self._marked
@@ -460,7 +448,6 @@ class ConversationPanes(Container):
             self.call_later(self._ready, pane, loaded)
 
     def _ready(self, pane: ConversationPane, loaded: Loaded) -> None:
-        """Show what was read, unless something else is wanted by now."""
         if loaded.wish != self._wish(pane):
             return
         if pane is self.pane:

@@ -1,4 +1,4 @@
-"""Lists of any length under a cursor: tables with columns, and rows that a thread reads as they come into sight."""
+"""Lists of any length under a cursor: tables with columns, and rows read on demand in a thread."""
 
 from __future__ import annotations
 
@@ -31,22 +31,21 @@ OpenReader = Callable[[], Reader]
 """Opens a connection for one page; raises ``StoreError``."""
 CURSOR, MARK = "▸", "•"
 GUTTER = 2
-"""Cells before each row of a list without columns, for cursor and mark."""
+"""Cells before rows without columns, for cursor and mark."""
 PAGE = 64
-"""Rows that are read at once."""
 KEPT = 32 * PAGE
-"""Rows that are kept; more than any screen shows."""
+"""More than any screen shows."""
 
 
 class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
-    """Rows under a cursor. Marks and cursor belong to keys: they stay with their rows when others are added.
+    """Rows under a cursor. Marks and cursor belong to keys, so stay with their rows.
 
-    One page is read at a time, with a connection of its own: what was scrolled past is never read.
+    Reads one page at a time, with its own connection; skips pages scrolled past.
     """
 
     @dataclass
     class Said(Message):
-        """What all its messages have in common."""
+        """Base of its messages."""
 
         list: VirtualList[Any]
         id: Any
@@ -85,10 +84,9 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
     GUTTER = GUTTER
 
     cursor: reactive[int] = reactive(0, repaint=False)
-    """The place of the cursor."""
 
     def __init__(self, open_reader: OpenReader | None = None, *, follow: str = "", **options: Any) -> None:
-        """``follow``: "first" or "last", where new rows are added: a cursor there stays there."""
+        """``follow``: "first" or "last", the end of new rows: a cursor there stays there."""
         super().__init__(**options)
         self.marks: set[Any] = set()
         self.listing: Listing[AnyRow] = Listing(())
@@ -107,7 +105,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         """Pages of an earlier generation are dropped."""
 
     def row_text(self, row: AnyRow, width: int, below: bool = False) -> Content:
-        """A row in one line of ``width`` cells, or what stands below it; foreign text in it must be cleaned."""
+        """A row as one line of ``width`` cells, or its line below; foreign text must be cleaned."""
         raise NotImplementedError
 
     @property
@@ -120,28 +118,26 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
     @property
     def current_row(self) -> AnyRow | None:
-        """The row under the cursor, if it has been read."""
         return self.row_at(self.cursor)
 
     def row_at(self, place: int) -> AnyRow | None:
-        """The row at a place, if it is in memory."""
         if not 0 <= place < self.count:
             return None
         key, rows = self.listing.ids[place], self.listing.at_hand
         return self._rows.get(key, (0, None))[1] if rows is None else rows.get(key)
 
     def rows(self) -> list[AnyRow]:
-        """The rows that have been read; of a list shorter than a screen, all."""
+        """The rows read; of a short list all."""
         return [row for place in range(self.count) if (row := self.row_at(place)) is not None]
 
     @property
     def chosen(self) -> list[Any]:
-        """The rows that an action is for: the marked ones in order, else the one under the cursor."""
+        """Rows for an action: the marked ones in order, else the current one."""
         marked = [key for key in self.listing.ids if key in self.marks] if self.marks else []
         return marked or ([] if self.current is None else [self.current])
 
     def show(self, listing: Listing[AnyRow], *, anew: bool = False) -> None:
-        """Show a listing. The cursor stays on its row; with ``anew`` it is another listing, and begins at the top."""
+        """Show a listing. The cursor stays on its row; ``anew``: a different listing, from the top."""
         current, place, count = self.current, self.cursor, self.count
         if anew:
             self._rows.clear()
@@ -167,13 +163,11 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         self.read_on()
 
     def go(self, key: Any) -> bool:
-        """Move the cursor to a row by its key; False if it is not in the list."""
+        """Move the cursor to a key; False: not in the list."""
         place = _index(self.listing, key, self.cursor)
         if place is not None:
             self._place(place, moved=place != self.cursor)
         return place is not None
-
-    # Drawing.
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
@@ -202,17 +196,15 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         (strip,) = Visual.to_strips(self, content.truncate(width), width, 1, style, pad=True) or [Strip.blank(width)]
         return strip
 
-    # Reading.
-
     def read_on(self) -> None:
-        """Read the next page that is needed, unless one is being read."""
+        """One page at a time."""
         if self._reading or not self.is_mounted or self.listing.at_hand is not None or not (ids := self._wanted()):
             return
         self._reading = True
         self.run_worker(partial(self._read, self.listing, ids, self._generation), thread=True, exit_on_error=False)
 
     def _wanted(self) -> Sequence[Any]:
-        """Keys of the page of the first row in sight that is to be read, then of the cursor's."""
+        """Page keys of the first unread row in sight, then of the cursor's."""
         ids, first = self.listing.ids, self.scroll_offset.y
         for place in (
             *range(first, min(first + max(1, self.size.height), self.count)),
@@ -257,8 +249,6 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
     def rows_came(self, rows: Sequence[AnyRow]) -> None:
         """Rows have been read."""
-
-    # Moving.
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -308,7 +298,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
             self.post_message(self.Opened(self, self.current))
 
     def on_click(self, event: Click) -> None:
-        """Move to the row that was clicked; open it on the second click."""
+        """Move to the clicked row; the second click opens it."""
         if (offset := event.get_content_offset(self)) is None:
             return
         if self.head and not offset.y:
@@ -335,7 +325,7 @@ def _index(listing: Listing[Any], key: Any, near: int) -> int | None:
 
 
 class KeyedTable(VirtualList[Row], inherit_bindings=False):
-    """A table with columns, all rows of which are in memory. A row may have a second line over all columns."""
+    """A table with all rows in memory. A row may have a second line over all columns."""
 
     @dataclass
     class SortChosen(Message):
@@ -365,7 +355,6 @@ class KeyedTable(VirtualList[Row], inherit_bindings=False):
 
     @property
     def lines_needed(self) -> int:
-        """How many lines the whole table takes, with its head."""
         return len(self.line_places or ()) + 1
 
     def show_rows(
@@ -376,7 +365,7 @@ class KeyedTable(VirtualList[Row], inherit_bindings=False):
         backwards: bool = False,
         head: bool = True,
     ) -> None:
-        """Show these rows; the cursor stays on its key as long as that is there."""
+        """Show these rows; the cursor stays on its key while it exists."""
         self.columns = columns
         arrow = {sort: "▲" if backwards else "▼"} if sort else {}
         self.head = (
@@ -406,7 +395,7 @@ _OPENS = "E opens it here"
 
 
 class SourceExcerpt(Widget):
-    """The lines of an environment around the one that is wrong: why a task is blocked."""
+    """The environment's lines around the wrong one: why a task is blocked."""
 
     DEFAULT_CSS = """
     SourceExcerpt { padding: 0 1; }
@@ -415,14 +404,13 @@ class SourceExcerpt(Widget):
     excerpt: reactive[Excerpt | None] = reactive(None)
 
     def render(self) -> Content:
-        """The file's name, then its lines."""
         if self.excerpt is None:
             return Content("")
         return Content("\n").join(excerpt_lines(self.excerpt, *self.content_size))
 
 
 def excerpt_lines(excerpt: Excerpt, width: int, height: int) -> list[Content]:
-    """At most ``height`` lines, the wrong one among them if there is one. All text is foreign."""
+    """At most ``height`` lines, including the wrong one. All text is foreign."""
     if width < 1 or height < 1:
         return []
     name = line(

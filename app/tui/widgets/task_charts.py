@@ -24,14 +24,13 @@ from ...text.learning import Verdict
 
 
 class StalenessBars(Widget):
-    """How stale the groups of the last steps were: one line for all, or a bar for each staleness."""
+    """Staleness of the last steps' groups: one line, or a bar for each staleness."""
 
     DEFAULT_CSS = """
     StalenessBars { height: 1; padding: 0 1; }
     """
 
     ages: reactive[Mapping[int, int]] = reactive({})
-    """Number of groups by staleness."""
 
     def render(self) -> Content:
         width, height = self.content_size
@@ -53,7 +52,7 @@ class StalenessBars(Widget):
 
 
 class VersionScores(Widget):
-    """The scores of an evaluation's versions on one axis, the best first, where a training task has its curve."""
+    """An evaluation's version scores on one axis, best first."""
 
     DEFAULT_CSS = """
     VersionScores { height: 1fr; padding: 0 1; display: none; }
@@ -63,7 +62,6 @@ class VersionScores(Widget):
     baseline: reactive[float | None] = reactive(None)
 
     def render(self) -> Content:
-        """A legend and the lines."""
         width, height = self.content_size
         legend = [("◆ score with its standard error", STYLES["curve0"])]
         if self.baseline is not None:
@@ -77,10 +75,9 @@ _STYLES = {"good": "bold $text-success", "fair": "bold $text-warning", "bad": "b
 
 
 class VerdictLine(Widget):
-    """A mark and a sentence: is the task learning, or what is wrong.
+    """Mark and sentence: learning, or what is wrong.
 
-    It takes as many lines as the view gives it, and one more if learning goes wrong; never more, so that nothing below
-    jumps.
+    As many lines as the view gives, plus one if learning goes wrong; never more, so nothing below jumps.
     """
 
     DEFAULT_CSS = """
@@ -94,7 +91,7 @@ class VerdictLine(Widget):
         self.set_class(bool(self.verdict.more), "-wrong")
 
     def render(self) -> Content:
-        """The sentence; if it is too long for the room, without its figures, or cut."""
+        """The sentence; if too long, without figures, or cut."""
         found = self.verdict
         if not found.words:
             return Content("")
@@ -108,9 +105,9 @@ class VerdictLine(Widget):
 
 
 def fitted(words: str, more: str, width: int, height: int) -> tuple[list[str], bool]:
-    """At most ``height`` lines of ``width`` cells, and whether they have all of the words.
+    """At most ``height`` lines of ``width`` cells, and True if no word is missing.
 
-    These are cut behind a word if there is no room for all; ``more`` stands behind them.
+    Cut after a word, then ``more``.
     """
     text, room = line(words), width - (cells(more) + 2 if more else 0)
     places = list(wrapped(text, width))
@@ -129,23 +126,23 @@ def fitted(words: str, more: str, width: int, height: int) -> tuple[list[str], b
 
 _BAND = "░"
 _LOW = 8
-"""Rows below which the axis of steps and the labels of marks make room for the curve."""
+"""Rows below which step axis and mark labels yield to the curve."""
 
 
 class MetricChart(Widget, can_focus=True):
-    """Draws a plot in the room that it has."""
+    """Draws a plot in its room."""
 
     @dataclass
     class Inspect(Message):
         """The person moves the cursor."""
 
         by: int
-        """Columns of the screen, or steps of the run where ``exactly`` is set."""
+        """Screen columns; ``exactly``: steps."""
         exactly: bool = False
 
     @dataclass
     class Pointed(Message):
-        """The person clicked on a step."""
+        """A step was clicked."""
 
         step: int
 
@@ -163,17 +160,14 @@ class MetricChart(Widget, can_focus=True):
 
     plot: reactive[Plot] = reactive(Plot())
     names: reactive[Sequence[tuple[int, str]]] = reactive(())
-    """Place and task of each curve, for the legend; a single curve is named by the title."""
+    """Place and task per curve; a single curve has the title."""
     title: reactive[str] = reactive("")
-    """What the chart shows, in one or two words."""
     meaning: reactive[str] = reactive("")
-    """What the chart shows, in a sentence."""
     smoothing: reactive[str] = reactive("")
-    """How the curves are smoothed, in a few words; empty: they are not."""
+    """Smoothing in a few words; empty: none."""
     missing: reactive[str] = reactive("")
-    """Why there is no value yet, in the place of axes without a curve."""
+    """Why there is no value yet, in place of empty axes."""
     readout: reactive[Sequence[str]] = reactive(())
-    """What is known of the point under the cursor; it replaces the legend."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -194,7 +188,6 @@ class MetricChart(Widget, can_focus=True):
         self.post_message(self.Inspect(by, exactly))
 
     def render(self) -> Content:
-        """Legend and chart."""
         width, height = self.content_size
         if self.plot.empty:
             return self._nothing(width, height)
@@ -214,7 +207,7 @@ class MetricChart(Widget, can_focus=True):
         return Content.assemble((head, "$text-muted"), "\n" * (above + 1), (middle, "$text-muted"))
 
     def _drawing(self, width: int, height: int) -> Drawing:
-        """The chart below a line for the head. It is cached, because the head changes more often."""
+        """The chart below a head line. Cached: the head changes more often."""
         known = self._drawn
         if known is None or known[0] is not self.plot or known[1:3] != (width, height):
             self._drawn = known = (self.plot, width, height, draw(self.plot, width, height - 1, height < _LOW))
@@ -264,9 +257,9 @@ class MetricChart(Widget, can_focus=True):
 
 
 def legend_names(names: Sequence[str], room: int) -> list[str]:
-    """The names of curves, so short that all of them stand in ``room`` cells with three between them.
+    """Curve names shortened to fit ``room`` cells with three between them.
 
-    What is cut is the middle: a name begins with the number of its task, and those of a sweep differ at their ends.
+    Cuts the middle: names begin with the task's number, and those of a sweep differ at the end.
     """
     each = (room + 3) // max(1, len(names)) - 3
     fits = sum(cells(name) + 3 for name in names) - 3 <= room
@@ -274,12 +267,10 @@ def legend_names(names: Sequence[str], room: int) -> list[str]:
 
 
 _CELL = 26
-"""Cells of a metric if several share a line."""
 _LIST = 34
-"""From this width on each metric has its own line, with a sparkline."""
+"""Least width for one metric a line, with sparkline."""
 _NAME, _VALUE = 14, 11
 _ABOUT = 7
-"""Lines that stay for what the chosen metric means, before more metrics are listed than must be."""
 
 
 @dataclass(frozen=True)
@@ -290,11 +281,10 @@ class MetricRow:
     title: str
     value: str
     values: Sequence[float] = ()
-    """Values over the run, for the sparkline."""
 
 
 class MetricList(Widget, can_focus=True):
-    """A line for each metric, or as many in a line as fit; the chosen one is in the chart."""
+    """One or more metrics a line; the chosen one is in the chart."""
 
     @dataclass
     class Chosen(Message):
@@ -324,18 +314,16 @@ class MetricList(Widget, can_focus=True):
     """
 
     rows: reactive[tuple[MetricRow, ...]] = reactive(())
-    """The most important first."""
+    """Most important first."""
     least: reactive[int | None] = reactive(None)
-    """How many of the first ones are listed in any case. None: all of them."""
+    """Number always listed from the start. None: all."""
     filled: reactive[bool] = reactive(False)
-    """Whether more of them are listed as far as there is room."""
     chosen: reactive[str] = reactive("")
     about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
-    """The chosen metric: its name, what it is, and what it is like if all is well; shown if lines are left."""
+    """Shown if lines are left."""
 
     @property
     def listed(self) -> tuple[MetricRow, ...]:
-        """The metrics that are listed, the chosen one among them."""
         if self.least is None:
             return self.rows
         wide = self.filled and self.content_size.width >= _LIST
@@ -346,7 +334,7 @@ class MetricList(Widget, can_focus=True):
         self._choose(by * self._columns() if abs(by) == 1 else by)
 
     def action_aside(self, by: int) -> None:
-        """Move along a line that has several metrics."""
+        """Move along a line of several metrics."""
         self._choose(by)
 
     def action_explain(self) -> None:
@@ -354,7 +342,7 @@ class MetricList(Widget, can_focus=True):
             self.post_message(self.Asked(self.listed[self._place()].name))
 
     def step(self, by: int) -> None:
-        """Go to the next metric; after the last comes the first."""
+        """Go to the next metric; wraps around."""
         if self.rows:
             self.post_message(self.Chosen(self.listed[(self._place() + by) % len(self.listed)].name))
 
@@ -366,7 +354,6 @@ class MetricList(Widget, can_focus=True):
             self.post_message(self.Chosen(self.listed[place].name))
 
     def render(self) -> Content:
-        """As many lines as there is room for, with the chosen metric among them."""
         columns, first, listed = self._columns(), self._first(), self.listed
         lines = []
         for row in range(first, first + max(1, self.content_size.height)):
@@ -418,7 +405,7 @@ class MetricList(Widget, can_focus=True):
 
 
 def trend(values: Sequence[float], width: int) -> str:
-    """A sparkline over the whole run, from the smallest to the largest value; each cell is the mean of its part."""
+    """A sparkline over the run; each cell is the mean of its part."""
     known = [value for value in values if abs(value) < 1e300]
     if not known or width < 1:
         return ""
@@ -428,10 +415,10 @@ def trend(values: Sequence[float], width: int) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS))) if span > 0 else 0] for mean in means)
 
 
-# Several metrics of a task as small charts next to each other, over the same steps (small multiples: Tufte 1983).
+# Small multiples: Tufte 1983.
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 5
-"""Cells that a chart with its title takes at least."""
+"""Least cells of a chart with title."""
 _GAP = 2
 
 
@@ -442,12 +429,11 @@ class SmallChart:
     name: str
     title: str
     value: str
-    """The newest value, in words."""
     plot: Plot = field(default_factory=Plot)
 
 
 class SmallMultiples(Widget, can_focus=True):
-    """As many of the charts as there is room for, the most important ones first; the chosen one has the large chart."""
+    """As many charts as fit, most important first; the chosen one has the large chart."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "move(-1)", "chart left", show=False, id="multiples.left"),
@@ -487,7 +473,6 @@ class SmallMultiples(Widget, can_focus=True):
             self.post_message(MetricList.Chosen(shown[place].name))
 
     def render(self) -> Content:
-        """The charts, line by line."""
         columns, rows = self._grid()
         first = self._first(columns, rows)
         width, height = self._size_of_one(columns, rows)
@@ -530,7 +515,7 @@ class SmallMultiples(Widget, can_focus=True):
         return max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
 
     def _first(self, columns: int, rows: int) -> int:
-        """The first chart that is shown: whole lines are left out above the chosen one, if it is further down."""
+        """Whole lines above the chosen chart are skipped if needed."""
         below = self._place() // columns - rows + 1
         return max(0, below) * columns
 

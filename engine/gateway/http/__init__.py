@@ -1,1 +1,1 @@
-"""The gateway's process: OpenAI's and Anthropic's interfaces over HTTP. It decides nothing; the engine answers."""
+"""The gateway's process: OpenAI's and Anthropic's interfaces over HTTP. The engine answers."""

@@ -167,7 +167,7 @@ class Messages(Exchange):
 
 
 def turns(sent: SentMessage, where: str) -> list[Message]:
-    """A message as our turns: each result of a tool is a separate one. Raises ``Refusal`` for content without text."""
+    """A turn per tool result. Raises ``Refusal`` for content without text."""
     if sent.role not in ("user", "assistant", "system"):
         raise wrong(f"{where}.role is {sent.role!r}, and must be user or assistant.", f"{where}.role")
     if isinstance(sent.content, str):

@@ -1,4 +1,4 @@
-"""The routes: read a request, answer it in its interface, and log a line."""
+"""Routes and the log of requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INTERFACES: dict[str, type[Exchange]] = {
     "/v1/messages": Messages,
 }
 AGENTS = "/e/{agent}"
-"""Prefix of a route, for the calls of one agent of a program that has several."""
+"""For one of a program's several agents."""
 GRACE = 5.0
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -48,7 +48,7 @@ Handle = Callable[[Request, Line, Send], Awaitable[Response | None]]
 
 
 class Gateway:
-    """All routes and their shared state."""
+    """Routes and their shared state."""
 
     def __init__(self, link: Link, limits: Limits) -> None:
         self.link = link
@@ -120,9 +120,9 @@ class Gateway:
 
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
-        """The request's body, counted until the block ends.
+        """Counted until the block ends.
 
-        Raises ``Refusal`` if it is too large, too slow, or compressed: a few bytes could expand without limit.
+        Raises ``Refusal`` if too large, too slow, or compressed: a few bytes could expand without limit.
         """
         limits, body = self.limits, bytearray()
         encoding = request.headers.get("content-encoding", "identity")
@@ -206,7 +206,7 @@ async def refuse(send: Send, request: Request, refusal: Refusal, headers: dict[s
 
 
 def explained(error: Exception) -> Refusal:
-    """The error as a refusal; an unexpected one is traced to standard error."""
+    """The error as a refusal; unexpected ones are traced."""
     if isinstance(error, Refusal):
         return error
     traceback.print_exception(error, file=sys.stderr)
@@ -225,21 +225,17 @@ def _anthropic(model: wire.Model) -> dict[str, Any]:
     return {"type": "model", "id": model.id, "display_name": model.id, "created_at": created}
 
 
-# From a parsed request to its answer: asks the engine, and sends the answer, whole or as a stream.
-#
-# A client that leaves cancels its request. Nothing is sent before the engine's first message, so that a refusal has its
-# own status.
+# Nothing is sent before the engine's first message: a refusal needs its own status.
 
 SILENCE = 15.0
 OPENING = 30.0
-"""Seconds after which a stream begins without a message of the engine: longer than the wait for starting workers, so
-that their refusal has a status; shorter than reverse proxies wait for a head.
-"""
+"""Seconds until a stream begins without a message: longer than workers' start (a refusal needs its status), shorter
+than reverse proxies wait."""
 AT_ONCE = 256
 
 
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
-    """Ask, and send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before anything is sent."""
+    """Send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before anything is sent."""
     until = asyncio.get_running_loop().time() + seconds
     async with link.ask(exchange.asked) as messages:
         stream = exchange.asked.stream
@@ -295,7 +291,7 @@ def _noted(message: object, line: Line) -> Answered:
 
 
 async def while_there(work: Coroutine[Any, Any, Any], receive: Receive, seconds: float) -> Any:
-    """Do the work until the client has gone (``Refusal`` of 499) or reads too slowly (504)."""
+    """Work until the client is gone (``Refusal`` 499) or reads too slowly (504)."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait((working, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -327,18 +323,14 @@ def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
-# Key, agent and address of a request.
-
 AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}|")
 LONGEST_KEY = 512
 PROXIES = {"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"}
-"""Headers that show a reverse proxy. One without them keeps the host name or uses the address here, and must block
-``/metrics`` itself.
-"""
+"""Other reverse proxies that keep the host name or use a local address must block ``/metrics`` themselves."""
 
 
 def key_of(request: Request) -> str:
-    """The client's key. Raises ``Refusal`` without one."""
+    """Raises ``Refusal`` without a key."""
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     key = bearer.strip() if scheme.lower() == "bearer" else ""
     key = key or request.headers.get("x-api-key", "").strip()
@@ -349,7 +341,7 @@ def key_of(request: Request) -> str:
 
 
 def agent_of(request: Request) -> str:
-    """The agent's name in the path; may be empty. Raises ``Refusal`` for an invalid name."""
+    """The path's agent, or empty. Raises ``Refusal``."""
     agent = str(request.path_params.get("agent", ""))
     if not AGENT.fullmatch(agent):
         sentence = "An agent's name has letters, digits, dots, dashes and underscores, at most 64."
@@ -358,9 +350,7 @@ def agent_of(request: Request) -> str:
 
 
 def is_local(request: Request) -> bool:
-    """True for a request from this machine, not through a reverse proxy or a web page with a name that leads here: both
-    use another host name.
-    """
+    """True for a local request without a reverse proxy or a web page's name: both use another host name."""
     if request.client is None or PROXIES & set(request.headers.keys()):
         return False
     try:

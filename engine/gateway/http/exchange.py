@@ -1,4 +1,4 @@
-"""One request in one interface: its body, the question to the engine, and the format of pieces and errors."""
+"""One request in one interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, structs
 
 from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal, Wishes
 
-# Checks a client's body. Unknown keys are ignored; an unsupported key with an effect is refused.
+# Unknown keys are ignored; unsupported keys with an effect are refused.
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ Choices = Annotated[int, Meta(ge=1, le=64)]
 MOST_STOPS, LONGEST_STOP = 16, 500
 LONGEST_NAME = 128
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "n")
-"""Options with the same name in bodies and in ``Wishes``."""
+"""Options named alike in bodies and ``Wishes``."""
 TEXTS = ("text", "input_text", "output_text", "refusal")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -47,9 +47,9 @@ class Part(Struct):
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    r"""The body as ``kind``. Raises ``Refusal`` with the wrong parameter.
+    r"""Raises ``Refusal`` with the wrong parameter.
 
-    Half a character (a lone surrogate, ``\ud83d``) is valid JSON that UTF-8 cannot express: it becomes U+FFFD.
+    A lone surrogate (``\ud83d``), valid JSON but not UTF-8, becomes U+FFFD.
     """
     try:
         return msgspec.json.decode(_whole_characters(body), type=kind)
@@ -74,12 +74,12 @@ def _whole_characters(body: bytes) -> bytes:
 
 
 def wrong(sentence: str, where: str = "", code: str = "invalid_value") -> Refusal:
-    """A refusal of what was sent."""
+    """For wrong input."""
     return Refusal(400, code, sentence, where)
 
 
 def unsupported(sentence: str, where: str) -> Refusal:
-    """A refusal of something that is valid but not supported here."""
+    """For valid, unsupported input."""
     return wrong(sentence, where, "unsupported")
 
 
@@ -91,7 +91,7 @@ def check(*rules: tuple[object, Refusal]) -> None:
 
 
 def text_of(content: str | Sequence[Part] | None, where: str) -> str:
-    """A message's text; its parts are joined by line ends. Raises ``Refusal`` for content without text."""
+    """Joined by line ends. Raises ``Refusal`` for content without text."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = [part.refusal if part.type == "refusal" else part.text for part in content]
@@ -104,7 +104,7 @@ def text_of(content: str | Sequence[Part] | None, where: str) -> str:
 
 
 def wishes_of(sent: Any, stop: str | list[str] | None = None, where: str = "stop", **others: Any) -> Wishes:
-    """The options of a body, with ``others`` under their names in ``Wishes``. Raises ``Refusal`` for too many stops."""
+    """``others`` are named as in ``Wishes``. Raises ``Refusal`` for too many stops."""
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
         raise wrong(f"{where} may name {MOST_STOPS} texts of up to {LONGEST_STOP} characters.", where)
@@ -114,7 +114,7 @@ def wishes_of(sent: Any, stop: str | list[str] | None = None, where: str = "stop
 
 
 def function(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
-    """A tool in the form of chat completions. Raises ``Refusal`` if it has no name or no schema."""
+    """A tool as in chat completions. Raises ``Refusal`` without name or schema."""
     check(
         (
             not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME,
@@ -131,7 +131,7 @@ def function(name: Any, description: Any, parameters: Any, where: str) -> dict[s
 
 
 def tool_choice(kind: str | None, tools: Sequence[dict[str, Any]], name: str | None = None) -> str:
-    """``tool_choice`` of the wire; ``name`` is that of the chosen tool if ``kind`` is *tool*. Raises ``Refusal``."""
+    """``name``: for ``kind`` *tool*. Raises ``Refusal``."""
     names = {tool["function"]["name"] for tool in tools}
     known = (None, "auto", "none", "required", "tool")
     check(
@@ -149,7 +149,7 @@ def tool_choice(kind: str | None, tools: Sequence[dict[str, Any]], name: str | N
 
 
 def openai_tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict[str, Any]]) -> str:
-    """OpenAI's ``tool_choice`` as the wire's. Raises ``Refusal``."""
+    """The wire's ``tool_choice``. Raises ``Refusal``."""
     if not isinstance(choice, dict):
         return tool_choice(choice if choice != "tool" else "", tools)
     inner = choice.get("function", choice)
@@ -158,7 +158,7 @@ def openai_tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict
 
 
 def schema_of(form: Any, where: str) -> str:
-    """A response format as the wire's ``schema``; chat completions put the schema inside ``json_schema``."""
+    """The wire's; chat completions put it inside ``json_schema``."""
     form = form or {"type": "text"}
     kind, inner = (form.get("type"), form.get("json_schema", form)) if isinstance(form, dict) else (None, None)
     schema = inner.get("schema") if isinstance(inner, dict) else None
@@ -172,12 +172,10 @@ def schema_of(form: Any, where: str) -> str:
     return "" if kind == "text" else "{}"
 
 
-# Refusals as each interface writes them: OpenAI's error object, or Anthropic's.
-
 Form = Literal["openai", "responses", "anthropic"]
-"""The client's format of errors and names of parameters."""
+"""Of errors and names of parameters."""
 RESPONSES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
-"""Parameters of chat completions, used in the engine's errors, under their names in responses."""
+"""Chat completions' parameters as named in responses."""
 
 _OPENAI = {
     400: "invalid_request_error",
@@ -201,46 +199,43 @@ def body(refusal: Refusal, form: Form) -> dict[str, Any]:
 
 
 def parameter(refusal: Refusal, form: Form) -> str | None:
-    """The name of the wrong parameter, or None."""
+    """The wrong parameter, or None."""
     return (RESPONSES.get(refusal.where, refusal.where) if form == "responses" else refusal.where) or None
 
 
 def headers(refusal: Refusal) -> dict[str, str]:
-    """Headers with the time of another try, if that may help."""
+    """With the time of another try if that may help."""
     if refusal.status not in (429, 503):
         return {}
     return {"Retry-After": str(max(1, math.ceil(SOON if refusal.retry_after is None else refusal.retry_after)))}
 
 
 def form_of(path: str, headers: Any) -> Form:
-    """The format of errors for this request's client."""
+    """This client's format of errors."""
     if "anthropic-version" in headers or path.endswith(("/messages", "/messages/count_tokens")):
         return "anthropic"
     return "responses" if path.endswith("/responses") else "openai"
 
 
-# Server-sent events as bytes: a name if the interface has names, and one line of JSON.
-
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 ALIVE = b": \n\n"
-"""A comment, ignored by clients, so that a waiting stream does not look dead."""
+"""Ignored by clients; a waiting stream must not look dead."""
 END = b"data: [DONE]\n\n"
-"""OpenAI's end of a stream."""
 
 
 def event(data: dict[str, Any], name: str = "") -> bytes:
-    """One event as it is sent."""
+    """One event as bytes."""
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
 def new_id(prefix: str) -> str:
-    """A name for something that is sent."""
+    """Random."""
     return f"{prefix}{secrets.token_hex(12)}"
 
 
 @dataclass
 class StreamedChoice:
-    """The streamed part of one choice, so that the rest is sent at the choice's end."""
+    """The streamed part of a choice."""
 
     text: str = ""
     thinking: str = ""
@@ -252,23 +247,22 @@ class StreamedChoice:
         self.tokens += len(piece.tokens)
 
     def rest(self, choice: Choice) -> Piece:
-        """Adds nothing if the pieces differ from the choice, for example calls of tools streamed as text."""
+        """Empty if the pieces differ from the choice, as for tool calls streamed as text."""
         text = choice.text[len(self.text) :] if choice.text.startswith(self.text) else ""
         thinking = choice.thinking[len(self.thinking) :] if choice.thinking.startswith(self.thinking) else ""
         return Piece(0, choice.choice, text, thinking, choice.tokens[self.tokens :])
 
 
 class Exchange(ABC):
-    """A request in one of the interfaces, made from its body. Raises ``Refusal`` for a wrong body."""
+    """Raises ``Refusal`` for a wrong body."""
 
     form: Form = "openai"
-    """The client's format of errors."""
     prefix: ClassVar[str]
     asked: Chat | Complete
-    """The question to the engine, with id 0: the link numbers it."""
+    """With id 0: the link numbers it."""
 
     def __init__(self, body: bytes, key: str, agent: str = "", once: str = "", retry: int = -1) -> None:
-        """``key``, ``agent`` in the path, ``once`` (the idempotency key) and ``retry`` are the sender's."""
+        """``once``: the idempotency key."""
         self.id = new_id(self.prefix)
         self.created = int(time.time())
         self._streamed: defaultdict[int, StreamedChoice] = defaultdict(StreamedChoice)
@@ -276,23 +270,20 @@ class Exchange(ABC):
 
     @abstractmethod
     def ask(self, body: bytes) -> Chat | Complete:
-        """The question to the engine, without its sender. Raises ``Refusal``."""
+        """Without its sender. Raises ``Refusal``."""
 
     @abstractmethod
     def reply(self, answer: Answered) -> dict[str, Any]:
-        """The whole answer, as JSON."""
+        """As JSON."""
 
     def opening(self) -> Iterable[bytes]:
-        """The beginning of a stream."""
         return ()
 
     def more(self, piece: Piece) -> bytes:
-        """More of a choice."""
         self._streamed[piece.choice].add(piece)
         return b"".join(self.piece(piece))
 
     def end(self, answer: Answered) -> bytes:
-        """The end of a stream: all that was not streamed of its choices, and its usage."""
         sent = []
         for choice in answer.choices:
             sent += [self.more(self._streamed[choice.choice].rest(choice)), *self.choice(choice)]
@@ -300,16 +291,15 @@ class Exchange(ABC):
 
     @abstractmethod
     def piece(self, piece: Piece) -> Iterable[bytes]:
-        """More of a choice; may be empty."""
+        """May be empty."""
 
     @abstractmethod
     def choice(self, choice: Choice) -> Iterable[bytes]:
-        """The end of a choice, after its text."""
+        """After its text."""
 
     @abstractmethod
     def closing(self, answer: Answered) -> Iterable[bytes]:
-        """The end of the stream, after all choices."""
+        """After all choices."""
 
     def broken(self, refusal: Refusal) -> bytes:
-        """The end of a stream that cannot continue."""
         return event(body(refusal, self.form)) + END

@@ -1,4 +1,4 @@
-"""The gateway's end of the link: asks the engine, and passes its messages to the requests."""
+"""The gateway's end of the link to the engine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ... import wire
 from ...wire import Refusal
 
 MOST_UNREAD = 4096
-"""Unread messages of one stream after which its slow client is cut off."""
+"""Of one stream; then its slow client is cut off."""
 Asked = wire.Chat | wire.Complete | wire.Models | wire.Figures
 Messages = asyncio.Queue[wire.Response | Refusal]
-"""The engine's messages about one request, which nobody has read yet."""
 
 
 class Link:
-    """One connection to the engine, for all requests."""
+    """One connection for all requests."""
 
     def __init__(self) -> None:
         self._writer: asyncio.StreamWriter | None = None
@@ -50,10 +49,7 @@ class Link:
 
     @asynccontextmanager
     async def ask(self, asked: Asked) -> AsyncIterator[Messages]:
-        """Send a request under a new number; leaving early cancels it.
-
-        Raises ``Refusal`` if it is too long, or the engine is gone.
-        """
+        """Leaving early cancels. Raises ``Refusal`` if too long, or the engine is gone."""
         if self._writer is None:
             raise gone()
         number, messages = next(self._ids), Messages()
@@ -87,7 +83,7 @@ class Link:
 
 
 async def next_of(messages: Messages, patience: float | None = None) -> wire.Response | None:
-    """The engine's next message; None after ``patience`` seconds without one. Raises the ``Refusal`` that it is."""
+    """None after ``patience`` seconds. Raises a ``Refusal`` message."""
     try:
         async with asyncio.timeout(patience if messages.empty() else None):
             message = await messages.get()
@@ -101,5 +97,5 @@ async def next_of(messages: Messages, patience: float | None = None) -> wire.Res
 
 
 def gone() -> Refusal:
-    """The engine cannot be asked."""
+    """The engine is gone."""
     return Refusal(503, "engine_gone", "The engine has ended; try again once it is back.", retry_after=5.0)

@@ -1,6 +1,6 @@
-"""The log of requests, a line of JSON for each, and Prometheus metrics.
+"""Requests as lines of JSON, and Prometheus metrics.
 
-Clients cannot forge a line or move a terminal's cursor: all text is ASCII and cut to a length.
+Text is cut ASCII: clients cannot forge a line or move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from msgspec import Struct
 from ..limits import Limits
 
 LONGEST = 64 << 20
-"""Bytes of a log before a new one begins; the previous one is kept next to it."""
+"""Bytes; one older log is kept."""
 SHOWN = 8
-"""Shown characters of a foreign key: it may belong to another service."""
+"""Of a foreign key: another service may use it."""
 SECRET = 37
-"""Characters at a key's end that are never shown."""
+"""Characters at a key's end, never shown."""
 LONGEST_MODEL = 200
 _OTHERS = re.compile(r"[^ -~]")
 _KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
@@ -52,7 +52,7 @@ class Line(Struct, omit_defaults=True):
 
 
 class Log:
-    """Writes lines to a file, or to standard error."""
+    """Writes lines to a file or standard error."""
 
     def __init__(self, limits: Limits) -> None:
         self.prompts = limits.log_prompts
@@ -89,9 +89,7 @@ class Log:
 
 
 def shown_body(body: bytes) -> Any:
-    """A body for ``Line.sent``: its JSON without line ends between values; a text if it cannot be encoded, as with
-    infinite numbers under unknown keys.
-    """
+    """Compact JSON; text if not encodable, as with infinite numbers."""
     try:
         return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -99,16 +97,14 @@ def shown_body(body: bytes) -> Any:
 
 
 def shown_key(key: str) -> str:
-    """A key up to its secret, as in `marlaas api key list`."""
+    """Without its secret, as in `marlaas api key list`."""
     return key[:-SECRET] if _KEY.fullmatch(key) else key[:SHOWN]
 
 
 def _ascii(text: str) -> str:
-    """JSON with all but printable ASCII escaped; other characters occur only in strings."""
+    """Non-ASCII characters occur only in JSON's strings."""
     return _OTHERS.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
-
-# Metrics in Prometheus's format.
 
 Row = tuple[str, Mapping[str, str], float]
 PREFIX = "marlaas_"

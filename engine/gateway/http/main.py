@@ -1,7 +1,7 @@
-"""The gateway's main program: ``python -P -m marlaas.engine.gateway.http.main LINK LISTEN LIMITS``.
+"""The gateway: ``python -P -m marlaas.engine.gateway.http.main LINK LISTEN LIMITS``.
 
-LINK is one end of a socketpair, LISTEN a bound listening socket, both inherited as file descriptors; LIMITS is JSON of
-``limits.Limits``. The process ends when the engine closes the link or dies; open requests get a 503 first.
+LINK (a socketpair's end) and LISTEN (a bound socket) are inherited file descriptors; LIMITS is JSON of
+``limits.Limits``. It ends with the link or the engine; open requests get 503 first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until the engine goes away."""
+    """Serve until the engine is gone."""
     link, listen, told = arguments
     limits = msgspec.json.decode(told, type=Limits)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine handles Ctrl-C and ends its processes in order
@@ -51,7 +51,7 @@ def _open_files(wanted: int) -> None:
 
 
 async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> None:
-    """Answer requests on a listening socket until the other end of the link is closed."""
+    """Serve until the link is closed."""
 
     class Server(uvicorn.Server):
         """uvicorn's server without signal handlers."""
@@ -76,18 +76,16 @@ async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> N
         gateway.log.close()
 
 
-# Limits of connections: slow heads, too many connections, and input that is not HTTP.
-#
 # uvicorn's own protocol waits forever for the first head, and refuses in plain text without a time for another try.
 
 Application = Callable[..., Awaitable[None]]
 
 
 def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
-    """A protocol for these limits; ``crowded`` answers on connections that are too many."""
+    """``crowded`` answers surplus connections."""
 
     class Patient(H11Protocol):
-        """uvicorn's protocol that closes idle connections without a request."""
+        """Closes idle connections without a request."""
 
         _patience: asyncio.TimerHandle | None = None
 
@@ -110,7 +108,7 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
                 self._patience.cancel()
 
         def send_400_response(self, msg: str) -> None:
-            """Refuse input that is not HTTP, unless an answer has begun."""
+            """Refuse other input than HTTP, unless an answer has begun."""
             path, names = "", set[str]()
             if self._busy:  # its body is wrong after a valid head: end the answer
                 self.cycle.disconnected = True

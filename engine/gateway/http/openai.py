@@ -37,18 +37,18 @@ from .exchange import (
 )
 
 LEAST = -9999.0
-"""Replaces minus infinity, which JSON lacks, and a missing value."""
+"""For missing values and minus infinity, which JSON lacks."""
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 FINISH = {"stop": "stop", "length": "length", "tool": "tool_calls"}
 
 
 def finite(logprob: float | None) -> float:
-    """The log-probability as a JSON number."""
+    """As a JSON number."""
     return logprob if logprob is not None and math.isfinite(logprob) else LEAST
 
 
 def content(tokens: Iterable[Token]) -> list[dict[str, Any]]:
-    """Log-probabilities of chat completions and responses: a row for each token, with the likeliest in its place."""
+    """A row per token with its likeliest alternatives."""
     return [
         {**_row(token.text, token.logprob), "top_logprobs": [_row(*near[1:]) for near in token.likeliest]}
         for token in tokens
@@ -79,7 +79,7 @@ class SamplingBody(Struct):
 
 
 class OpenAI(Exchange):
-    """What both interfaces have in common: options, chunks of a stream, usage."""
+    """Both interfaces' options, chunks and usage."""
 
     kind: str
     chunk: str
@@ -119,9 +119,6 @@ def _usage(answer: Answered) -> dict[str, Any]:
         "total_tokens": answer.prompt_tokens + answer.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": answer.cached_tokens},
     }
-
-
-# Chat completions.
 
 
 class Called(Struct):
@@ -263,7 +260,7 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _thinking(sent: ChatBody) -> bool | None:
-    """By vLLM's option for the chat template, else by OpenAI's effort."""
+    """vLLM's option for the chat template, else OpenAI's effort."""
     switch = (sent.chat_template_kwargs or {}).get("enable_thinking")
     if isinstance(switch, bool):
         return switch
@@ -274,7 +271,7 @@ def _sent_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-# The older completions, with prompts as text or token ids, single or in batches: evaluators use them.
+# For evaluators: prompts as text or token ids, single or in batches.
 
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
@@ -351,7 +348,7 @@ class Completions(OpenAI):
 
 
 def prompts(sent: str | list[str | int | list[int]]) -> tuple[str | tuple[int, ...], ...]:
-    """The prompts of a body, each as text or as tokens. Raises ``Refusal`` if they are empty or mixed."""
+    """Text or tokens. Raises ``Refusal`` if empty or mixed."""
     if isinstance(sent, str):
         return (sent,)
     ids = tuple(prompt for prompt in sent if isinstance(prompt, int))
@@ -367,7 +364,7 @@ def prompts(sent: str | list[str | int | list[int]]) -> tuple[str | tuple[int, .
 
 
 def _likeliest(token: Token) -> dict[str, float] | None:
-    """The likeliest in a token's place by their text, with the token itself; None for the first of a prompt."""
+    """By text, with the token itself; None for a prompt's first."""
     if token.logprob is None:
         return None
     rows = [*((text, finite(logprob)) for _, text, logprob in token.likeliest), (token.text, finite(token.logprob))]

@@ -1,4 +1,4 @@
-"""The OpenAPI document, with the schemas that check the bodies."""
+"""The OpenAPI document, with the schemas that check bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
 
 @cache
 def document() -> dict[str, Any]:
-    """The whole document; the same each time."""
+    """The same each time."""
     schemas, components = msgspec.json.schema_components(
         [body for body, _ in BODIES.values()], ref_template="#/components/schemas/{name}"
     )

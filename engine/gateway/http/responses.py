@@ -1,4 +1,4 @@
-"""OpenAI's Responses: bodies and items in, one answer as items out."""
+"""OpenAI's Responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .exchange import (
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 LOGPROBS = "message.output_text.logprobs"
 PARTS = {"reasoning": "reasoning_text", "message": "output_text"}
-"""The type of an item's only part."""
+"""Of an item's only part."""
 
 
 class Item(Struct):
@@ -74,10 +74,7 @@ class ResponsesBody(Struct):
 
 
 def turns(items: Sequence[Item]) -> list[Message]:
-    """The conversation: consecutive thoughts, message and calls of tools are one turn, as the model gave them.
-
-    Raises ``Refusal``.
-    """
+    """Consecutive thoughts, message and tool calls are one turn, as sampled. Raises ``Refusal``."""
     messages: list[Message] = []
     open_ = False
     """True if the last message is a turn of the model that may continue."""

@@ -1,4 +1,4 @@
-"""Answers one request: its prompts in tokens, every choice sampled in its tenant's turn and streamed."""
+"""Answers one request, every choice in its tenant's turn."""
 
 from __future__ import annotations
 
@@ -39,23 +39,22 @@ class Sampled:
 
     tokens: Sequence[int]
     finish: str
-    """stop or length."""
     shown: tuple[Token, ...] = ()
-    """The tokens with log-probabilities, if requested; with ``echo`` the prompt's before them."""
+    """With log-probabilities, if requested; after the prompt's with ``echo``."""
     cached: int = 0
-    """Tokens of the prompt that were not computed for this choice."""
+    """Prompt tokens not computed."""
 
 
 @dataclass(frozen=True)
 class Desk:
-    """The resources to answer a request."""
+    """Resources to answer a request."""
 
     rollout: Rollout
     lent: Held
     model: str
 
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
-        """Continue a conversation or prompts. Raises ``Refusal``, and what the samplers raise."""
+        """Raises ``Refusal``, and what the samplers raise."""
         wishes, renderer, chat = request.wishes, self._renderer, isinstance(request, Chat)
         offered: tuple[dict[str, Any], ...] = ()
         texts = [""]
@@ -110,9 +109,9 @@ class Desk:
     async def _sample(
         self, request: SampleRequest, reply: ReplyStream | None, streams: bool, choice: int, tell: Tell, where: str
     ) -> Sampled:
-        """Sample one choice, then free the samplers. ``reply`` follows its text, and ends it at a stop text.
+        """Then free the samplers. ``reply`` ends at a stop text.
 
-        Raises ``Refusal`` of the parameter ``where`` if no sampler can do it.
+        Raises ``Refusal`` of ``where`` if no sampler can do it.
         """
         if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
             return Sampled((), "length")
@@ -194,14 +193,13 @@ class Desk:
 
 
 def _options(wishes: Asked, tools: Sequence[dict[str, Any]], prompt: bool = False) -> SamplingOptions:
-    """A client's options with a seed; ``prompt``: with log-probabilities of the prompt, if any are requested."""
+    """``prompt``: with its log-probabilities, if requested."""
     how = options_of(wishes, tools)
     extras = replace(how.wishes or Wishes(), prompt=prompt) if wishes.logprobs else how.wishes
     return replace(how, wishes=extras, seed=secrets.randbits(63) if how.seed is None else how.seed)
 
 
 def _blamed(how: SamplingOptions, otherwise: str) -> str:
-    """The parameter that a sampler's refusal is about."""
     if how.wishes is None or not how.wishes.schema:
         return otherwise
     return "tools" if how.forced else "response_format"
@@ -216,10 +214,8 @@ async def _all(works: Iterable[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]
     return [task.result() for task in tasks]
 
 
-# A client's prompt in tokens: a conversation in the base's template, a text, or tokens.
-
 SHORT = 4000
-"""Most characters that are tokenised on the event loop."""
+"""Characters tokenised on the event loop."""
 LARGEST = 2**31 - 1
 
 
@@ -230,7 +226,7 @@ async def of_chat(
     thinking: bool | None,
     context: int,
 ) -> Tokens:
-    """The tokens of a conversation, up to the beginning of the reply. Raises ``Refusal``."""
+    """Tokens up to the reply. Raises ``Refusal``."""
     try:
         rendering.renderer.check_thinking(thinking)
         opening = await rendering.open(Ask("client", said, tools), thinking, context)
@@ -245,7 +241,7 @@ async def of_chat(
 
 
 async def of_prompt(renderer: Renderer, prompt: str | Sequence[int], context: int) -> Tokens:
-    """The tokens of a prompt. Raises ``Refusal``."""
+    """Its tokens. Raises ``Refusal``."""
     if not isinstance(prompt, str):
         if any(not 0 <= one <= LARGEST for one in prompt):
             raise refused("The prompt has ids that no token has.", "prompt")

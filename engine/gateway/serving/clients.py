@@ -1,6 +1,6 @@
-"""Serves versions and the base to clients: one ``Answerer`` for each tenant's keys.
+"""Serves versions and the base: one ``Answerer`` per tenant.
 
-To the samplers, a tenant's clients are one more task of the tenant, in the same queues.
+To samplers, a tenant's clients are one more task.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from ...machine.supervisor import WorkerSupervisor
 
 
-# Limits of clients' requests, with a time for another try: nothing piles up in the engine.
-
 MOST_OF_KEY = 128
-"""Requests of one key that are in progress or wait for their turn."""
+"""In progress or waiting."""
 MOST = 1024
 AGAIN = 1.0
-"""Seconds after which another try may succeed."""
+"""Seconds to another try."""
 DAY = 86_400
 
 
@@ -42,17 +40,17 @@ MINUTE = 60.0
 
 @dataclass(eq=False)
 class Limits:
-    """Counts requests in progress and requests a minute, and checks tenants' quotas."""
+    """Counts requests and checks quotas."""
 
     store: Store
     per_minute: int = 0
-    """Requests of a key; 0: any number. A minute's worth may come at once."""
+    """Of a key; 0: any number. A minute's worth may come at once."""
     most_of_key: int = MOST_OF_KEY
     most: int = MOST
     clock: Callable[[], float] = time.monotonic
     _of_key: Counter[int] = field(default_factory=Counter)
     _empty: dict[int, float] = field(default_factory=dict)
-    """By key, the time when its bucket will be empty again: the generic cell rate algorithm (ITU-T I.371)."""
+    """By key, when its bucket is empty again: generic cell rate algorithm (ITU-T I.371)."""
 
     @property
     def under_way(self) -> int:
@@ -60,7 +58,7 @@ class Limits:
 
     @contextmanager
     def admitted(self, key: int, tenant: str) -> Iterator[None]:
-        """Count a request of a key while the block runs. Raises ``Refusal`` for one too many, and ``StoreError``."""
+        """Counts while the block runs. Raises ``Refusal`` for one too many, and ``StoreError``."""
         self._check_number(key)
         self._check_quota(tenant)
         self._check_rate(key)
@@ -104,10 +102,8 @@ class Serving:
     def __init__(
         self, store: Store, workers: WorkerSupervisor, base: str, per_minute: int = 0, patience: float = PATIENCE
     ) -> None:
-        """``base``: its name in the settings.
-
-        ``per_minute``: requests of a key, 0 for any number. ``patience``: seconds that a request waits for workers.
-        """
+        """``base``: its name in the settings. ``per_minute``: of a key, 0: any number. ``patience``: seconds for
+        workers."""
         self.store = store
         self.workers = workers
         self.patience = patience
@@ -138,8 +134,6 @@ class Serving:
 
 @dataclass(frozen=True)
 class _Answerer:
-    """Implements ``gateway.Answerer``."""
-
     serving: Serving
     key: int
     tenant: str

@@ -1,4 +1,4 @@
-"""Finds the version and the workers for a client's model name."""
+"""Finds the version and workers for a client's model name."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ...machine.services import Services
     from ...machine.supervisor import WorkerSupervisor
 
-# A model name is the base, a version of the tenant's own tasks, or a name that the tenant gave.
+# The base, a version of the tenant's tasks, or the tenant's own name.
 #
-# Only rows of the key's tenant are read.
+# Reads only rows of the key's tenant.
 
 NEWEST = "newest"
 LONGEST_NUMBER = 18
@@ -41,21 +41,21 @@ class Named:
     """The meaning of a name."""
 
     name: str
-    """In full: ``17@12``, ``17/player@12``, or the base's name."""
+    """``17@12``, ``17/player@12``, or the base's."""
     version: VersionRow | None = None
     """None: the base."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The valid names of one tenant."""
+    """One tenant's valid names."""
 
     table: ServedTable
     tenant: str
     base: str
 
     def find(self, said: str) -> Named:
-        """The meaning of ``said``. Raises ``Refusal`` with the tenant's nearest name, and ``StoreError``."""
+        """Raises ``Refusal`` with the tenant's nearest name, and ``StoreError``."""
         if said in (self.base, BASE):
             return Named(self.base)
         for base in (self.base, BASE):  # as some clients write it: BASE:ADAPTER
@@ -95,7 +95,7 @@ class Names:
 
 
 def reference(row: VersionRow) -> str:
-    """The version's reference in commands: 17@12, or 17/player@12."""
+    """17@12, or 17/player@12."""
     return f"{_owner(row)}@{row.number}"
 
 
@@ -117,18 +117,16 @@ def _task(said: str) -> int | None:
     return int(word) if word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER else None
 
 
-# The workers that answer clients: ready, starting, or gone while the engine yields the machine.
-
 PATIENCE = 20.0
-"""Seconds that a request waits for starting workers."""
+"""Seconds for starting workers."""
 SOON = 5.0
 """Seconds until starting workers may be ready."""
 LONGEST_WAIT = 3600.0
-"""Largest Retry-After in seconds."""
+"""Seconds."""
 
 
 async def machine_of(workers: WorkerSupervisor, patience: float) -> Services:
-    """The workers. Raises ``Refusal`` while the engine yields the machine, or if they are not ready in time."""
+    """Raises ``Refusal`` while the engine yields the machine, or after ``patience`` seconds."""
     yielding = workers.yielding
     if yielding is not None and yielding.holds:
         left = SOON if yielding.until is None else yielding.until - time.time()
@@ -144,40 +142,37 @@ async def machine_of(workers: WorkerSupervisor, patience: float) -> Services:
 
 
 def lost() -> Refusal:
-    """The refusal for an answer that was lost with the workers."""
+    """For an answer lost with its workers."""
     return Refusal(503, "workers_lost", "The engine's workers have ended; others take their place.", retry_after=SOON)
 
 
-# Versions that samplers hold for clients: loaded on demand, least recently used first out.
-#
-# At most ``MOST`` are held next to the versions of tasks. One in use is never dropped, and its file stays. New workers
-# begin with none.
+# Least recently used versions go first, never those in use. New workers begin with none.
 
 MOST = 8
-"""Versions held for clients: each needs about as much sampler memory as a task's version."""
+"""Besides the tasks' versions; each needs about as much memory."""
 ROOM_SOON = 2.0
-"""Seconds after which a version may find room."""
+"""Seconds until a version may find room."""
 
 
 @dataclass(eq=False)
 class Held:
-    """A version that the samplers have."""
+    """A version at the samplers."""
 
     name: str
-    """Name at the samplers, with the checksum: it always stands for the same bytes."""
+    """Its checksum ties it to the bytes."""
     replicas: Replicas
     users: int = 0
 
 
 @dataclass(eq=False)
 class LoadedVersions:
-    """All versions that are held for clients, of all tenants."""
+    """For clients of all tenants."""
 
     table: ServedTable
     most: int = MOST
     _machine: Services | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
-    """By their names at the samplers, the least recently used first."""
+    """Least recently used first."""
     _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -186,10 +181,9 @@ class LoadedVersions:
 
     @asynccontextmanager
     async def lent(self, machine: Services, named: Named) -> AsyncIterator[Held]:
-        """Make the samplers hold the named version while the block runs.
+        """The samplers hold it while the block runs.
 
-        Raises ``Refusal`` if all held ones are in use; ``AdapterError`` for a missing or damaged file; what the workers
-        raise.
+        Raises ``Refusal`` if all are in use; ``AdapterError`` for a missing or damaged file; what workers raise.
         """
         version = named.version
         key = f"clients/{named.name}-{version.checksum}" if version else "clients/base"

@@ -1,1 +1,1 @@
-"""Decides which sampler and which trainer run on which device, with how much memory, and explains why. Pure."""
+"""Decides workers' devices and memory, and why. Pure."""

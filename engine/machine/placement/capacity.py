@@ -1,4 +1,4 @@
-"""What a card can do for a base: which sampler and trainer fit, how fast, and with which limits. Pure."""
+"""Workers that fit a card for a base, their speed and limits. Pure."""
 
 from __future__ import annotations
 
@@ -46,21 +46,19 @@ from ...models.memory import (
 )
 from .choices import TORCH_KINDS, Choices
 
-# How fast devices are at each stage, as multiples of the ``REFERENCE`` card, from their measured rates.
-#
-# Training and reading prompts take arithmetic. Writing replies reads the weights for each token.
+# Multiples of the ``REFERENCE`` card's speed. Training and prompts take arithmetic; replies read the weights per token.
 
 REFERENCE = Rates(matrix=100e12, bandwidth=1e12)
 CORE = Rates(matrix=50e9, bandwidth=10e9)
 """A core that is not measured."""
 FILLING = 4
-"""Cores that are taken to have all of the memory's bandwidth: it is measured for one core alone."""
+"""Cores that fill the memory's bandwidth; one is measured."""
 WRITING = 0.8
-"""Share of a reference card's sampling time in which it writes replies, which is bound by bandwidth."""
+"""Share of sampling time for replies, which bandwidth bounds."""
 
 
 def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
-    """A card's measured rates, else the lowest of the others', else the reference."""
+    """Measured, else the lowest of other cards', else the reference."""
     if gpu.rates is not None:
         return gpu.rates
     known = [other.rates for other in gpus if other.rates is not None]
@@ -70,45 +68,45 @@ def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
 
 
 def rates_of_cores(cpu: Cpu, count: int) -> Rates:
-    """Rates of this many cores, from the measured ones of one, or those of the usual core."""
+    """By measured rates of one core, else the usual's."""
     core, count = cpu.rates or CORE, max(1, count)
     return Rates(count * core.matrix, min(count, FILLING) * core.bandwidth)
 
 
 def sampling_speed(rates: Rates) -> float:
-    """Speed at sampling, as a multiple of a reference card's."""
+    """As a multiple of a reference card's."""
     reading = (1 - WRITING) * REFERENCE.matrix / rates.matrix
     return 1 / (reading + WRITING * REFERENCE.bandwidth / rates.bandwidth)
 
 
 def training_speed(rates: Rates) -> float:
-    """Speed at training, as a multiple of a reference card's."""
+    """As a multiple of a reference card's."""
     return rates.matrix / REFERENCE.matrix
 
 
-# Bytes of a card. Sizes follow the tensors; libraries' own were read in their sources, not measured on a card.
+# Bytes of a card. Sizes follow tensors; libraries' own follow sources.
 
 MEBIBYTE = 1 << 20
 RESERVE, RESERVED = 512 * MEBIBYTE, 0.03
-"""Bytes, and the share of a card's memory, that are left free for windows, and for what is not counted here."""
+"""Bytes, and share of a card, left free."""
 PROGRAM = 600 * MEBIBYTE
-"""What a process takes of a card before it has a tensor there: context, kernels, workspaces of matrix products."""
+"""Bytes before the first tensor: context, kernels, workspaces."""
 GRAPHS = 1024 * MEBIBYTE
-"""vLLM's captured graphs and their buffers."""
+"""vLLM's captured graphs."""
 BATCHED = 8192
 """Tokens that vLLM computes at once."""
 FEW = 4
-"""Adapters in one pass of vLLM where memory is short: requests for others then wait for a slot."""
+"""Adapters in a pass of vLLM with little memory."""
 CROWD = 128
-"""Conversations that a sampler on a card should have room for before anything else gets more than it needs."""
+"""Conversations with room before anything gets more than it needs."""
 MOST = 512
-"""Conversations beyond which a sampler on a card gains little: its passes are bound by arithmetic by then."""
+"""Conversations beyond which arithmetic bounds passes."""
 CONTEXT = 2048
-"""Tokens of a conversation, unless the settings ask for another length or the base has less."""
+"""Tokens of a conversation, unless settings or base have another length."""
 PASS = 4 * ROOMS[0]
-"""Bytes for a training pass on a card: it takes longer batches than a core to be busy."""
+"""Bytes of a training pass; cards need longer batches than cores."""
 NF4 = 0.5625
-"""Bytes of a weight in four bits, with a float32 scale for every 64."""
+"""Bytes of a four-bit weight, with a float32 scale per 64."""
 
 
 def size(bytes_: float) -> str:
@@ -117,25 +115,25 @@ def size(bytes_: float) -> str:
 
 
 def usable(gpu: Gpu) -> int:
-    """Bytes of a card that may be planned with."""
+    """Bytes of a card for a plan."""
     return max(0, gpu.free - max(RESERVE, int(RESERVED * gpu.memory)))
 
 
 def context_of(wanted: Wanted) -> int:
-    """Tokens that a conversation may grow to."""
+    """Most tokens of a conversation."""
     return min(wanted.context or CONTEXT, wanted.config.context_length)
 
 
 @dataclass(frozen=True)
 class SamplerRoom:
-    """What a sampler takes of one card, in bytes."""
+    """Bytes of a card for a sampler."""
 
     fixed: int
-    """Bytes that do not grow with conversations, the weights included."""
+    """With the weights, without conversations."""
     each: int
-    """Bytes of a conversation at its longest."""
+    """Bytes of the longest conversation."""
     stored: str
-    """How the weights are kept: ``bf16``, or a type of llama.cpp's."""
+    """``bf16``, or a type of llama.cpp's."""
     slots: int
     """Adapters in one pass."""
 
@@ -144,16 +142,14 @@ class SamplerRoom:
         return self.fixed + LEAST * self.each
 
     def conversations(self, memory: int) -> int:
-        """Conversations that fit into ``memory`` bytes."""
         return min(MOST, max(0, memory - self.fixed) // self.each)
 
     def of_use(self, memory: int) -> int:
-        """How many of ``memory`` bytes it can make use of."""
         return min(memory, self.fixed + MOST * self.each)
 
 
 def vllm_rooms(wanted: Wanted) -> tuple[SamplerRoom, ...]:
-    """vLLM with the base and its keys and values in bfloat16, and with many and with few slots for adapters."""
+    """vLLM in bfloat16, with many and with few slots for adapters."""
     many = slots_for(VERSIONS * wanted.tasks)
     return tuple(_vllm_room(wanted, slots) for slots in dict.fromkeys((many, min(many, FEW))))
 
@@ -182,29 +178,29 @@ def llama_room(wanted: Wanted, stored: str) -> SamplerRoom:
 
 
 def chosen(rooms: Sequence[SamplerRoom], memory: int) -> SamplerRoom:
-    """The first of ``rooms`` with enough conversations in ``memory`` bytes, else the one with the most."""
+    """The first with enough conversations in ``memory`` bytes, else the largest."""
     enough = (room for room in rooms if room.conversations(memory) >= ENOUGH)
     return next(enough, None) or max(rooms, key=lambda room: room.conversations(memory))
 
 
 @dataclass(frozen=True)
 class TrainerRoom:
-    """What a trainer takes of one card, in bytes."""
+    """Bytes of a card for a trainer."""
 
     base: int
     least: int
-    """Bytes for few policies at a time and small batches, the base included."""
+    """For few policies, small batches, the base."""
     good: int
-    """Bytes for all policies at once and for batches as large as are of use."""
+    """For all policies and the largest useful batches."""
 
     @property
     def without_base(self) -> int:
-        """The least bytes that it adds to the process of a sampler with the same base."""
+        """Least bytes in a sampler's process with the same base."""
         return self.least - self.base - PROGRAM
 
 
 def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
-    """Adapters and their optimizers are float32; the base's head is multiplied in float32 from what is stored."""
+    """Adapters, optimizers and the head's product are float32."""
     config, length = wanted.config, context_of(wanted)
     base = base_bytes(wanted, precision)
     policy, stepping = slot_bytes(config, length), STEPPING * adapter_bytes(config, RANK)
@@ -216,7 +212,7 @@ def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
 
 
 def base_bytes(wanted: Wanted, precision: Precision) -> int:
-    """The trainer's frozen weights; the embedding and the head are never kept in four bits."""
+    """Embedding and head are never in four bits."""
     if precision == "f32":
         return FLOAT * wanted.parameters
     if precision == "bf16":
@@ -227,35 +223,32 @@ def base_bytes(wanted: Wanted, precision: Precision) -> int:
     return int(HALF * ends + NF4 * (wanted.parameters - ends))
 
 
-# vLLM computes bfloat16 from compute capability 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.33).
+# vLLM computes bfloat16 from compute capability 8.0 (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.33).
 
 KINDS = tuple(cast(SamplerKind, kind) for kind, traits in SAMPLERS.items() if traits.cards)
-"""Samplers on cards, the preferred one first; all cards of a plan have the same."""
+"""Preferred first; all cards of a plan have the same."""
 BF16_FROM = (8, 0)
-"""Compute capability from which vLLM and torch multiply bfloat16."""
+"""Compute capability for bfloat16 in vLLM and torch."""
 NF4_FROM = (7, 5)
-"""Compute capability from which bitsandbytes, and current builds of torch, have kernels."""
+"""Compute capability for bitsandbytes and current torch."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card, and what it could do if all of it were free for that."""
+    """A card, each ability counted with all of it free."""
 
     gpu: Gpu
     rates: Rates
-    """Measured, or assumed."""
     usable: int
-    """Bytes that may be planned with."""
     samplers: tuple[tuple[SamplerKind, SamplerRoom], ...]
-    """Samplers that fit, the preferred one first."""
+    """Preferred first."""
     trainers: tuple[tuple[Precision, TrainerRoom], ...]
-    """Trainers that fit, by how they keep the base, the preferred one first."""
+    """By precision, preferred first."""
     no_sampler: str
-    """Why nothing can sample there, as a clause; empty if something can."""
+    """As a clause; empty: something can sample."""
     no_trainer: str
 
     def only(self, kind: SamplerKind | None, precision: Precision | None) -> Card:
-        """The card with these samplers and trainers alone."""
         samplers = tuple(sampler for sampler in self.samplers if sampler[0] == kind)
         trainers = tuple(trainer for trainer in self.trainers if trainer[0] == precision)
         return replace(self, samplers=samplers, trainers=trainers)
@@ -333,27 +326,26 @@ def _bfloat16(gpu: Gpu) -> bool:
 
 
 SHARINGS: tuple[Sharing, ...] = ("base", "memory")
-"""Ways in which a sampler and a trainer share a card, the preferred one first."""
+"""Preferred first."""
 
 
 @dataclass(frozen=True)
 class SharedCard:
-    """How one card serves a sampler and a trainer."""
+    """How a card serves a sampler and a trainer."""
 
     sharing: Sharing
     room: SamplerRoom
     sampler: int
-    """Bytes of the card that the sampler may take; its base is among them."""
+    """Bytes, base included."""
     trainer: int
-    """Bytes that the trainer may take as well."""
+    """Bytes besides."""
     conversations: int
 
 
 def shared_card(card: Card, wanted: Wanted, choices: Choices) -> SharedCard | None:
-    """The first way with enough conversations, else the way with the most; None if sampler and trainer do not fit.
+    """The first way with enough conversations, else the most; None if nothing fits.
 
-    ``card`` has one kind of sampler and one precision. One copy of the base takes the least memory. Two copies leave
-    less room for conversations.
+    ``card`` has one kind of sampler and one precision.
     """
     if not card.samplers or not card.trainers:
         return None
@@ -386,7 +378,7 @@ class SamplerLimits:
     """Limits of a sampler on a card."""
 
     sequences: int
-    """Conversations at the same time."""
+    """Conversations at once."""
     context: int
     """Tokens of a conversation."""
     slots: int
@@ -400,15 +392,15 @@ class TrainerLimits:
     """Limits of a trainer on cards."""
 
     room: int
-    """Bytes that a pass may take."""
+    """Bytes of a pass."""
     slots: int
-    """Policies of the usual rank that there is room for."""
+    """Of the usual rank."""
     held: int
-    """Bytes for these policies."""
+    """Bytes."""
 
 
 def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimits:
-    """Limits for an assignment on a card; ``assignment.place.memory`` includes the base, also if it is shared."""
+    """``assignment.place.memory`` includes the base, also a shared one."""
     room = _room(assignment, wanted)
     fitting = room.conversations(assignment.place.memory)
     sequences = min(wanted.sequences or fitting, fitting)
@@ -416,7 +408,7 @@ def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimi
 
 
 def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimits:
-    """Limits for an assignment on cards: passes as long as possible with a few policies, then more policies."""
+    """Long passes with few policies, then more policies."""
     own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
     left, context = assignment.place.memory - own, context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
@@ -433,10 +425,10 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimi
 def memory_plans(
     samplers: Sequence[SamplerAssignment], trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
 ) -> tuple[MemoryPlan, ...]:
-    """One plan for each sampler of a machine, the first with the trainers; one for the trainers if nothing samples.
+    """One plan for each sampler of a machine, the first with the trainers.
 
-    ``free`` are bytes of main memory. A part of a card is counted there, and nothing of it in main memory. Contexts are
-    of one length. Raises ``BaseModelError`` if what is to be computed on the processor does not fit.
+    ``free``: bytes of main memory; cards take none. Contexts are of one length. Raises ``BaseModelError`` if the
+    processor's share does not fit.
     """
     trainer = trainers[0] if trainers else None
     if trainer:
@@ -475,13 +467,13 @@ def memory_plans(
 
 
 def least_memory(wanted: Wanted, kind: SamplerKind, samples: bool, trains: bool) -> int:
-    """The least bytes of main memory for a sampler on the processor, a trainer, or both."""
+    """Least bytes of main memory for workers on the processor."""
     sampling = least_plan(sampler_needs(wanted, kind)).total if samples else 0
     return sampling + (least_plan(_trainer_alone(wanted)).total if trains else 0)
 
 
 def sampler_needs(wanted: Wanted, kind: SamplerKind, weights: str = "") -> Wanted:
-    """What a sampler of this kind needs: llama.cpp's file and types are no other's, bfloat16 is torch's."""
+    """llama.cpp's file and types only for it, bfloat16 only for torch."""
     traits, weights = SAMPLERS[kind], weights or wanted.weights
     return replace(
         wanted,
@@ -493,7 +485,7 @@ def sampler_needs(wanted: Wanted, kind: SamplerKind, weights: str = "") -> Wante
 
 
 def _trainer_alone(wanted: Wanted) -> Wanted:
-    """A trainer on the processor, counted as if the smallest sampler were there, for its file is."""
+    """With the smallest sampler: its file is there."""
     return replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1, trains=True)
 
 

@@ -1,6 +1,6 @@
-"""What ``marlaas.toml`` says about devices, what was measured, and what follows for a processor. Pure.
+"""Wanted devices by ``marlaas.toml``, measurements, and a processor's consequences. Pure.
 
-Names become cards, and contradictions an error. Whether a base fits is checked later.
+Contradictions are errors; fitting is checked later.
 """
 
 from __future__ import annotations
@@ -36,34 +36,30 @@ TORCH_KINDS = ("cuda", "rocm")
 
 @dataclass(frozen=True)
 class Choices:
-    """From ``marlaas.toml``; ``auto`` and empty leave the choice to the placement."""
+    """From ``marlaas.toml``; ``auto`` and empty: free."""
 
     sampler: str = "auto"
-    """``sampler`` under [rollout]."""
     rollout: Sequence[str] = ()
-    """``devices`` under [rollout]: ``cpu``, or cards by label, ``gpu 0``, or by the beginning of their id; or both."""
+    """Under [rollout]: ``cpu``, cards by label (``gpu 0``) or beginning of id."""
     training: Sequence[str] = ()
-    """``devices`` under [training]."""
     precision: str = "auto"
-    """``precision`` under [training]."""
     share: str = "auto"
-    """``share`` under [resources]: how sampler and trainer share a card, or, with vLLM, a processor."""
+    """Under [resources]: of a card, or with vLLM a processor."""
     llama: str = ""
-    """The key under [rollout] that is set and that only llama.cpp understands, ``weights`` or ``gguf``."""
+    """Set key of llama.cpp's under [rollout], ``weights`` or ``gguf``."""
     weights: str = "auto"
-    """``weights`` under [rollout]."""
     next_to_cards: str = ""
-    """The sampler on the processor next to cards, if ``samplers`` names one."""
+    """The processor's sampler next to cards."""
     without: Sequence[Sharing] = ()
-    """Ways of sharing a card that failed when the workers were started."""
+    """Ways of sharing a card that failed."""
 
 
 class Copy(NamedTuple):
-    """How a sampler on the processor keeps the base."""
+    """A processor's form of the base."""
 
     sampler: SamplerKind
     weights: str
-    """The precision, one of ``models.config.BITS``; empty: as the settings say."""
+    """Of ``models.config.BITS``; empty: by the settings."""
 
     def __str__(self) -> str:
         return f"{self.sampler} {self.weights}".strip()
@@ -71,17 +67,17 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class CopySpeed:
-    """A copy as it was measured on this processor."""
+    """A measured copy."""
 
     copy: Copy
     seconds: float
     """Seconds of sampling for a step of the default task."""
     gap: float
-    """Mean difference between the sampler's and the trainer's log-probabilities, nats."""
+    """Mean difference to the trainer's log-probabilities, nats."""
 
 
 def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
-    """What ``marlaas.toml`` says about the placement; the first of ``samplers`` is the cards'."""
+    """Settings for the placement; the first of ``samplers`` is the cards'."""
     rollout, training = settings.rollout, settings.training
     on_cards, on_processor, *_ = *(rollout.samplers or (rollout.sampler,)), ""
     weights_named = rollout.weights not in ("auto", BFLOAT16)
@@ -101,17 +97,17 @@ def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
 
 @dataclass(frozen=True)
 class NamedDevices:
-    """The devices that a machine's user names for each stage; None: the best ones."""
+    """Named devices by stage; None: the best."""
 
     rollout: tuple[str, ...] | None
     """Ids of cards; empty: the processor."""
     training: tuple[str, ...] | None
     processor_too: bool = False
-    """Whether the processor samples next to the cards in ``rollout``."""
+    """The processor samples next to the cards."""
 
 
 def named_devices(machine: Machine, software: Software, choices: Choices) -> NamedDevices:
-    """The named devices. Raises ``ConfigError`` for names that the machine does not have, and for contradictions."""
+    """Raises ``ConfigError`` for unknown names and contradictions."""
     both = any(map(_is_processor, choices.rollout)) and not all(map(_is_processor, choices.rollout))
     rollout = _devices([name for name in choices.rollout if not (both and _is_processor(name))], machine, "[rollout]")
     training = _devices(choices.training, machine, "[training]")
@@ -152,20 +148,20 @@ def _card(name: str, gpus: Sequence[Gpu], table: str) -> str:
 
 
 Contradiction = tuple[bool, str, str]
-"""Whether it is one, what is wrong, and how to mend it."""
+"""If it holds, what is wrong, the remedy."""
 
 
 def refuse(*contradictions: Contradiction) -> None:
-    """Raise ``ConfigError`` for the first that holds."""
+    """Raises ``ConfigError`` for the first."""
     for holds, message, hint in contradictions:
         if holds:
             raise ConfigError(message, hint)
 
 
 def may_use_cards(settings: Settings) -> bool:
-    """Whether ``samplers`` under [rollout] leaves cards to marlaas.
+    """True if ``samplers`` leaves cards to marlaas.
 
-    Raises ``ConfigError`` if the list contradicts the other settings.
+    Raises ``ConfigError`` if it contradicts other settings.
     """
     rollout, training, share = settings.rollout, settings.training, settings.resources.share
     kinds, cards = rollout.samplers, not all(map(_is_processor, rollout.devices))
@@ -280,14 +276,13 @@ def _contradictions(
     )  # fmt: skip
 
 
-# Several machines: ``gpu 0`` and ``cpu`` are devices of the engine's machine, ``NODE/gpu 0`` is one of another node,
-# ``NODE`` is all of it.
+# ``gpu 0`` and ``cpu`` are the engine's machine's, ``NODE/gpu 0`` another's, ``NODE`` is all of it.
 
 
 def choices_by_node(nodes: Sequence[UsableNode], choices: Choices) -> dict[str, tuple[Choices, bool, bool]]:
-    """For each node, by its id: its choices, and whether it may sample and may train.
+    """By node: choices, may sample, may train.
 
-    Raises ``ConfigError`` for names that no node has.
+    Raises ``ConfigError`` for unknown names.
     """
     rollout = _by_node(nodes, choices.rollout, "[rollout]")
     training = _by_node(nodes, choices.training, "[training]")
@@ -302,7 +297,7 @@ def choices_by_node(nodes: Sequence[UsableNode], choices: Choices) -> dict[str, 
 
 
 def _by_node(nodes: Sequence[UsableNode], names: Sequence[str], table: str) -> dict[str, list[str]]:
-    """The named devices of each node; none for a node that is named as a whole."""
+    """Empty: a node named as a whole."""
     devices: dict[str, list[str]] = {}
     ids = {word.lower(): node.node for node in nodes for word in (node.name, node.node) if word}
     for name in names:
@@ -329,24 +324,23 @@ def listed(words: Sequence[str]) -> str:
 
 
 BFLOAT16_FROM = 3.0
-"""How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained and sampled in
-it. With AMX it is 5 to 8, and training takes 0.33 to 0.53 of the time (bases 256 to 896 wide); with AVX-512 BF16 alone
-2.0, and training SmolLM2-135M takes 0.9 of the time, for six times the gap."""
+"""Least speed of bfloat16 over float32 for training and sampling in it. AMX: 5 to 8, training takes 0.33 to 0.53 of the
+time (bases 256 to 896 wide). AVX-512 BF16: 2.0, SmolLM2-135M 0.9 of the time, for six times the gap."""
 MODEST = 4 * SMALL
-"""Bytes of float32 weights up to which torch in float32 is a candidate, too: 67 million parameters."""
+"""Bytes of float32 weights for a torch float32 candidate: 67 million parameters."""
 SLOWER = 1.15
-"""How many times as long as the fastest copy a more exact one may take; a difference below is noise, or not felt."""
+"""Of the fastest copy's time, for a more exact one; less is not felt."""
 
 
 def is_small(parameters: int) -> bool:
-    """Whether a base is so small that a card would be busier with starting kernels than with computing them."""
+    """True if a card would be busier starting kernels than computing."""
     return FLOAT * parameters <= SMALL
 
 
 def copies_on(cpu: Cpu, wanted: Wanted, choices: Choices) -> tuple[Copy, ...]:
-    """The copies of the base that the sampler on this processor may keep. The first is used until they are measured.
+    """Candidate copies; the first until measured.
 
-    On a processor with fast bfloat16, torch in it is several times as fast as llama.cpp with 64 conversations.
+    With fast bfloat16, torch in it is several times as fast as llama.cpp with 64 conversations.
     """
     from ...models.config import unsupported  # loads numpy, which the command line does without
 
@@ -370,16 +364,16 @@ def copies_on(cpu: Cpu, wanted: Wanted, choices: Choices) -> tuple[Copy, ...]:
 
 
 def best(measured: Sequence[CopySpeed]) -> CopySpeed:
-    """The copy with the smallest gap among those that are about as fast as the fastest; at least one is measured."""
+    """The smallest gap among the fastest; at least one is measured."""
     fastest = min(speed.seconds for speed in measured)
     enough = (speed for speed in measured if speed.seconds <= SLOWER * fastest)
     return min(enough, key=lambda speed: (speed.gap, speed.seconds))
 
 
 def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
-    """The faster one for most bases of this size: torch up to ``SMALL``; copies of larger bases are measured.
+    """Torch up to ``SMALL``; larger bases are measured.
 
-    With 64 conversations under 1 to 32 versions, its one pass is 1.8 to 5 times as fast as llama.cpp's for each.
+    With 64 conversations, 1 to 32 versions, its pass is 1.8 to 5 times as fast as llama.cpp's.
     """
     from ...models.config import unsupported  # as above
 
@@ -387,7 +381,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
 
 
 def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision:
-    """How a trainer on the processor keeps the base: as the settings say, else as the processor's speed decides."""
+    """By the settings, else by the processor's speed."""
     if choices.precision != "auto":
         return "bf16" if choices.precision == "bf16" else "f32"
     fast = decides_precision(wanted.parameters, choices.precision) and cpu.rates and cpu.rates.gain >= BFLOAT16_FROM
@@ -395,12 +389,12 @@ def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision
 
 
 def decides_precision(parameters: int, precision: str) -> bool:
-    """Whether the processor's speed decides the precision of a trainer on it."""
+    """True if the processor's speed decides."""
     return precision == "auto" and not is_small(parameters)
 
 
 def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
-    """Whether the processor's speed decides which sampler is on it, or how that keeps the base."""
+    """True if the processor's speed decides sampler or form of the base."""
     free = rollout.weights == "auto" and not rollout.gguf and not rollout.samplers
     return free and rollout.sampler in ("auto", "torch") and not is_small(parameters)
 
@@ -408,7 +402,7 @@ def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
 def processor_sampler(
     name: str, place: Place, wanted: Wanted, choices: Choices, measured: Sequence[CopySpeed], cpu: Cpu
 ) -> SamplerAssignment:
-    """A sampler with the measured best copy of the base, or with the usual one of this processor."""
+    """With the best measured copy, or the usual."""
     available = copies_on(cpu, wanted, choices)
     free = {*available, Copy("llama.cpp", GGUF)} if len(available) > 1 else ()
     fitting = [speed for speed in measured if speed.copy in free]
@@ -417,12 +411,12 @@ def processor_sampler(
 
 
 def allowed(cpu: Cpu) -> tuple[int, ...]:
-    """Cores to pin workers to: no more than the processor time that this process may have."""
+    """Cores to pin: no more than the processor time available."""
     return tuple(sorted(cpu.cores))[: max(1, cpu.count)]
 
 
 SAMPLER, TRAINER = "rollout", "training"
-"""Names of the workers; further ones have a number behind theirs."""
+"""Further workers have a number."""
 
 
 def numbered_name(name: str, number: int) -> str:
@@ -431,7 +425,7 @@ def numbered_name(name: str, number: int) -> str:
 
 
 def spread(cores: Sequence[int], workers: int) -> list[Place]:
-    """As many cores for each worker; with fewer cores than workers, workers share them."""
+    """Equal cores each; too few are shared."""
     many = len(cores)
     if many <= workers:
         return [Place((cores[number % many],) if many else ()) for number in range(workers)]
@@ -440,10 +434,10 @@ def spread(cores: Sequence[int], workers: int) -> list[Place]:
 
 
 def halves(cores: Sequence[int], samplers: int = 1) -> tuple[list[Place], Place]:
-    """Half of the cores for the samplers, half for the trainer, one thread for each core.
+    """Half for samplers, half for the trainer.
 
-    Spinning threads that share a core are ten times slower and more. With fewer cores than workers, each sampler has
-    one, and the trainer's only thread is not pinned; on a single core no worker is.
+    Spinning threads that share a core are ten times slower and more. With too few cores each sampler has one and the
+    trainer is not pinned; on one core no worker is.
     """
     if len(cores) < 2:
         return [Place()] * samplers, Place()
@@ -454,7 +448,7 @@ def halves(cores: Sequence[int], samplers: int = 1) -> tuple[list[Place], Place]
 
 
 def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
-    """These samplers and a trainer on the processor."""
+    """These samplers and a trainer."""
     places, rest = halves(cores, len(kinds))
     samplers = tuple(
         SamplerAssignment(numbered_name(SAMPLER, number), kind, place)

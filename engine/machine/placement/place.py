@@ -1,19 +1,19 @@
-"""The decision: which sampler and which trainer are started on which device of which machine, and why. Pure.
+"""Which sampler and trainer start on which device, and why. Pure.
 
-The first row that fits is taken. Devices that ``marlaas.toml`` names hold in every row.
+The first row that fits. Named devices hold in every row.
 
 | there is | sampling | training |
 |---|---|---|
-| a small base, and no card is named | the processors | the processors |
-| several cards for both stages | those with more bandwidth | those with more arithmetic |
-| one card for both stages, or one that is far faster than the others | that card, and the others | that card |
-| cards for training only | the processors | the cards |
-| cards for sampling only | the cards | the strongest processor |
-| several processors | those with fewer cores, as many as sampling needs | those with more cores |
-| one processor | half of the cores | the other half |
+| a small base, no named card | processors | processors |
+| several cards for both stages | more bandwidth | more arithmetic |
+| one card for both, or one far faster | all | it |
+| cards for training only | processors | cards |
+| cards for sampling only | cards | strongest processor |
+| several processors | fewer cores, as needed | more cores |
+| one processor | half of the cores | other half |
 
-A plan takes no more than a card's free memory less a reserve. What fits no card is computed on the processor, so every
-machine has a plan. Machines that drain, are refused, or stand behind a slow link are left out, with the reason.
+A plan takes a card's free memory less a reserve. What fits no card is on the processor. Draining, refused and slowly
+linked machines are left out, with the reason.
 """
 
 from __future__ import annotations
@@ -73,45 +73,40 @@ from .choices import (
 )
 
 WORK = 2.0
-"""Times the work of training that sampling is taken to be: published systems spend two to five times as long on it, and
-a card too many at rollout costs less than one too few, as training can wait for none."""
+"""Sampling's work over training's (published: two to five); too few cards at rollout cost more than too many."""
 RATIO = f"sampling takes about {WORK:.1f} times the work of training"
 PRECISIONS: tuple[Precision, ...] = ("bf16", "f32", "nf4")
-"""How a trainer on cards keeps the base, the preferred way first; four bits are for cards that fit neither other."""
+"""Preferred first; four bits if neither other fits."""
 GAIN = 2.0
-"""How many times as fast a division must be in which one device serves both stages, to be preferred to one that keeps
-the stages apart: workers on one device hold each other up."""
+"""Least speed-up for one device to serve both stages."""
 DISTURBED = 0.5
-"""Share of its sampling speed that a device keeps next to a trainer, if others sample too."""
+"""Sampling speed left next to a trainer."""
 LEAST_PART = 0.1
-"""Share of the fastest device's speed at a stage that a device must have to take part unnamed: each sampler is compared
-with the trainer at every version."""
+"""Least share of the fastest device's speed, unnamed: each sampler is compared with the trainer at every version."""
 SLOW = 30.0
-"""Seconds that the state of a policy may be on the way to a node that nobody names."""
+"""Most seconds for a state's way to an unnamed node."""
 ROWS: tuple[tuple[SamplerKind | None, Precision | None], ...] = (
     *((kind, precision) for kind in KINDS for precision in PRECISIONS),
     *((None, precision) for precision in PRECISIONS),
     *((kind, None) for kind in KINDS),
     (None, None),
 )
-"""What samples on cards, and how trainers on cards keep the base, the preferred row first; None: on processors."""
+"""For sampling and training, preferred first; None: processors."""
 BASES = {"f32": "float32", "bf16": "bfloat16", "nf4": "four bits"}
-"""How the trainer keeps the base."""
 NO_ROOM = "The best copy of the base for sampling here needs more memory than training leaves; a smaller one is used."
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A machine that may be used, with what its user chose for it."""
+    """A machine and its user's choices."""
 
     node: UsableNode
     choices: Choices
     named: NamedDevices
     samples: bool
-    """Whether anything there may sample."""
     trains: bool
     cards: tuple[Card, ...]
-    """Empty if the base is small, and no card is named."""
+    """Empty if the base is small and no card is named."""
 
     @property
     def cpu(self) -> Cpu:
@@ -119,29 +114,27 @@ class Site:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Cores for one stage: all of a node's; of the engine's machine all but one, which feeds cards and nodes."""
+        """All of a node's, or all but one, which feeds cards and nodes."""
         cores = allowed(self.cpu)
         return cores if self.node.node else cores[1:]
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """A card, or the processor of a site, with its speeds as multiples of a reference card's; 0: it may not."""
+    """A card or a processor; speeds as multiples of a reference card's, 0: may not."""
 
     site: Site
     card: Card | None
     sampling: float
     training: float
     both: bool
-    """Whether it has room for both stages."""
     shared: SharedCard | None = None
-    """How a card serves both stages."""
 
     @property
     def leaning(self) -> tuple[object, ...]:
-        """Devices stand in a row from those that are better at sampling to those that are better at training.
+        """From better at sampling to better at training.
 
-        Of equal ones the stronger train, and then those of the engine's machine: states need not travel then.
+        Of equals the stronger train, then the engine's machine's: states need not travel.
         """
         ratio = self.training / self.sampling if self.sampling else math.inf
         card = (self.card.gpu.index, self.card.gpu.uuid) if self.card else (0, "")
@@ -150,7 +143,7 @@ class Device:
 
 
 class Division(NamedTuple):
-    """Which devices sample, which train, and the speed of the slower stage."""
+    """Devices by stage, and the slower stage's speed."""
 
     sampling: Sequence[Device]
     training: Sequence[Device]
@@ -163,9 +156,9 @@ class Division(NamedTuple):
 
 
 def divide(devices: Sequence[Device], most: int, together: bool = False) -> Division | None:
-    """The division that trains on the most tokens; None if a stage has no device.
+    """Trains on the most tokens; None if a stage has no device.
 
-    At most ``most`` machines train. ``together``: one device has to serve both stages.
+    At most ``most`` machines train; ``together``: one device serves both.
     """
     row = sorted(devices, key=lambda device: device.leaning)
     apart = Division((), (), 0.0)
@@ -189,7 +182,7 @@ def _with_both(device: Device, devices: Sequence[Device]) -> Division:
 
 
 def _trainable(devices: Sequence[Device], most: int) -> list[Device]:
-    """The devices of the ``most`` strongest machines; a process computes on one part of a divided card (MIG) only."""
+    """A process computes on one part of a divided card (MIG)."""
     machines: dict[str, list[Device]] = {}
     for device in reversed(devices):
         machines.setdefault(device.site.node.node, []).append(device)
@@ -208,11 +201,10 @@ def place_over(
     trainers: int = 0,
     kinds: Sequence[SamplerKind] = (),
 ) -> Placement:
-    """The placement, with one trainer at most on each machine (``with_trainers`` divides it).
+    """The placement, with at most one trainer a machine.
 
-    ``copies`` of the base were measured on this processor, ``trainers`` is the number under [training], ``kinds`` are
-    the ``samplers`` under [rollout] that are to be on processors. Raises ``ConfigError`` if no machine can be used, or
-    if settings contradict each other or what there is.
+    ``copies``: measured here; ``trainers``: under [training]; ``kinds``: ``samplers`` for processors. Raises
+    ``ConfigError`` without a usable machine, or for contradictions.
     """
     choices = choices or Choices()
     nodes = sorted(nodes, key=lambda node: (bool(node.node), node.name, node.node))
@@ -296,7 +288,7 @@ def _sites(
 
 
 def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, most: int) -> Division:
-    """The division by the first row that is possible. Raises ``ConfigError`` if none is."""
+    """Raises ``ConfigError`` if no row is possible."""
     together = any(set(site.named.rollout or ()) & set(site.named.training or ()) for site in sites)
     one_process = choices.sampler == "vllm" and choices.share == "base"
     for fitting in (True, False):  # what fits nowhere is placed all the same: the memory plan explains what is missing
@@ -325,8 +317,7 @@ def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, most
 def _devices(
     sites: Sequence[Site], wanted: Wanted, kind: SamplerKind | None, precision: Precision | None, fitting: bool
 ) -> list[Device]:
-    """All cards and processors, with what a row has them do; ``fitting``: of several machines' processors only those
-    with enough main memory."""
+    """``fitting``: processors with enough main memory."""
     devices = []
     for site in sites:
         named, choices = site.named, site.choices
@@ -406,7 +397,7 @@ def _assigned(
         if halved and choices.sampler == "vllm" and choices.share == "base":
             sharing, places, rest = "base", [Place(allowed(cpu))], Place(allowed(cpu))
             choices = replace(choices, precision="f32") if choices.precision == "auto" else choices  # as vLLM keeps it
-        # unless it is named: whether bfloat16 fits next to what the trainer's cards take of main memory is not tried
+        # unless named: bfloat16 is not tried next to main memory of the trainer's cards
         unrated = replace(cpu, rates=None) if training_cards else cpu
         on_cores = [processor_sampler(SAMPLER, places[0], wanted, choices, copies, unrated)]
         if kinds:
@@ -436,8 +427,8 @@ def _assigned(
 def _hosts(
     nodes: Sequence[UsableNode], workers: Sequence[SamplerAssignment | TrainerAssignment]
 ) -> tuple[EnvironmentHost, ...]:
-    """Where environments and scores run: on the engine's machine, if nothing goes over a link, then on the nodes
-    with the most cores that no worker is pinned to. They need processors and few bytes (RollArt, arXiv 2512.22560)."""
+    """The engine's machine if nothing goes over a link, then nodes with most unpinned cores: environments take
+    processors, few bytes (RollArt, arXiv 2512.22560)."""
 
     def free(node: UsableNode) -> int:
         taken = {core for own in workers if own.node == node.node for core in own.place.cores}
@@ -447,23 +438,21 @@ def _hosts(
     return tuple(EnvironmentHost(node.node, node.name, node.machine.cpu.count, node.link.call) for node in row)
 
 
-# How many training workers there are: several train several policies at the same time, as FlexMARL (arXiv 2602.09578)
-# binds devices to agents. Each has a base. All have as many threads, so that a policy has the same bits on each.
+# Several trainers train several policies at once (FlexMARL, arXiv 2602.09578, binds devices to agents). Equal threads:
+# equal bits.
 
 PAIR = 2
-"""Cores of a trainer if the placement decides how many there are. Measured on two cores with the shipped base and short
-prompts: a second thread makes a step 1.2 times as fast, a second trainer 1.8 times as many of them; a task that trains
-alone is left the second thread."""
+"""A trainer's cores, unasked. Two cores, shipped base, short prompts: a second thread makes a step 1.2 times as fast, a
+second trainer makes 1.8 times as many."""
 MOST_TRAINERS = 4
-"""Trainers on a processor that the placement makes unasked: each has a base and its own program in memory."""
+"""On a processor, unasked; each takes memory for a base and a program."""
 
 
 def with_trainers(placement: Placement, asked: int, small: bool, policies: int) -> Placement:
-    """The placement with as many trainers in all as are ``asked`` for, or as pay; 0: the placement decides.
+    """With ``asked`` trainers in all; 0: as many as pay.
 
-    ``small``: the base is so small that a pass gains little by further threads. Each card that trains has a trainer of
-    its own while there are as many ``policies``: adapters need no exchange between trainers, and all cards hold the
-    base in any case. A trainer that shares a device with a sampler stays the only one.
+    ``small``: further threads gain little. Cards have a trainer each while there are ``policies``: adapters need no
+    exchange, and all cards hold the base anyway. A trainer on a sampler's device stays the only one.
     """
     first, *_ = trainers = placement.trainers
     places = [trainer.place for trainer in trainers]
@@ -509,16 +498,13 @@ def _parts(trainer: TrainerAssignment, count: int) -> Iterator[TrainerAssignment
         yield replace(trainer, place=Place(own, cards, trainer.place.memory))
 
 
-# The sentences of a plan.
-
-
 def cards_in_words(gpus: Sequence[Gpu]) -> str:
-    """A few cards by label: ``gpu 0, gpu 1 and gpu 3``."""
+    """By label: ``gpu 0, gpu 1 and gpu 3``."""
     return listed([gpu.label for gpu in gpus])
 
 
 def cores_in_words(place: Place) -> str:
-    """The cores of a worker on the processor."""
+    """A worker's cores on the processor."""
     count = len(place.cores)
     return f"{count} {'core' if count == 1 else 'cores'}" if count else "the processor"
 
@@ -598,7 +584,7 @@ def _why_precision(trainer: TrainerAssignment, cpu: Cpu) -> str:
 def _cards_left_out(
     site: Site, used: set[str], stages: tuple[bool, bool], wanted: Wanted, samplers_listed: bool
 ) -> Iterator[str]:
-    """Cards of a machine that do nothing, or less than they could; ``stages``: whether its processor does each."""
+    """``stages``: what the processor does."""
     named = site.named.rollout is not None, site.named.training is not None
     forced = any(stage and name for stage, name in zip(stages, named, strict=True))
     for card in site.cards:

@@ -1,1 +1,1 @@
-"""Sampler endpoints over live workers, and their assignment to policies by token costs."""
+"""Sampler endpoints, and their assignment to policies by token costs."""

@@ -10,36 +10,34 @@ from typing import TypeAlias
 from ...devices.machine import Rates
 from ...fairness.line import PREFILLED, SAMPLED, rollout_cost
 
-# A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply. Tasks
-# are ordered by their mix, samplers by what suits them, and the row is cut so that all are busy equally long (the
-# hardware affinity of RollArt, arXiv 2512.22560, with a computed map).
+# Tasks by mix (arithmetic suits prompts, bandwidth replies) and samplers by what suits them form a row, cut so that all
+# are equally busy (RollArt, arXiv 2512.22560, with a computed map).
 
 WORTH = 0.1
-"""Least gain, as a share of the busiest sampler's time, for which tasks change samplers: a move loses caches and
-loads versions again."""
+"""Least gain, as a share of the busiest sampler's time: changes lose caches."""
 LEAST_PART = 0.1
-"""Smallest part of a task's demand for which a further sampler loads its versions."""
+"""Smallest part of a task's demand for one more sampler."""
 CELLS = 4
-"""Classes of mixes per octave: tasks of one class are not sorted among each other."""
+"""Classes of mixes per octave; not sorted inside."""
 HALVINGS = 40
 
 
 @dataclass(frozen=True)
 class TokenCosts:
-    """Seconds of a sampler per token, both above 0."""
+    """Seconds per token, both above 0."""
 
     name: str
     prefilled: float
     sampled: float
     turn: float = 0.0
-    """Seconds per turn in which the sampler is kept from its work: a slot waits while the turn is on its link."""
+    """Seconds per turn in which a slot waits for its link."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Tokens that a task asks for, in a unit common to all tasks.
+    """Tokens of a task, in a common unit.
 
-    Best is an episode's tokens times the episodes in progress, so that waiting does not shrink it.
+    Best: an episode's tokens times episodes in progress.
     """
 
     task: str
@@ -52,9 +50,9 @@ class Demand:
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a task's demand, above 0, and its sampler.
+    """A part of a task's demand, above 0.
 
-    Each turn goes to one of its task's samplers by their load (``rollout/slots``); parts only explain the routes.
+    Turns choose by load (``rollout/slots``); parts only explain.
     """
 
     sampler: str
@@ -62,16 +60,16 @@ class Share:
 
 
 Routes: TypeAlias = Mapping[str, tuple[Share, ...]]
-"""Shares by task; the parts of each add up to 1, the largest first."""
+"""By task; parts add up to 1, largest first."""
 
 
 def route(
     samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes | None = None, worth: float = WORTH
 ) -> dict[str, tuple[Share, ...]]:
-    """The routes with the least time of the busiest sampler, to within a class of mixes.
+    """Least time of the busiest sampler, to within a class of mixes.
 
-    The routes ``before`` stay unless others gain more than ``worth``; new tasks are added to the sampler with the most
-    room. Raises ``ValueError`` for a task without a sampler.
+    ``before`` stays unless others gain more than ``worth``; new tasks go to the idlest. Raises ``ValueError`` for a
+    task without a sampler.
     """
     _check(samplers, demands)
     samplers = sorted(samplers, key=lambda sampler: sampler.name)
@@ -91,9 +89,9 @@ def place(
     busy: dict[str, float],
     routes: dict[str, tuple[Share, ...]],
 ) -> None:
-    """Give each task to the sampler with the least work, the largest first.
+    """Each task, largest first, to the least busy sampler.
 
-    Changes ``busy``, the seconds of each sampler, and ``routes``. Each task must have a sampler.
+    Changes ``busy`` (seconds) and ``routes``; each task needs a sampler.
     """
     for demand in sorted(demands, key=lambda demand: (-_seconds(samplers[0], demand), demand.task)):
         able = [sampler for sampler in samplers if _allowed(sampler, demand)]
@@ -103,7 +101,7 @@ def place(
 
 
 def mean_of(demands: Sequence[Demand]) -> Demand | None:
-    """A task with the average demand; None without any."""
+    """The average demand; None without any."""
     if not demands:
         return None
     read, written = (
@@ -116,17 +114,14 @@ def mean_of(demands: Sequence[Demand]) -> Demand | None:
 def guess(
     task: str, prompt: int, reply: int, other: Demand | None = None, only: tuple[str, ...] = (), whole: bool = False
 ) -> Demand:
-    """Guess a task's demand before it is measured: its first prompt's tokens and the longest reply.
-
-    It is scaled to the cost of ``other``.
-    """
+    """From the first prompt's tokens and the longest reply, scaled to the cost of ``other``."""
     mean = PREFILLED * other.prefilled + SAMPLED * other.sampled if other is not None else 1.0
     scale = mean / max(1, rollout_cost(prompt, reply))
     return Demand(task, scale * prompt, scale * reply, only, whole, turns=scale)
 
 
 def busy_seconds(samplers: Sequence[TokenCosts], demands: Sequence[Demand], routes: Routes) -> dict[str, float]:
-    """Seconds that each sampler computes for the demands, by its name."""
+    """Seconds of computing by sampler."""
     costs = {sampler.name: sampler for sampler in samplers}
     busy = dict.fromkeys(costs, 0.0)
     for demand in demands:
@@ -190,10 +185,7 @@ def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Rout
 
 
 def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: bool) -> list[Demand]:
-    """The tasks from those that mostly read to those that mostly write.
-
-    Alike tasks are in the order of their samplers, or, if some samplers are ``far``, by falling number of turns.
-    """
+    """From mostly reading to mostly writing. Alike tasks: by sampler, or, if some are ``far``, by falling turns."""
     numbers = {name: number for number, name in enumerate(order)}
 
     def position(demand: Demand) -> tuple[float, float, float, str]:
@@ -233,35 +225,32 @@ def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
     return tuple(Share(name, part / together) for name, part in large)
 
 
-# A guess gives the proportion of costs, a sampler's busy seconds give the scale, and windows of different mixes
-# separate the two kinds of token.
+# The guess gives the proportion, busy seconds the scale; different mixes separate the token kinds.
 
 HALF_LIFE = 60.0
 """Busy seconds after which a window counts half."""
 SHORTEST = 1e-3
 NOTHING = 1e-9
-"""Least guessed seconds of a window: squares of much less would underflow."""
+"""Least guessed seconds: squares of less would underflow."""
 PULL = 0.02
-"""Pull towards the guess's proportion, as a share of what was measured."""
+"""Pull towards the guess's proportion; share of the measured."""
 LEAST = 0.05
-"""Least cost of either kind of token, as a share of the scaled guess."""
+"""Share of the scaled guess."""
 ROWS = 32
 REACHED = 0.5
-"""Share of a device's measured rates that such passes reach; a guess."""
+"""Share of measured rates that passes reach; a guess."""
 PROPORTION = 3.0
-"""Cost of a sampled token over a prefilled one, without known rates: 1 to 11 was measured on a processor
-(``fairness/line.py``)."""
+"""Sampled over prefilled, rates unknown; 1 to 11 measured on a processor (``fairness/line.py``)."""
 
 
 @dataclass(frozen=True)
 class CostMeter:
-    """Learns the costs of one sampler: begin with ``guessed``, pass totals to ``seen``, read ``costs``."""
+    """Learns one sampler's costs from totals."""
 
     guess: TokenCosts
     totals: tuple[float, float, float] = (0.0, 0.0, 0.0)
     products: tuple[float, float, float, float, float] = (0.0,) * 5
-    """Decayed sums of products of the guessed seconds for prefilled and for sampled tokens and the busy seconds: pp,
-    ps, ss, pb, sb."""
+    """Decayed sums of products of guessed prefill (p), sampling (s) and busy (b) seconds."""
 
     def seen(self, prefilled: float, sampled: float, busy: float) -> CostMeter:
         totals = (prefilled, sampled, busy)
@@ -297,7 +286,7 @@ class CostMeter:
 
 
 def guessed(name: str, parameters: int, weight_bytes: int, rates: Rates | None) -> TokenCosts:
-    """A guess for a base of this size: prompts take arithmetic, replies read the weights."""
+    """By the base's size: prompts take arithmetic, replies read weights."""
     if rates is None:
         return TokenCosts(name, 1e-4, PROPORTION * 1e-4)
     prefilled = 2 * parameters / (REACHED * rates.matrix)

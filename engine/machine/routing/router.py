@@ -1,4 +1,4 @@
-"""Sampler endpoints over live workers, and which policy is sampled at which of them."""
+"""Sampler endpoints, and the policies sampled at each."""
 
 from __future__ import annotations
 
@@ -36,31 +36,24 @@ from ..placement.capacity import rates_of, rates_of_cores
 from ..plan import of_assignment, stored_as
 from .assignment import CostMeter, Demand, Share, TokenCosts, busy_seconds, guess, guessed, mean_of, place, route
 
-# Checks that sampler and trainer hold the same base, within a tolerance.
-
-# Gaps are absolute differences of log-probabilities, in nats. A gap beyond rounding shows a wrong adapter or base.
+# Gaps: absolute differences of log-probabilities, nats.
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The gaps that count as rounding.
-
-    The largest gap of a token bounds exact computation. The mean bounds quantised matrices, since an unlikely token may
-    then be off by whole nats.
-    """
+    """The largest gap bounds exact computation, the mean quantised matrices: unlikely tokens may differ by nats."""
 
     largest: float = math.inf
     mean: float = math.inf
     rounding: float = 1e-2
-    """The least change of a log-probability by rounding (root mean square)."""
+    """Least root mean square change of a log-probability by rounding."""
 
     def holds(self, largest: float, mean: float) -> bool:
-        """True if such gaps are rounding; NaN never is."""
+        """NaN never holds."""
         return largest <= self.largest and mean <= self.mean
 
 
 EXACT = Tolerance(largest=0.002, rounding=1e-5)
-"""Float32 throughout."""
 FAST = Tolerance(largest=0.15, rounding=1e-3)
 ROUNDED = {
     "f32": FAST,
@@ -71,21 +64,19 @@ ROUNDED = {
     "q5_k_m": Tolerance(mean=0.8),
     "q4_k_m": Tolerance(mean=1.5),
 }
-"""By the type of stored matrices: two or three times the mean gap on random weights; trained bases stay far below,
-and another base has several nats. A random base of Qwen2.5-0.5B's shape has a gap with bf16 of 0.02 on average and
-of 0.10 at most, with q8_0 0.09 and 0.36; the shipped base 0.008 and 0.033, with q8_0 0.039 and 0.15."""
+"""Two or three times the mean gap on random weights; another base: several nats. Mean, largest: random base of
+Qwen2.5-0.5B's shape, bf16 0.02, 0.10, q8_0 0.09, 0.36; shipped base 0.008, 0.033, q8_0 0.039, 0.15."""
 
 HALF = Tolerance(mean=0.1)
-"""Sixteen bits on either side: four times the mean gap on random weights. A trainer in bfloat16 on a processor
-differs from a sampler in float32 by 0.025 on average and 0.09 at most (random base of Qwen2.5-0.5B's shape), 0.011
-and 0.06 (shipped base); in bfloat16 by 0.026 and 0.09, 0.014 and 0.09; in q8_0 by 0.10 and 0.30, 0.035 and 0.15. Not
-measured on a card."""
+"""Four times the mean gap on random weights. Mean, largest (bfloat16 trainer on a processor), random base of
+Qwen2.5-0.5B's shape, then shipped base: float32 sampler 0.025, 0.09, 0.011, 0.06; bfloat16 0.026, 0.09, 0.014, 0.09;
+q8_0 0.10, 0.30, 0.035, 0.15. Not measured on a card."""
 
 
 def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> Tolerance:
-    """The tolerance for a sampler with matrices ``stored`` as one of ``precision.PRECISIONS`` or ``HALF``.
+    """``stored``: of ``precision.PRECISIONS``, or ``HALF``.
 
-    ``exact`` is False for a sampler on a card or a trainer's base not in float32.
+    ``exact``: False on a card, or with a trainer's base not in float32.
     """
     if not exact:
         return HALF if stored in ("f32", "f16", "bf16") else ROUNDED[stored]
@@ -95,23 +86,23 @@ def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> T
     return EXACT if rollout.exact and stored == "f32" and not foreign else ROUNDED[stored]
 
 
-# A GGUF of other weights shows under the bare base, rows in another order show under a random adapter.
+# Other weights show under the bare base, reordered rows under a random adapter.
 
 POLICY = "agreement"
 CONFIG = PolicyConfig(rank=4, alpha=4.0)
 STRENGTH = 0.1
-"""Standard deviation of the random B: it changes the layers' outputs by tens of per cent."""
+"""Of the random B; layers' outputs change by tens of per cent."""
 TALK = (
     "A lighthouse keeper counts ships: 3 in the morning, 14 at noon and 159 by night. He writes each number into a"
     " book, beside the weather, the tide and a remark such as 'fog' or 'clear'. How many ships did he see?"
 )
 SHARE = 0.3
-"""Largest difference, as a share of the adapter's change, if rounding is large."""
+"""Share of the adapter's change, if rounding is large."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Differences in nats, over the tokens compared."""
+    """Differences in nats."""
 
     gap_mean: float
     gap_max: float
@@ -119,7 +110,7 @@ class Agreement:
     moved_gap: float
 
     def check(self, tolerance: Tolerance, what: str) -> None:
-        """Raise ``BaseModelError`` beginning with ``what``, unless the differences are rounding."""
+        """Raises ``BaseModelError`` beginning with ``what``, unless it is rounding."""
         if not tolerance.holds(self.gap_max, self.gap_mean):
             raise BaseModelError(
                 f"{what} does not hold the weights of the base model: its log-probabilities are {self.gap_mean:.2g}"
@@ -135,12 +126,12 @@ class Agreement:
 
 
 def comparison_tokens(renderer: Renderer, most: int) -> Tokens:
-    """A conversation of at most ``most`` tokens, int32 (T,), to compare two workers on."""
+    """A conversation, int32 (T,), T at most ``most``."""
     return np.array(renderer.open([Message("user", TALK)])[:most], np.int32)
 
 
 async def compare(sampler: Sampler, trainer: Trainer, tokens: Tokens, scratch: Path) -> Agreement:
-    """Score ``tokens`` (T,), T > 1, four times; leaves nothing behind. Raises what the workers raise."""
+    """Score ``tokens`` (T,), T > 1, four times. Raises the workers' errors."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         plain, adapted = Path(folder, "plain.safetensors"), Path(folder, "adapted.safetensors")
         try:
@@ -179,11 +170,11 @@ def _with_random_b(state: PolicyState) -> PolicyState:
 
 
 PROMPT_BYTES, REPLY_BYTES = 4, 8
-"""Bytes of a token on the way to a sampler, and on the way back with its log-probability."""
+"""Bytes of a token to a sampler, and back with its log-probability."""
 
 
 class SamplerEndpoints:
-    """The endpoints of one incarnation of the workers, in the order of the placement."""
+    """One incarnation's endpoints, in placement order."""
 
     def __init__(
         self,
@@ -194,10 +185,7 @@ class SamplerEndpoints:
         links: Mapping[str, Link] | None = None,
         clock: FairClock[str] | None = None,
     ) -> None:
-        """``rates`` are those of each endpoint's device, if devices differ; costs begin with them.
-
-        ``links`` are the ways to the endpoints' nodes; the default takes no time. ``clock`` is that of their lines.
-        """
+        """``rates``, by endpoint, if devices differ; ``links`` to their nodes."""
         self.by_name = {endpoint.name: endpoint for endpoint in endpoints}
         self.clock = clock or FairClock()
         self.tolerances = tolerances
@@ -260,7 +248,7 @@ class SamplerEndpoints:
 
 
 def behind(costs: TokenCosts, link: Link | None, slots: int) -> TokenCosts:
-    """Token costs at a sampler with this many slots, one of which waits while a turn is on the ``link``."""
+    """Costs with ``slots``, one waiting on the ``link`` per turn."""
     if link is None or not (link.call or link.byte):
         return costs
     return replace(
@@ -279,10 +267,7 @@ def open_endpoint(
     line: Line[Waiter],
     machine: Machine | None = None,
 ) -> SamplerEndpoint:
-    """An endpoint over a live worker, with matrices as ``stored``; turns wait for its slots in ``line``.
-
-    ``machine`` has the cards that the assignment names.
-    """
+    """An endpoint over a live worker; turns wait in ``line``."""
     slots, device = SamplerSlots(limits.sequences, line), device_of(assignment, machine)
     alike = f"{assignment.kind}, {stored}, {device}" if device else ""
     return SamplerEndpoint(
@@ -291,7 +276,7 @@ def open_endpoint(
 
 
 def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
-    """The device in words, the same for alike devices; empty if unknown."""
+    """In words, the same for alike devices; empty: unknown."""
     if not assignment.place.gpus:
         cores = f"{len(assignment.place.cores)} cores"
         return f"{cores} of {machine.cpu.name or assignment.node}" if machine and assignment.node else cores
@@ -304,9 +289,9 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
 
 
 def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], Machine | None]) -> dict[str, Rates]:
-    """The rates of each sampler's device, by the sampler's name; ``machine_at`` gives the machine of a node.
+    """By sampler.
 
-    Empty if all compute on the processor of one machine: there kinds of samplers differ, not devices.
+    Empty if all compute on one machine's processor.
     """
     cards = any(assignment.place.gpus for assignment in samplers)
     if not cards and len({assignment.node for assignment in samplers}) < 2:
@@ -323,7 +308,7 @@ def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], 
 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:
-    """True if a sampler repeats a result to the last bit under any load: not on a card, and not vLLM."""
+    """Bits repeat under any load: not on cards, not with vLLM."""
     return SAMPLERS[assignment.kind].repeats and not assignment.place.gpus and stored in REPEATABLE
 
 
@@ -334,7 +319,7 @@ def precision(
     memory: MemoryPlan,
     trainer: TrainerAssignment | None = None,
 ) -> tuple[str, Tolerance]:
-    """How a sampler keeps the base's matrices, and its tolerance against the trainer."""
+    """A sampler's form of matrices, and tolerance."""
     own = of_assignment(settings, assignment)
     stored = stored_as(base, own, memory)
     exact = not assignment.place.gpus and (trainer is None or (trainer.precision == "f32" and not trainer.place.gpus))
@@ -343,8 +328,8 @@ def precision(
 
 AGAIN = 2.0
 MANY = 100
-"""From this many tasks on, a new one is added to the present routes until the next update, whose time grows with
-tasks and samplers."""
+"""From so many tasks on, a new one takes present routes until the next update, whose time grows with tasks and
+samplers."""
 PROMPT = 64
 
 
@@ -352,7 +337,6 @@ PROMPT = 64
 class _Routed:
     spec: TaskSpec
     policies: Mapping[str, tuple[str, ...]]
-    """Each served policy with all that its endpoints serve: itself, and pools of its own versions."""
     only: tuple[str, ...]
 
     @property
@@ -361,9 +345,9 @@ class _Routed:
 
 
 class Router:
-    """Routes policies to endpoints, by the tokens of their turns and the costs at each sampler.
+    """Routes policies to endpoints by tokens and costs.
 
-    A policy changes its endpoints only between two versions. A deterministic task keeps one endpoint.
+    They change only between versions; a deterministic task keeps one.
     """
 
     def __init__(
@@ -374,10 +358,7 @@ class Router:
         clock: Callable[[], float] = monotonic,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``costs`` returns token costs at each endpoint; ``mixes``, by task and policy, grow as turns end.
-
-        ``tell`` gets the samplers of a task's policy when they change, if there are several.
-        """
+        """``costs`` by endpoint; ``mixes`` grow as turns end; ``tell`` gets changed samplers."""
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._arrived = asyncio.Event()
         self._costs = costs
@@ -392,9 +373,9 @@ class Router:
         self._looked = -math.inf
 
     def join(self, task: int, spec: TaskSpec, kind: str = "") -> str:
-        """Add a task that begins to train; a deterministic one continues at a sampler of ``kind``, if given.
+        """A deterministic task continues at ``kind``, if given.
 
-        Returns the kind of its only sampler, empty if it may be at any. Raises ``Fruitless`` if there is none.
+        Returns its only sampler's kind; empty: any. Raises ``Fruitless`` without one.
         """
         only = repeatable_endpoint(tuple(self._endpoints.values()), kind) if spec.train.deterministic else None
         self._tasks[task] = _Routed(spec, served(spec), (only.name,) if only else ())
@@ -420,10 +401,9 @@ class Router:
             self._told.pop(_key(task, policy), None)
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
-        """The live samplers for the next version of a joined task's policy.
+        """For a policy's next version.
 
-        A version that is only evaluated is served with the first policy. Raises ``WorkerDied`` if no such sampler
-        lives.
+        Versions only evaluated go with the first policy. Raises ``WorkerDied`` if none lives.
         """
         if len(self._endpoints) == 1:
             (endpoint,) = self._endpoints.values()
@@ -470,7 +450,7 @@ class Router:
         return f"{whose} is sampled by {' and '.join(named)}."
 
     def demands(self) -> list[Demand]:
-        """The demand of every policy with its task's episodes in progress; guessed until one has ended."""
+        """Guessed until an episode has ended."""
         known = {task: self._measured(task, routed) for task, routed in self._tasks.items()}
         self._usual = mean_of([demand for demands in known.values() for demand in demands])
         return [
@@ -494,10 +474,7 @@ class Router:
 
 
 def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
-    """The endpoint of a deterministic task: the first that can repeat itself, of the given ``kind``.
-
-    Two kinds differ in the last bits. Raises ``Fruitless`` if there is none.
-    """
+    """The first of ``kind``: two kinds differ in the last bits. Raises ``Fruitless`` without one."""
     able = [endpoint for endpoint in endpoints if endpoint.repeatable and endpoint.kind == (kind or endpoint.kind)]
     if not able:
         raise Fruitless(
@@ -509,7 +486,7 @@ def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> Samp
 
 
 def served(spec: TaskSpec) -> dict[str, tuple[str, ...]]:
-    """The policies of a task with endpoints, each with itself and the pools of its own versions, which share them."""
+    """A task's policies, each with itself and pools of its versions."""
     policies = agent_map_of(spec).policies
     return {
         name: (name, *(pool for pool, other in policies.items() if other.pool == name))
@@ -528,7 +505,7 @@ def _guessed(task: int, routed: _Routed, usual: Demand | None) -> list[Demand]:
 
 
 def under_way(spec: TaskSpec) -> int:
-    """Episodes that a task keeps in progress without delays: the limit of its strictest policy."""
+    """The strictest policy's limit of episodes in progress."""
     if spec.kind == "eval":
         return min(EPISODES, spec.eval.prompts * spec.eval.samples)
     train = spec.train

@@ -1,1 +1,1 @@
-"""Yielding: when the engine leaves the machine to others, and how its workers end and come back."""
+"""When the engine leaves the machine to others, and returns."""

@@ -1,4 +1,4 @@
-"""Decides if the engine leaves the machine to others, and why."""
+"""Decides if and why the engine leaves the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...store.rows import HOURS, IDLE, YIELDED, Yielding, YieldRequest
 
 
 def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Yielding | None:
-    """Why the engine yields at ``now``, or None: a person's request comes first, then active hours, then idleness."""
+    """Why the engine yields, or None: people's requests first, then active hours, then idleness."""
     if yielded is not None and (yielded.until is None or now < yielded.until):
         return Yielding(YIELDED, yielded.until)
     if not hours.active(now):
@@ -18,12 +18,12 @@ def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle:
 
 
 WEEK = 7
-"""Days ahead within which the name of a weekday is clear."""
+"""Days ahead with clear weekday names."""
 TAKEN_BACK = "`marlaas engine resume` takes it back"
 
 
 def clock(moment: float, now: float) -> str:
-    """A future moment on this machine's clock: 14:05, Tue 14:05, or 2026-11-30 14:05."""
+    """14:05, Tue 14:05, or 2026-11-30 14:05."""
     then, today = datetime.fromtimestamp(moment), datetime.fromtimestamp(now)
     days = (then.date() - today.date()).days
     if days == 0:
@@ -32,13 +32,13 @@ def clock(moment: float, now: float) -> str:
 
 
 def state(yielding: Yielding, now: float) -> str:
-    """The state of an engine that yields, such as ``yielded until 14:05``."""
+    """As ``yielded until 14:05``."""
     until = f" until {clock(yielding.until, now)}" if yielding.until is not None else ""
     return {YIELDED: f"yielded{until}", HOURS: f"outside of active hours{until}"}.get(yielding.kind, yielding.kind)
 
 
 def reason(yielding: Yielding, now: float) -> str:
-    """Why tasks wait while the engine yields."""
+    """Why tasks wait."""
     if yielding.kind == YIELDED:
         until = f" until {clock(yielding.until, now)}" if yielding.until is not None else ""
         return f"the engine has yielded the machine{until}; {TAKEN_BACK}"

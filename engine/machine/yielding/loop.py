@@ -1,6 +1,6 @@
-"""The loop around ``yield_at``: has the supervisor leave the machine to others and come back.
+"""Makes the supervisor leave the machine and return (``yield_at``).
 
-It waits for no stage: starting workers and long calls also end within seconds.
+Starts and long calls end within seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL = 0.2
 
 
 class YieldLoop:
-    """Decides for one engine when it has workers."""
+    """Decides when one engine has workers."""
 
     def __init__(
         self,
@@ -37,10 +37,7 @@ class YieldLoop:
         changed: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``busy`` is True if a task runs or is about to; ``changed`` is called when the runnable tasks change.
-
-        ``now`` gives seconds since 1970.
-        """
+        """``busy``: a task runs or is about to; ``changed``: runnable tasks changed. ``now``: seconds since 1970."""
         self._store = store
         self._supervisor = supervisor
         self._hours = ActiveHours.parse(settings.active_hours)
@@ -61,7 +58,7 @@ class YieldLoop:
             await asyncio.sleep(POLL)
 
     async def look(self) -> None:
-        """Carry out people's commands, and end the workers if these, the active hours or idleness ask for it."""
+        """Carry out commands; end workers for these, active hours or idleness."""
         commands = self._commands()
         outcomes = {command.id: self._hear(command) for command in commands}
         now = self._now()
@@ -99,7 +96,7 @@ class YieldLoop:
         return f"The engine has not yielded the machine: it is outside of its active hours{goes_on}. {hint}"
 
     def _idle(self) -> bool:
-        """True after a long idle time; while the engine yields, until a task wants workers."""
+        """True after a long idle time, until a task wants workers."""
         if self._supervisor.yielding is not None:
             return True
         if self._busy() or not self._supervisor.ready:

@@ -1,4 +1,4 @@
-"""Carries out the app's commands: a task's next state, steps and priority, tenants, versions, reloads, the end."""
+"""Carries out the app's commands."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ..submission.transitions import next_state
 async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:
     """Delete all versions of a task, or those of one number or policy.
 
-    Raises ``ConfigError`` for a task that is not finished: it continues from its newest version. Raises
-    ``AdapterError`` for an unknown version, and if a file cannot be removed.
+    Raises ``ConfigError`` for an unfinished task: it continues from its newest version. Raises ``AdapterError`` for an
+    unknown version, or an undeletable file.
     """
     state = store.tasks.state(task)
     if state not in FINISHED:
@@ -83,14 +83,14 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-# *extend* is refused if the result would not be the same run made longer.
+# *extend* must give the same run made longer.
 
 
 async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:
-    """Give a task ``steps`` steps in total; idempotent.
+    """Set the total ``steps``; idempotent.
 
-    ``end_run`` stops it at its last commit, if it runs. Raises ``ConfigError`` or ``AdapterError`` if it is refused,
-    and then changes nothing.
+    ``end_run`` stops a running task at its last commit. Raises ``ConfigError`` or ``AdapterError`` if refused, and then
+    changes nothing.
     """
     before = store.tasks.spec(task)
     if before.kind == "eval":
@@ -139,7 +139,6 @@ def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> s
 
 
 def _version(store: Store, task: int, number: object, policy: str | None, hint: str, which: str) -> Version:
-    """The version of that number on the disk; of several policies ``policy``'s."""
     versions = [version for version in store.versions.on_disk(task, policy) if version.number == number]
     if not versions:
         raise AdapterError(f"Task {task} has no version {number} on disk.", hint)
@@ -149,9 +148,9 @@ def _version(store: Store, task: int, number: object, policy: str | None, hint: 
 
 
 def name_version(store: Store, task: int, name: object, number: int | None, policy: str | None = None) -> None:
-    """Let ``name`` mean a version of a task, for clients of the task's tenant.
+    """Name a version, for clients of the task's tenant.
 
-    Raises ``ConfigError`` for an invalid name, ``AdapterError`` if the version is not on the disk.
+    Raises ``ConfigError`` for an invalid name, ``AdapterError`` without the version's file.
     """
     name = served_name(name)
     version = _version(store, task, number, policy, "`marlaas adapters list` shows what there is.", "is meant")
@@ -161,7 +160,7 @@ def name_version(store: Store, task: int, name: object, number: int | None, poli
 
 
 def unname(store: Store, tenant: object, name: object) -> None:
-    """Remove a name. Raises ``ConfigError`` if the tenant has not given it."""
+    """Raises ``ConfigError`` for an unknown name."""
     if not isinstance(tenant, str) or not isinstance(name, str) or not store.served.take(tenant, name):
         raise ConfigError(f"Tenant {tenant!r} has given no version the name {name!r}.")
     store.telemetry.event("adapter", f"The name {name} of tenant {tenant} means no version any more.")
@@ -171,11 +170,11 @@ def unname(store: Store, tenant: object, name: object) -> None:
 
 
 async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:
-    """Put a task that does not run back into the queue, to continue from an earlier version.
+    """Requeue a task that does not run, from an earlier version.
 
-    ``policy`` may be left out if the task trains one. Groups consumed by voided steps wait again if a version up to
-    this one sampled them. Raises ``ConfigError`` for a task in a wrong state, of another base or with nothing left to
-    train; ``AdapterError`` if the version is gone, damaged, or older than one that another task needs.
+    Groups consumed by voided steps wait again if a version up to this one sampled them. Raises ``ConfigError`` for a
+    wrong state, another base or nothing left to train; ``AdapterError`` if the version is gone, damaged, or older than
+    one that another task needs.
     """
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
@@ -213,7 +212,7 @@ PAUSED = Reason(ReasonCode.PERSON, "paused by you")
 
 
 class Commands:
-    """Carries out the commands of one engine."""
+    """Carries out one engine's commands."""
 
     def __init__(
         self,
@@ -225,7 +224,7 @@ class Commands:
     ) -> None:
         """``end_run`` stops a running task at its last commit, or records its end.
 
-        ``reload`` reads an environment plugin again; raises ``MarlaasError``.
+        ``reload`` raises ``MarlaasError``.
         """
         self._store = store
         self._end_run = end_run

@@ -1,4 +1,4 @@
-"""Decides which tasks may run, and when a failed task is tried again."""
+"""Which tasks may run, and when a failed one is tried again."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from ...store.rows import NO_REASON, Reason, ReasonCode
 from ...store.tasks import Needed, QueuedTask, Tenant
 
 PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
-"""Seconds before the first try, the second, …; the last one holds for all later tries."""
+"""Seconds before the first try, the second, …; the last for all later ones."""
 
 
 def in_words(attempt: int, retries: int, reason: str) -> str:
-    """The next try and its reason, in words."""
+    """The next try and its reason."""
     last = "th" if attempt % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(attempt % 10, "th")
     return f"{attempt}{last} of {retries} {'try' if retries == 1 else 'tries'}: {reason}"
 
 
-# Slots go to the tenant with the fewest running tasks for its weight, then with the fewest tokens of the day for its
-# weight; within a tenant by priority, then by number. A running task is never preempted for another; only a tenant
-# without tokens of the day stops until the next.
+# Slots go to the tenant with the fewest running tasks, then tokens of the day, for its weight; within a tenant by
+# priority, then by number. Running tasks are not preempted, except for a tenant without tokens of the day.
 
 EXACT = 20
-"""The sentence counts up to this many tasks ahead; otherwise every row of a longer queue would be rewritten at every
-start."""
+"""Exact counts would rewrite every row of a longer queue at every start."""
 
 
 class Act(Enum):
@@ -37,13 +35,12 @@ class Act(Enum):
     START = auto()
     WAIT = auto()
     FAIL = auto()
-    """It can never start."""
     HOLD = auto()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A decision on a task, and the reason."""
+    """With the reason."""
 
     act: Act
     reason: Reason = NO_REASON
@@ -51,15 +48,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the decision depends on besides the queue."""
+    """What decides besides the queue."""
 
     now: float
     slots: int
     running: Set[int]
     blocked: Mapping[int, Reason]
-    """Why tasks could not run at their turn: no environment served them, or the disk was full."""
+    """Why tasks could not run at their turn: no environment, or a full disk."""
     tried: Set[int]
-    """Blocked tasks that were tried a moment ago; the others may be tried again if a slot is free."""
+    """Blocked tasks tried just now; others may be tried if a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
     yielding: str = ""
@@ -70,9 +67,9 @@ class Situation:
 
 
 def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdict]:
-    """A verdict on every unfinished task except paused ones and those that keep running.
+    """For unfinished tasks, except paused ones and those that keep running.
 
-    ``tasks`` come by priority, then by number. Takes time in proportion to n log n of them.
+    ``tasks``: by priority, then by number. Takes O(n log n).
     """
     verdicts: dict[int, Verdict] = {}
     ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)

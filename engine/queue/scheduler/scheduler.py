@@ -1,7 +1,4 @@
-"""Runs the queue: carries out commands, starts and stops tasks, and records their states.
-
-``decision`` decides what may run; ``machine.supervisor`` keeps the workers alive.
-"""
+"""Runs the queue by ``decision``; ``machine.supervisor`` keeps the workers alive."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ from .commands import Commands
 from .decision import PAUSES, Act, Situation, decide, in_words
 
 MAX_LOSSES = 5
-"""Deaths of workers under a task without a step between; then it pauses, for it may kill them."""
+"""Worker deaths without a step between; then the task pauses, for it may kill them."""
 
 Runner = TrainRun | EvalRun
 
@@ -56,12 +53,12 @@ class Ending:
 
 
 def done(remark: str = "") -> Ending:
-    """It needs no more steps."""
+    """No steps are left."""
     return Ending("done", Reason(ReasonCode.ENDED if remark else ReasonCode.NONE, remark))
 
 
 def blocked(why: str) -> Ending:
-    """It continues by itself once its needs are there."""
+    """It continues once its needs are there."""
     return Ending("queued", Reason(ReasonCode.BLOCKED, why))
 
 
@@ -82,9 +79,9 @@ async def run_task(
     started: Callable[[Runner], None],
     tell: Callable[[str, int], None] = lambda event, task: None,
 ) -> Ending:
-    """Run a task to its end, or until something stops it. Cancelling leaves it at its last commit.
+    """Until its end, or something stops it. Cancelling leaves the task at its last commit.
 
-    ``started`` is called with the runner once nothing blocks the task; ``tell`` sends notifications.
+    ``started`` gets the runner once nothing blocks the task.
     """
     losses, last = 0, -1
     while True:
@@ -134,43 +131,42 @@ async def run_task(
 
 POLL = 0.2
 REVIEW = 1.0
-"""Seconds after which an unchanged queue is reviewed: a pause may be over, and a blocked task may be tried again."""
+"""Seconds between reviews: a pause may be over, a blocked task may be tried."""
 TRIES = 20.0
-"""Blocked tasks tried each second, at most: a thousand of one broken environment must not keep the engine busy.
-After its repair, all are tried at once."""
+"""Blocked tasks tried each second: a thousand of one broken environment must not keep the engine busy. After its
+repair, all are tried at once."""
 LONG = 1000
-"""Unfinished tasks from which on the queue is not reviewed at each change: all changes together would take the square
-of their number."""
+"""Above this number of unfinished tasks, changes cause no review: time would be quadratic."""
 LOOKED_AT = 10_000.0
-"""Tasks of such a queue reviewed each second, at most; most of a second stays for the rest."""
+"""Tasks of such a queue reviewed each second."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
 
 @dataclass
 class Run:
-    """A task that runs, or tries to begin."""
+    """A task that runs, or begins."""
 
     work: asyncio.Task[Ending]
     since: float
-    """Its time is accounted for up to this moment of the monotonic clock."""
+    """Monotonic time, accounted for so far."""
     runner: Runner | None = None
 
 
 @dataclass
 class Wait:
-    """A task that could not run at its turn."""
+    """A task that could not run."""
 
     reason: Reason
     until: float | None
-    """Its next try, on the monotonic clock; None: at once."""
+    """Monotonic; None: at once."""
     since: float
-    """The first try in vain, in seconds since 1970."""
+    """First vain try, in seconds since 1970."""
     notified: bool = False
 
 
 class Scheduler:
-    """Runs the queue of one home until a *stop* command or its cancellation."""
+    """Runs a home's queue until *stop* or cancellation."""
 
     def __init__(
         self,
@@ -181,11 +177,8 @@ class Scheduler:
         tell: Callable[[str, int], None] = lambda event, task: None,
         patience: float = 600.0,
     ) -> None:
-        """``clock`` gives seconds since 1970.
-
-        ``tell`` gets tasks that are *done*, have *failed* or have *stalled* (paused themselves, or blocked for
-        ``patience`` seconds), and a *finding* about their learning.
-        """
+        """``clock``: seconds since 1970. ``tell`` gets *done*, *failed* and *stalled* tasks (paused themselves, or
+        blocked for ``patience`` seconds), and a *finding*."""
         self._store = store
         self._supervisor = supervisor
         self._slots = slots
@@ -204,7 +197,7 @@ class Scheduler:
         self._settled: Callable[[], None] | None = None
 
     async def run(self) -> None:
-        """Serve until stopped; running tasks then stop at their last commit, in state *running*."""
+        """Until stopped; tasks then stop at their last commit, in state *running*."""
         try:
             while not self.stopping:
                 try:
@@ -233,16 +226,16 @@ class Scheduler:
         self._wake.set()
 
     def drain(self) -> None:
-        """Start nothing more, and end ``run`` once every running task has committed its current step.
+        """Start nothing; end ``run`` once every task has committed its current step.
 
-        The tasks stay in state *running*, and the next engine continues with them.
+        Tasks stay *running* for the next engine.
         """
         self._drain(None)
 
     def settle(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when no task is within a step, and start none before; all continue afterwards.
+        """Call ``then`` when no task is within a step; start none before.
 
-        A draining engine calls nothing: the next one begins with the change.
+        A draining engine never calls it: the next one begins with the change.
         """
         if not self._supervisor.draining.is_set() or self._supervisor.settling:
             self._drain(then)
@@ -264,7 +257,7 @@ class Scheduler:
     def wake(self, mended: Set[str] = frozenset()) -> None:
         """An environment changed, or yielding began or ended.
 
-        Tasks of environments in ``mended``, which have a new version, are tried at once.
+        Tasks of ``mended`` environments are tried at once.
         """
         with contextlib.suppress(StoreError):
             self._store.tasks.hurry(mended)

@@ -1,4 +1,4 @@
-"""Estimates a task: time from earlier tasks, memory and disk from its size."""
+"""Estimates time, memory and disk of tasks."""
 
 from __future__ import annotations
 
@@ -15,47 +15,44 @@ from ...spec.task import TaskSpec, agent_map_of, spec_of
 from ...spec.validation import AUTO
 from ...store.queries.learning import PastRun
 
-# Estimates a task: time from the rates of earlier tasks, memory and disk from its sizes.
-#
-# Pure arithmetic; knows no store and no machine. Without measurements there is no estimate of the time, and disk is an
-# upper bound.
+# Pure. Time needs earlier tasks; disk is an upper bound without measurements.
 
 NEAREST = 5
-"""Most past runs in an estimate: those nearest in episodes a step."""
+"""Past runs, nearest in episodes a step."""
 WHOLE = 3
-"""Size of a version with its optimizer's two moments, in adapters."""
+"""A version with its optimizer's two moments, in adapters."""
 RESUMABLE = 2
 TOKEN_BYTES = 9
-"""Bytes of a token's number, log-probability and mask."""
+"""Number, log-probability and mask."""
 CHARACTERS = 4
-"""Bytes of text per token, at most on average."""
+"""Bytes of text per token, at most."""
 ROW_BYTES = 200
-"""Bytes of a trajectory's row and its entries in indexes."""
+"""A trajectory's row and its index entries."""
 
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Training time of a task, if the machine is as busy as in the past runs; all in seconds."""
+    """Seconds, on a machine as busy as in past runs."""
 
     seconds: float
-    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them."""
+    """Median; ``least``, ``most``: fastest, slowest past run."""
     least: float
     most: float
     runs: int
     alike: bool
     rollout: float
     training: float
-    """Seconds of the training worker."""
+    """Of the training worker."""
 
 
 @dataclass(frozen=True)
 class DiskEstimate:
-    """Bytes that a finished task leaves."""
+    """Bytes that a task leaves."""
 
     adapters: int
     trajectories: int
     measured: bool
-    """True if trajectories were measured; else their bytes are the maximum by the limits on tokens."""
+    """False: bytes by the limits on tokens."""
 
     @property
     def total(self) -> int:
@@ -67,20 +64,20 @@ class TaskEstimate:
     """The estimate of one task."""
 
     time: TimeEstimate | None
-    """None if no earlier task has trained on its environment."""
+    """None: no earlier task on its environment."""
     disk: DiskEstimate
     memory: int
-    """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
+    """Bytes in both workers, at most."""
     most_tokens: int
 
 
 def estimate_task(
     spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int, torch_sampler: bool, context: int
 ) -> TaskEstimate:
-    """Estimate time, disk, memory and tokens of a task.
+    """Time, disk, memory and tokens.
 
-    ``runs``: past runs on its environment; ``token_steps``: steps with kept tokens (0: all); ``torch_sampler``: True if
-    torch samples; ``context``: tokens of a conversation.
+    ``runs``: on its environment; ``token_steps``: steps with kept tokens (0: all); ``torch_sampler``: torch samples;
+    ``context``: tokens of a conversation.
     """
     traits = BaseTraits(base.hidden_size, base.context_length)
     whole = whole_of(by_base(spec, traits))
@@ -94,12 +91,12 @@ def estimate_task(
 
 
 def trained_episodes(spec: TaskSpec) -> int:
-    """Episodes that are trained on; of an evaluation its measured ones."""
+    """Of an evaluation the measured ones."""
     return measured_episodes(spec) if spec.kind == "eval" else spec.steps * spec.group_episodes
 
 
 def measured_episodes(spec: TaskSpec) -> int:
-    """Episodes of all evaluations of one policy, suites and the split test included; of an evaluation all."""
+    """Of one policy, with suites and test split; of an evaluation all."""
     if spec.kind == "eval":
         return len(spec.versions) * spec.eval.prompts * spec.eval.samples
 
@@ -112,13 +109,13 @@ def measured_episodes(spec: TaskSpec) -> int:
 
 
 def whole_of(spec: TaskSpec) -> TaskSpec:
-    """The task with the largest batch among its policies: a group for several of them is run once."""
+    """With its policies' largest batch: a shared group is run once."""
     most = max(own.train.groups_per_step for own in _trained(spec))
     return replace(spec, train=replace(spec.train, groups_per_step=most))
 
 
 def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
-    """Bytes of the trained policies, their versions served at the same time, and the policies they play with."""
+    """Bytes of the trained policies, their served versions, and partners."""
     if spec.kind == "eval":  # one version at a time; its rank is known when it is served
         return version_bytes(base, spec.policy.rank, torch_sampler)
     policies = agent_map_of(spec).policies
@@ -137,12 +134,12 @@ def _trained(spec: TaskSpec) -> list[TaskSpec]:
 
 
 def _agents(spec: TaskSpec) -> int:
-    """Agents of an episode, each with a trajectory; one if the task file names none."""
+    """One if the task file names none."""
     return max(1, len(spec.agents))
 
 
 def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
-    """The time by the seconds of an episode in the nearest past runs; None if there are none."""
+    """By an episode's seconds in the nearest past runs; None without runs."""
     near = nearest(spec, runs)
     if not near:
         return None
@@ -160,13 +157,13 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
 
 
 def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
-    """The ``NEAREST`` runs with steps most like the task's; only those with its ``max_tokens`` if there are any."""
+    """Nearest in episodes a step; with its ``max_tokens`` if any."""
     same = [run for run in runs if spec.sampling.max_tokens in (AUTO, run.max_tokens)]
     return sorted(same or runs, key=lambda run: abs(math.log(run.episodes / spec.group_episodes)))[:NEAREST]
 
 
 def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
-    """Bytes of the versions that ``adapters/statefile.py`` keeps, and of all trajectories, evaluations included."""
+    """Bytes of versions that ``adapters/statefile.py`` keeps, and of all trajectories."""
     series = spec.steps // spec.keep.every if spec.keep.every else 0
     pools = Counter({policy.pool: policy.size for policy in agent_map_of(spec).policies.values() if policy.pool})
     adapters = sum(
@@ -190,9 +187,9 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
 
 
 def together(tasks: Sequence[TaskEstimate]) -> float | None:
-    """Seconds until all are done when they train at the same time; None if one of them is unknown.
+    """Seconds of simultaneous training; None if one is unknown.
 
-    The largest of three: the longest task, the rollout's sum and the training's sum.
+    The largest of the longest task, the rollout's sum, the training's sum.
     """
     times = [task.time for task in tasks if task.time is not None]
     if not times or len(times) < len(tasks):

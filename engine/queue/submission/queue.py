@@ -1,4 +1,4 @@
-"""Checks a submission against the served environments, its rows, and the home's base."""
+"""Checks a submission against environments, rows, and base."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from .taskfile import distinct, of_submission
 
 
 def check_data(submissions: Sequence[Submission]) -> None:
-    """Raise ``ConfigError`` with the tasks and the reasons if their rows or columns are missing.
+    """Raise ``ConfigError`` for missing rows or columns.
 
-    Of JSON lines the first row is read. Other files are read only by the environment's process, which has the libraries
-    for it.
+    Reads the first row of JSON lines. Only the environment's process has libraries for other files.
     """
     tables = {repr(data): (one, table, data) for one in submissions for table, data in data_tables(one.spec)}
     mistakes = Mistakes()
@@ -39,9 +38,9 @@ def check_data(submissions: Sequence[Submission]) -> None:
 
 
 def missing_rows(record: Mapping[str, Any]) -> str:
-    """Why ``record`` leads to no rows, in a sentence; empty if nothing is wrong as far as can be seen.
+    """Why no rows, in a sentence; empty: nothing seems wrong.
 
-    ``record``: in the form of ``plugins.data.Source.record``.
+    ``record``: as ``plugins.data.Source.record``.
     """
     from marlaas.plugins.data import Source, first_row  # imported only if a task names rows
 
@@ -54,14 +53,10 @@ def missing_rows(record: Mapping[str, Any]) -> str:
     return ""
 
 
-# Environments.
-
-
 def find_environment(name: str, environments: list[EnvironmentRow], path: str = "environment") -> EnvironmentRow:
-    """The environment of a task file, by "plugin/environment" or only its last part.
+    """By "plugin/environment" or its last part.
 
-    A plugin that has not served yet stands for all environments of its name. Raises ``EnvironmentMissing`` if none or
-    several match.
+    A plugin that has not served yet stands for all its environments. Raises ``EnvironmentMissing`` for none or several.
     """
     matches = [e for e in environments if e.name == name] or [
         e for e in environments if e.name.rpartition("/")[2] == name
@@ -84,7 +79,7 @@ def find_environment(name: str, environments: list[EnvironmentRow], path: str = 
 def check_environments(submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
     """``check_environment`` of each.
 
-    Raises ``ConfigError`` with all mistakes, each with its task or its place in a file.
+    Raises ``ConfigError`` with all mistakes, each with its task or place.
     """
     mistakes: list[ConfigError] = []
     for one in submissions:
@@ -99,10 +94,9 @@ def check_environments(submissions: Sequence[Submission], environments: list[Env
 
 
 def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:
-    """Refuse a submission with impossible environments or configurations.
+    """Refuse impossible environments or configurations.
 
-    Raises ``EnvironmentMissing`` or ``ConfigError``, with all mistakes. A broken environment is allowed: the task waits
-    for its repair.
+    Raises ``EnvironmentMissing`` or ``ConfigError`` with all mistakes. For a broken environment the task waits.
     """
     spec, mistakes = submission.spec, Mistakes()
     for place, part in enumerate(components_of(spec).values()):
@@ -132,7 +126,6 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
 def _faults(
     served: EnvironmentRow, config: Mapping[str, Any], table: str, has_rows: bool, rows: str
 ) -> Iterator[ConfigError]:
-    """What an environment does not take; ``table`` and ``rows``: the tables of its parameters and of its data."""
     from marlaas.plugins.parameters import Parameter, checked  # loads the plugins' API
 
     if not served.version:
@@ -163,36 +156,34 @@ def _no_rows(served: EnvironmentRow) -> str:
     return f"The environment {served.name!r} draws its tasks from no rows"
 
 
-# The base of a home: its unfinished tasks and kept adapters belong to it.
-
 NAMED = 3
-"""Most tasks that an error names; of more it gives the number."""
+"""Tasks in an error."""
 
 
 @dataclass(frozen=True)
 class HomeBase:
-    """The base of a home."""
+    """Of its unfinished tasks and kept adapters."""
 
     name: str
     fingerprint: str
 
 
 def settled_base(home: Home) -> HomeBase:
-    """The base in the home's settings. Raises ``ConfigError`` if it cannot be used."""
+    """By the settings. Raises ``ConfigError`` if unusable."""
     name = load_settings(home).base
     return HomeBase(name, load_base(name).fingerprint)
 
 
 def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | None) -> list[BoundTask]:
-    """The tasks that belong to another base than ``fingerprint``.
+    """Tasks of another base than ``fingerprint``.
 
-    ``unknown`` is the fingerprint assumed for tasks without a recorded one; with None these are foreign.
+    ``unknown``: assumed for tasks without one; with None these are foreign.
     """
     return [task for task in tasks if (task.base or unknown) != fingerprint]
 
 
 def check_use(home: Home, base: HomeBase, unknown: str | None, serves: bool = False) -> None:
-    """Refuse ``base`` as the home's base if tasks or adapters belong to another. Raises ``ConfigError``.
+    """Raise ``ConfigError`` if tasks or adapters have another base.
 
     ``unknown`` as in ``foreign_tasks``; ``serves``: the settings name the base, and an engine is to serve it.
     """
@@ -226,7 +217,7 @@ def check_use(home: Home, base: HomeBase, unknown: str | None, serves: bool = Fa
 
 
 def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
-    """Refuse tasks with another base than the home's. Raises ``ConfigError``."""
+    """Raise ``ConfigError`` for tasks of another base."""
     mistakes = Mistakes()
     for one in submissions:
         wish, error = one.spec.base, None

@@ -1,4 +1,4 @@
-"""References of a task file: tasks by number or name, versions, folders, and dependencies."""
+"""References of a task file."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from ...store.rows import KnownTask, VersionRow
 from ...store.submissions import Borrowed, Submission
 from .taskfile import of_submission
 
-# Tasks. Numbers always mean tasks; a name means a task of any tenant, and TENANT/NAME one of that tenant.
+# A number means a task; a name one of any tenant, TENANT/NAME one of that tenant.
 
 NAMED = 10
 SHOWS = "`marlaas list` shows the tasks."
 
 
 def task_number(given: int | str, known: Sequence[KnownTask]) -> int:
-    """The number of the task ``given``.
-
-    Raises ``UnknownTask`` if there is none, and ``ConfigError`` with the numbers if there are several.
-    """
+    """Raises ``UnknownTask`` for none, ``ConfigError`` with the numbers for several."""
     if isinstance(given, int):
         if any(task.id == given for task in known):
             return given
@@ -50,22 +47,21 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def family_of(tasks: Iterable[KnownTask], name: str) -> list[KnownTask]:
-    """The tasks of the newest sweep of that name; they enter the queue at the same moment."""
+    """Of the newest sweep of that name; its tasks have one ``created``."""
     members = [task for task in tasks if task.family == name]
     newest = max((task.created for task in members), default=0.0)
     return [task for task in members if task.created == newest]
 
 
-# Versions, by a task's number or name, by their own name, and by ``--version``. Functions raise ``AdapterError`` if
-# there is none, and ``ConfigError`` if the words are ambiguous.
+# Raises ``AdapterError`` for no version, ``ConfigError`` for ambiguous words.
 
 LONGEST_NUMBER = 18
 
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
-    """The version for ``adapter``, a task's number or name or a version's name, and ``which`` (``--version``).
+    """The version of a task's number or name, or of that name.
 
-    ``which`` is a number, ``best``, ``last`` or ``newest``; by default the best, else the last.
+    ``which``: a number, ``best``, ``last`` or ``newest``; by default the best, else the last.
     """
     named = named_by(versions, adapter)
     policies = list(dict.fromkeys(v.policy for v in named))
@@ -83,15 +79,15 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
 
 
 def choose_at(versions: list[VersionRow], words: str) -> VersionRow:
-    """The version for an adapter as in ``choose``, with or without @VERSION behind it."""
+    """``choose``, optionally with @VERSION behind the adapter."""
     adapter, _, which = words.partition("@")
     return choose(versions, adapter, which or None)
 
 
 def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
-    """All versions of a task's number or name, or the one of that name; they belong to one task.
+    """Of one task, by its number or name, or the one version of that name.
 
-    /POLICY behind it selects one policy of the task.
+    /POLICY behind it selects one policy.
     """
     matches = [v for v in versions if v.name == adapter] or _of_task(versions, adapter)
     if not matches:
@@ -111,18 +107,15 @@ def _of_task(versions: list[VersionRow], task: str) -> list[VersionRow]:
     return [v for v in versions if task in (v.task_name, f"{v.tenant}/{v.task_name}")]
 
 
-# Dependencies.
-
 MOST = 10_000
-"""Most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
+"""A sweep of m tasks that depends on one of n has m * n."""
 
 
 def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[Submission]:
-    """Fill in the dependencies of each submission.
+    """Fill in each submission's dependencies.
 
-    A number is a task of the home. A name means every task or sweep of that name and of the same tenant among these
-    submissions; if there is none, the newest in the home. Raises ``UnknownTask``, and ``ConfigError`` for circles and
-    for more than ``MOST`` dependencies.
+    A number is a task of the home. A name means every task or sweep of that name and tenant among these submissions,
+    else the newest in the home. Raises ``UnknownTask``; ``ConfigError`` for circles and beyond ``MOST``.
     """
     meanings: dict[tuple[str, str | int], tuple[Sequence[int], Sequence[int]]] = {}
     linked = []
@@ -162,7 +155,7 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
 def _meaning(
     spec: TaskSpec, wanted: str | int, submissions: Sequence[Submission], known: Sequence[KnownTask]
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """One entry of ``depends_on``: (numbers of tasks of the home, places of tasks in the same submission)."""
+    """(task numbers of the home, places among the submissions)"""
     if isinstance(wanted, int):
         if all(task.id != wanted for task in known):
             raise UnknownTask(f"{spec.name!r} depends on task {wanted}, which does not exist.", SHOWS)
@@ -185,15 +178,14 @@ def _meaning(
     return [newest.id] if newest.name == wanted else [task.id for task in family_of(of_tenant, wanted)], []
 
 
-# Versions and folders of a task file: starts, players, and measured versions. Versions are bound by id at submission:
-# the best one may have changed at the start.
+# Bound by id at submission: the best version may change before the start.
 
 Found = tuple[str, Mapping[str, float], int | None]
-"""Words for an error, rank and alpha of the policy, and the version's id; None for a folder."""
+"""Words for an error, rank and alpha, version id; None for a folder."""
 
 
 def references(spec: TaskSpec) -> Iterator[tuple[str, str, NamedPolicySpec | None]]:
-    """All references of a specification to versions and folders outside of its own task.
+    """References outside of its own task.
 
     Words, key, and the policy that begins training from it; None: it only plays.
     """
@@ -210,10 +202,10 @@ def references(spec: TaskSpec) -> Iterator[tuple[str, str, NamedPolicySpec | Non
 
 
 def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> list[Submission]:
-    """Bind every reference; ``reader`` is None if the home has no database.
+    """Bind every reference; ``reader``: None without a database.
 
-    Raises ``ReferenceMissing``, with all missing or unfitting ones. A version's base is not checked: all adapters of a
-    home have the same. The trainer checks a folder's base.
+    Raises ``ReferenceMissing``, with all missing or unfitting ones. All adapters of a home have one base; the trainer
+    checks a folder's.
     """
     wishes = [list(references(submission.spec)) for submission in submissions]
     versions = reader.versions() if reader and any(wishes) else []
@@ -238,7 +230,7 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
 
 
 def _check_fit(name: str, key: str, policy: NamedPolicySpec | None, about: str, numbers: Mapping[str, float]) -> None:
-    """Another rank does not fit the matrices; another alpha would make it another policy."""
+    """Another rank does not fit the matrices; another alpha makes another policy."""
     for number in ("rank", "alpha") if policy else ():
         own, other = getattr(policy, number), numbers[number]
         if own != other:

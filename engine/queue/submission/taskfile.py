@@ -1,4 +1,4 @@
-"""Task files: TOML text in, validated submissions out, with the places of mistakes in the file."""
+"""TOML task files in, validated submissions out."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ from ...spec.toml_text import Position, key_positions, read_toml
 from ...spec.validation import STAND_IN, UNKNOWN, shaped
 from ...store.submissions import Submission
 
-# Finds line and column of a mistake's key in a task file.
-
 NOWHERE: Mapping[str, int] = MappingProxyType({})
 T = TypeVar("T", TaskSpec, ComponentSpec, SuiteSpec)
 
 
 def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str, source: str) -> list[ConfigError]:
-    """The mistakes at their places in a task file, ``file:line:column``, in the order of the file, each once.
+    """Mistakes with ``file:line:column``, in file order, each once.
 
-    ``source`` is its text. With each mistake comes, by swept key, the place of the value in its list.
+    ``source``: the text. Each comes with its values' places in swept lists, by key.
     """
     known = key_positions(source)
     found: dict[tuple[int, int, str], ConfigError] = {}
@@ -46,19 +44,19 @@ def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str
 
 
 def of_submission(error: ConfigError, submission: Submission) -> list[ConfigError]:
-    """The mistakes of one task, with places if it came from a file."""
+    """With places if it came from a file."""
     if not submission.file:
         return list(error.mistakes)
     return located([(mistake, NOWHERE) for mistake in error.mistakes], submission.file, submission.source)
 
 
 def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
-    """The mistakes, each once: the tasks of a sweep have the same ones."""
+    """Each once: a sweep's tasks share them."""
     return list({(mistake.message, mistake.hint): mistake for mistake in mistakes}.values())
 
 
 def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
-    """The place of a key, else of the table around it; of a swept key, that of its value in the list."""
+    """Else of its table; of a swept key, that of its value."""
     names = [f"{path}[{places[path]}]"] if path in places else []
     while path:
         names.append(path)
@@ -67,11 +65,11 @@ def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) 
 
 
 LARGEST = 1_000_000
-"""Bytes of a task file: one with hundreds of thousands of keys would take minutes to be refused."""
+"""Bytes: hundreds of thousands of keys would take minutes to refuse."""
 
 
 def load(path: Path) -> list[Submission]:
-    """Read one task file: one task, or those of a sweep. Its folder is the base of relative paths.
+    """One task, or a sweep's. Relative paths start in its folder.
 
     Raises ``ConfigError`` with all mistakes, each with file, line and column.
     """
@@ -80,7 +78,7 @@ def load(path: Path) -> list[Submission]:
 
 
 def source_of(path: Path) -> str:
-    """The text of a task file. Raises ``ConfigError``."""
+    """The file's text. Raises ``ConfigError``."""
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise ConfigError(
@@ -96,7 +94,7 @@ def source_of(path: Path) -> str:
 
 
 def table_of(source: str, where: str) -> dict[str, Any]:
-    """The table in a task file's text; ``where`` names it in errors. Raises ``ConfigError``."""
+    """``where`` names it in errors. Raises ``ConfigError``."""
     try:
         return read_toml(source)
     except ValueError as error:
@@ -105,7 +103,7 @@ def table_of(source: str, where: str) -> dict[str, Any]:
 
 
 def _syntax(sentence: str, source: str) -> tuple[str, str]:
-    """The error of ``tomllib``, and its line and column as ``:3:1``; empty if it has none."""
+    """Its place as ``:3:1``; empty: none."""
     what = sentence.removesuffix(" (at end of document)")
     if what != sentence:
         return what, f":{source.count(chr(10)) + 1}:{len(source) - source.rfind(chr(10))}"
@@ -116,11 +114,10 @@ def _syntax(sentence: str, source: str) -> tuple[str, str]:
 def tasks_of(
     table: dict[str, Any], where: str, folder: Path, source: str = "", in_file: bool = False
 ) -> list[Submission]:
-    """The tasks of a table: one, or those of a sweep.
+    """One task, or a sweep's.
 
-    ``folder``: base of relative paths; ``source``: the file's text, stored with each task; ``in_file``: True if the
-    text is in a file called ``where``. Raises ``ConfigError`` with all mistakes, with ``where``, the key, and in a file
-    its line and column.
+    ``folder``: base of relative paths; ``source``: stored with each task; ``in_file``: ``where`` is its file. Raises
+    ``ConfigError`` with all mistakes, with ``where``, the key, and in a file its line and column.
     """
     mistakes: list[tuple[ConfigError, Mapping[str, int]]] = []
     try:
@@ -143,8 +140,6 @@ def tasks_of(
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
-    """The task with absolute paths."""
-
     def place(words: str) -> str:
         start = start_folder(words)
         return words if start is None else str((folder / start).absolute())
@@ -178,23 +173,23 @@ class ToPlay:
     name: str
     config: dict[str, Any]
     data: dict[str, Any] | None
-    """The task's rows for it, in the form of ``plugins.data.Source.record``; None: its own."""
+    """As ``plugins.data.Source.record``; None: its own rows."""
 
 
 def environments_of(submission: Submission) -> list[ToPlay]:
-    """The environments of a task: one, or those of a mixture."""
+    """One, or those of a mixture."""
     parts = components_of(submission.spec).values()
     return [ToPlay(part.environment, part.environment_config, part.data.record) for part in parts]
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
-    """The submission of a spec; names in ``depends_on`` are not resolved yet."""
+    """Names in ``depends_on`` are not resolved yet."""
     needs = tuple(needed for needed in spec.queue.depends_on if isinstance(needed, int))
     return Submission(spec, source=source, family=family, needs=needs)
 
 
 def sketch(path: Path) -> list[Submission]:
-    """A wrong task file as a submission for ``check_environments``; none if it does not name all environments."""
+    """A wrong task file, for ``check_environments``; none unless it names all environments."""
     try:
         source = source_of(path)
         spec = shaped(TaskSpec, one_of_each(table_of(source, str(path))), [])
@@ -213,7 +208,7 @@ TASKS = (
 )
 REAL_BASE = "smollm2"
 _MEASURED = EvalSpec(every=5, prompts=20, temperature=1.0)
-"""As the model samples: its likeliest replies are often right before any training."""
+"""As the model samples: its likeliest replies are often right before training."""
 REAL = (
     TaskSpec("geography", "capitals", "instruct/capitals", 15, sampling=SamplingSpec(max_tokens=16), eval=_MEASURED),
     TaskSpec(
@@ -221,11 +216,9 @@ REAL = (
     ),
     TaskSpec("registry", "people as JSON", "instruct/people", 15, sampling=SamplingSpec(max_tokens=40), eval=_MEASURED),
 )
-"""For an instruct model of 135 million parameters, with short replies: a step of all three takes about a minute on two
-cores.
-"""
+"""For an instruct model of 135 M parameters: a step of all three takes a minute on two cores."""
 
 
 def demo_tasks(real: bool = False) -> list[Submission]:
-    """The demo's three tasks; ``real``: those for ``REAL_BASE``."""
+    """Three; ``real``: for ``REAL_BASE``."""
     return [submission(spec) for spec in (REAL if real else TASKS)]

@@ -1,7 +1,6 @@
-"""The states of a task, and the effects of commands.
+"""A task's states and commands.
 
-Pure decisions; the store keeps the states, the scheduler acts on them. Loads nothing: screens need it for their first
-paint.
+Loads nothing: screens need it for their first paint.
 """
 
 from __future__ import annotations
@@ -45,11 +44,10 @@ PAST = {
     "priority": "given another priority",
     "rollback": "rolled back",
 }
-"""The participle of each command, for messages."""
 
 
 def next_state(command: str, state: str) -> str:
-    """The state after a command. Raises ``ConfigError`` if the command makes no sense."""
+    """Raises ``ConfigError`` if the command makes no sense."""
     if command not in TRANSITIONS:
         raise ConfigError(f"This engine knows no command {command!r}.", "Restart it if marlaas was updated meanwhile.")
     allowed = TRANSITIONS[command]

@@ -1,1 +1,1 @@
-"""Reads of the store, one subject a file: rows are frozen dataclasses. Standard library only."""
+"""Reads of the store. Standard library only."""

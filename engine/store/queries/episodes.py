@@ -1,4 +1,4 @@
-"""Reads of episodes: steps, groups, conversations with their tokens, and recordings for a replay."""
+"""Reads of episodes, groups and conversations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from ..rows import PLAY, POLICY, Turn
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Frozen rows, from a summary of steps down to the tokens of one conversation.
 
 TRAIN, EVAL = "train", "eval"
 
 
 @dataclass(frozen=True)
 class StepSummary:
-    """The groups of one step or one held-out evaluation."""
+    """One step's or evaluation's groups."""
 
     split: str
     step: int | None
@@ -44,7 +43,7 @@ class MemberSummary:
     reply: str = ""
     replies: int = 0
     distinct: int = 0
-    """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
+    """Place of its last reply among the group's distinct ones, from 0."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +67,13 @@ class GroupSummary:
 
     @property
     def staleness(self) -> int | None:
-        """Age of its tokens in versions when they were trained on; None if no step has consumed them."""
+        """In versions, when trained on; None: not consumed."""
         return self.step - 1 - self.version if self.split == TRAIN and self.step is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """One agent's conversation in one episode. Its id is that of its first trajectory."""
+    """One agent in one episode. Its id: that of its first trajectory."""
 
     id: int
     group: int
@@ -89,7 +88,7 @@ class Conversation:
     advantage: float
     policy: str = ""
     speaker: str = ""
-    """The untrained policy or version that spoke instead of ``policy``; else empty."""
+    """The untrained speaker for ``policy``; else empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,24 +104,23 @@ class ConversationSummary(Conversation):
 
 @dataclass(frozen=True)
 class Tokens:
-    """The arrays of a trajectory of T tokens; empty if they have been removed to free disk space."""
+    """Arrays of a trajectory; empty if removed to free disk space."""
 
     ids: Sequence[int] = ()
     """(T,)"""
     sampled: Sequence[int] = ()
-    """(T,): 1 if the policy sampled the token."""
+    """(T,): 1 if by the policy."""
     logprobs: Sequence[float] = ()
     spans: tuple[tuple[int, int, int], ...] = ()
     weights: Sequence[float] = ()
-    """(N,): log importance weight of each sampled token, trainer over sampler; NaN if not trained on. Empty if not
-    stored.
+    """(N,): log importance weight of each sampled token, trainer over sampler; NaN: not trained on. Empty: not stored.
     """
     advantages: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class Paid:
-    """A part of the reward that was paid during the episode."""
+    """A reward part paid during the episode."""
 
     turns: int
     amount: float
@@ -131,7 +129,7 @@ class Paid:
 
 @dataclass(frozen=True)
 class StoredTrajectory:
-    """One trajectory of a conversation."""
+    """One trajectory, with turns and tokens."""
 
     id: int
     length: int
@@ -142,7 +140,7 @@ class StoredTrajectory:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredConversation(Conversation):
-    """All stored data of a conversation."""
+    """A conversation with all stored data."""
 
     task: int
     instance: int
@@ -159,9 +157,9 @@ class StoredConversation(Conversation):
     line: int = 0
     traceback: str = ""
     play: int = 0
-    """Id of the first group of its play: the same for all agents of an episode."""
+    """Id of the play's first group."""
     order_known: bool = True
-    """True if the order of turns was recorded; else ``places`` are one conversation after the other."""
+    """False: ``places`` are one conversation after the other."""
 
     @property
     def spoke(self) -> int:
@@ -173,16 +171,14 @@ class StoredConversation(Conversation):
         return sum(part.length for part in self.parts)
 
 
-# Excerpts of conversations, for lists.
-
 PROMPT, REPLY = 2000, 200
-"""Most characters in lists: prompts may differ only after a long common beginning."""
+"""Characters in lists: prompts may differ only after a long common beginning."""
 BETWEEN = " … "
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Foreign text: a model, an environment or a tenant wrote it."""
+    """Hostile text: a model, an environment or a tenant wrote it."""
 
     prompt: str = ""
     reply: str = ""
@@ -199,9 +195,9 @@ class Excerpt:
 
 
 def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
-    """Excerpt of a conversation, from the stored turns of its trajectories, in order.
+    """Of stored turns, in order.
 
-    A damaged row gives an empty one, so that it spoils no list; opening it shows the error.
+    A damaged row gives an empty one and spoils no list.
     """
     prompt, reply, replies = "", "", 0
     try:
@@ -218,7 +214,7 @@ def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
 
 
 def first_place(places: str | None) -> int:
-    """The place in its episode of a trajectory's first turn; 0 if unknown."""
+    """Of a trajectory's first turn; 0: unknown."""
     try:
         return int(json.loads(places or "[0]")[0])
     except (ValueError, TypeError, LookupError):
@@ -226,7 +222,7 @@ def first_place(places: str | None) -> int:
 
 
 def reply_ends(turns: Sequence[Turn]) -> list[int]:
-    """For each reply the number of turns up to its end. A thought and the answer after it are one reply."""
+    """In turns. A thought and its answer are one reply."""
     roles = [*(turn.role for turn in turns), ""]
     return [
         place
@@ -234,8 +230,6 @@ def reply_ends(turns: Sequence[Turn]) -> list[int]:
         if role == "assistant" or (role == "thinking" and following != "assistant")
     ]
 
-
-# Reads one agent's conversation in one episode with its tokens, or those of all agents.
 
 _HEAD = """
 SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
@@ -259,7 +253,7 @@ _MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id
 
 
 def conversation(reader: Reader, id: int) -> StoredConversation | None:
-    """The conversation of the trajectory ``id``, or None."""
+    """By trajectory id."""
     heads = reader.all(_HEAD, id)
     if not heads:
         return None
@@ -292,7 +286,7 @@ def conversation(reader: Reader, id: int) -> StoredConversation | None:
 
 
 def episode(reader: Reader, id: int) -> list[StoredConversation]:
-    """The conversation of the trajectory ``id``, then those of all other agents of its episode; may be empty."""
+    """The conversation of the trajectory ``id``, then the episode's others."""
     own = conversation(reader, id)
     if own is None:
         return []
@@ -313,10 +307,7 @@ def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajecto
 
 
 def _one_after_another(reader: Reader, head: sqlite3.Row) -> tuple[dict[int, tuple[int, ...]], bool]:
-    """Places for an episode of an older marlaas, which stored none: one conversation after the other.
-
-    (Places by trajectory, True if the episode has no other conversation: the order is certain.)
-    """
+    """Places by trajectory, for an older marlaas; True if the episode has no other conversation."""
     places, count = {}, 0
     rows = reader.all(_EPISODE, head["group"], head["member"])
     for row in rows:
@@ -340,10 +331,8 @@ def _table(text: str | None) -> dict[str, Any]:
     return dict(json.loads(text)) if text else {}
 
 
-# Reads of rollouts: steps, groups and conversations.
-#
-# Lists are read as ids first, from indexes only, then as rows by id, page by page: 100,000 trajectories are listed
-# without reading their tokens. Steps and groups belong to one policy of the task, by default the first.
+# Ids are read from indexes only, rows page by page: 100,000 trajectories are listed without their tokens. Default
+# policy: the task's first.
 
 _KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
 _SPLITS = {TRAIN: "'train'", EVAL: "'eval', 'test'"}
@@ -352,7 +341,7 @@ _LISTED = "(SELECT value FROM json_each(?))"
 
 
 def rollout_steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
-    """Steps and evaluations from step ``since`` on, oldest first; unconsumed groups come last."""
+    """From step ``since`` on, oldest first; unconsumed groups last."""
     sql = (
         f"SELECT kind AS split, nullif(step, {_WAITING}) AS step, groups, CASE kind WHEN 'train' THEN (SELECT value"
         " FROM metrics m WHERE m.policy = d.policy AND m.step = d.step AND name = 'reward') ELSE (SELECT score"
@@ -373,9 +362,9 @@ def group_ids(
     failures: bool = False,
     policy: str | None = None,
 ) -> array[int]:
-    """Ids of groups: with ``split`` those of a step or evaluation, by number; else all, newest first.
+    """With ``split`` those of a step or evaluation, by number; else all, newest first.
 
-    ``step`` None with ``split``: unconsumed groups. ``failures``: only groups with an episode without status ok.
+    ``step`` None with ``split``: unconsumed. ``failures``: only with an episode without status ok.
     """
     where, arguments = _groups_where(task, policy, split, step)
     if failures:
@@ -388,7 +377,7 @@ def group_ids(
 def group_ids_numbered(
     reader: Reader, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
 ) -> array[int]:
-    """Ids of the groups with a number, newest first: at most one of training, and one of each evaluation."""
+    """Newest first: at most one of training, one of each evaluation."""
     where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
     return _ids(
         reader.all(
@@ -403,7 +392,7 @@ def group_ids_numbered(
 
 
 def group_rows(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
-    """Some groups by id, with excerpts; one group's texts are in memory at a time."""
+    """With excerpts; one group's texts are in memory at a time."""
     rows = reader.all(
         f"SELECT id, {_KIND} AS split, number, instance, version, environment_version, step,"
         " CASE WHEN suite = '' AND split = 'test' THEN 'test' ELSE suite END AS suite"
@@ -445,10 +434,10 @@ def conversation_ids(
     after: int = 0,
     policy: str | None = None,
 ) -> array[int]:
-    """Ids of conversations: with ``group`` those of its play, by sample; else newest first.
+    """With ``group`` those of its play, by sample; else newest first.
 
-    With ``split`` those of a policy's step or evaluation, with only ``policy`` all of that policy, with neither all of
-    the task. ``failures``: only those without status ok; ``after``: only those with a trajectory above this id.
+    With ``split`` a policy's step or evaluation, with only ``policy`` all of it, with neither the whole task.
+    ``failures``: only without status ok; ``after``: only with a trajectory above this id.
     """
     if group is not None:
         return _of_play(reader, group, failures)
@@ -489,7 +478,7 @@ def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
 
 
 def conversation_rows(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
-    """Some conversations by id, with excerpts."""
+    """With excerpts."""
     rows = reader.all(
         f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
         " j.advantage, coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
@@ -516,7 +505,7 @@ def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
 
 
 def conversation_texts(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
-    """The text of some conversations, by id, as the stored JSON, for a search."""
+    """Stored JSON by id."""
     return {
         row["id"]: row["turns"]
         for row in reader.all(
@@ -544,9 +533,7 @@ def _json(ids: Sequence[int]) -> str:
     return json.dumps(list(ids))
 
 
-# Reads for replay: groups with the text of all turns.
-#
-# Tokens are not read: the text is exact, and stays after tokens have been removed.
+# Text is exact, and stays after tokens are removed.
 
 _PLAYS = """
 SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)
@@ -564,21 +551,19 @@ WHERE t."group" IN (SELECT value FROM json_each(?)) AND t.status != 'cancelled' 
 
 @dataclass(frozen=True)
 class RecordedAgent:
-    """One agent's conversation, over all its trajectories."""
+    """One agent's whole conversation."""
 
     turns: tuple[Turn, ...]
     replies: tuple[int, ...]
     reward: float | None
     cut: bool
     step: int | None = None
-    """The step that consumed or evaluated it; None while it waits. An untrained policy's conversation has the step of a
-    trained one.
-    """
+    """The step that consumed or evaluated it; None while it waits. An untrained policy's has a trained one's."""
 
 
 @dataclass(frozen=True)
 class RecordedEpisode:
-    """One episode. Cancelled ones are not here."""
+    """An episode that was not cancelled."""
 
     member: int
     status: str
@@ -589,22 +574,20 @@ class RecordedEpisode:
 
 @dataclass(frozen=True)
 class RecordedGroup:
-    """The episodes of one play with all of their agents; an evaluation's has one episode."""
+    """The episodes of one play; an evaluation's has one."""
 
     number: int
     instance: int
     environment_version: str
     step: int | None
-    """The step that consumed the group of its first policy; other policies' steps are with their agents."""
+    """Of its first policy."""
     episodes: tuple[RecordedEpisode, ...]
 
 
 def recorded_groups(reader: Reader, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
-    """The ``last`` groups of a task's split, train or eval, in order.
+    """The ``last`` groups of a split, train or eval, in order.
 
-    ``component``: only those of this component of a mixture.
-
-    The groups of several policies from one play are one group here: rewards depend on all of them.
+    ``component``: of a mixture. Several policies' groups of one play are one here: rewards depend on all.
     """
     rows = reader.all(_PLAYS, task, split, component, last)
     return [_recorded_group(row, reader.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]

@@ -1,4 +1,4 @@
-"""Reads of how tasks learn: metrics by step, progress, earlier runs, versions, scores. Standard library only."""
+"""Reads of how tasks learn. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..rows import BASIS, FINISHED, POLICY, EvalRow, VersionRow, shown_state, st
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Metrics of steps, as arrays. Runs may have 100,000 steps, so only steps after the earlier read are read.
+# Runs may have 100,000 steps: only new ones are read.
 
 _LAST = f"SELECT number, created FROM steps WHERE policy = {POLICY} ORDER BY number DESC LIMIT 1"
 _SAME = f"SELECT 1 FROM steps WHERE policy = {POLICY} AND number = ? AND created = ?"
@@ -27,7 +27,7 @@ SELECT number, environment_version FROM (
     FROM steps WHERE policy = {POLICY} AND environment_version != '' AND number > ?)
 WHERE environment_version != before ORDER BY number
 """
-# The plus signs keep sqlite from using the index by name, and so from reading every step.
+# The plus signs keep sqlite from an index that reads every step.
 _AGES = f"""
 SELECT name, total(value) AS groups FROM metrics
 WHERE policy = {POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
@@ -55,7 +55,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Change:
-    """A step at which a task changed to another environment version."""
+    """A change of the environment version."""
 
     step: int
     environment_version: str
@@ -63,13 +63,13 @@ class Change:
 
 @dataclass(frozen=True)
 class History:
-    """The metrics and environment versions of a task's steps, up to the step ``last``."""
+    """Metrics and environment versions up to the step ``last``."""
 
     tracks: Mapping[str, Track] = field(default_factory=dict)
     environments: tuple[Change, ...] = ()
-    """In order; the first is the version at the beginning of training."""
+    """The first is that at the beginning of training."""
     last: tuple[int, float] = (0, 0.0)
-    """The newest step of the history, and the time of its commit."""
+    """Newest step, commit time."""
 
     def environment_at(self, step: int) -> str:
         begun = [change.environment_version for change in self.environments if change.step <= step]
@@ -79,10 +79,7 @@ class History:
 def history(
     reader: Reader, task: int, names: Iterable[str], before: History | None = None, policy: str | None = None
 ) -> History:
-    """The metrics ``names`` of a task's policy, by default its first.
-
-    Data in ``before`` is not read again, unless its last step has been voided since.
-    """
+    """``before`` is not read again, unless its last step was voided."""
     known = before if before and reader.all(_SAME, task, policy, *before.last) else History()
     last = next(((row["number"], row["created"]) for row in reader.all(_LAST, task, policy)), (0, 0.0))
     version = known.environments[-1].environment_version if known.environments else ""
@@ -106,7 +103,7 @@ def _number(value: float | None) -> float:
 
 
 def evals_made(reader: Reader, task: int, policy: str | None = None) -> tuple[int, int]:
-    """Number of evaluations and the newest one's id: unchanged values mean unchanged evaluations."""
+    """Equal values mean unchanged evaluations."""
     (row,) = reader.all(
         f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}", task, policy
     )
@@ -114,9 +111,9 @@ def evals_made(reader: Reader, task: int, policy: str | None = None) -> tuple[in
 
 
 def metric_samples(reader: Reader, task: int, most: int = 64, policy: str | None = None) -> dict[str, Track]:
-    """All metrics at about ``most`` steps, spread evenly over the run, and at the newest two: for sparklines.
+    """At about ``most`` evenly spread steps, and the newest two.
 
-    The steps are multiples of a power of two, so that most stay the same as the run grows.
+    Steps are multiples of a power of two: most stay the same as the run grows.
     """
     last = next((row["number"] for row in reader.all(_LAST, task, policy)), 0)
     apart = 1
@@ -139,7 +136,7 @@ def metric_samples(reader: Reader, task: int, most: int = 64, policy: str | None
 
 
 def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
-    """The mean of each metric over the last ``over`` steps, of those that recorded it."""
+    """Over the last ``over`` steps that recorded them."""
     newest = f"(SELECT max(number) FROM steps WHERE policy = {POLICY})"
     rows = reader.all(  # plus sign: as for _AGES
         f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY +name",
@@ -153,12 +150,10 @@ def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None =
 
 
 def group_ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
-    """Number of groups by staleness in versions, of the steps above ``after``."""
+    """Groups by staleness in versions, of steps above ``after``."""
     counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}
     return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))
 
-
-# Progress to a policy's first step: episodes finished and needed.
 
 _COUNTED = f"""
 WITH own AS (
@@ -181,22 +176,20 @@ FROM own
 
 @dataclass(frozen=True)
 class FirstStep:
-    """The wait of a policy for its first step."""
+    """Progress to the first step, in episodes."""
 
     episodes: int
     wanted: int
 
 
 def first_step(reader: Reader, task: int, policy: str | None = None) -> FirstStep | None:
-    """Of a task's policy, by default its first; None after its first step, and for evaluations."""
+    """None after the first step, and for evaluations."""
     for row in reader.all(_COUNTED, task, policy):
         if row["step"] == 0 and row["groups"] and row["size"]:
             wanted = row["groups"] * row["size"]
             return FirstStep(min(wanted, row["complete"] * row["size"] + row["open"]), wanted)
     return None
 
-
-# Reads for the report of a home: its policies' progress in a span of time.
 
 _SCORE = (
     "(SELECT score FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval' AND score IS NOT NULL"
@@ -218,7 +211,7 @@ JOIN policies p ON p.id = s.policy ORDER BY p.id
 
 @dataclass(frozen=True)
 class ProgressRow:
-    """A policy's progress since some moment."""
+    """Progress since some moment."""
 
     task: int
     policy: str
@@ -226,23 +219,21 @@ class ProgressRow:
     reward_before: float | None
     reward: float | None
     score_before: float | None
-    """The last held-out score before that moment, else the first since; of the newest series."""
+    """The last held-out score before, else the first since; of the newest series."""
     score: float | None
 
 
 def progress(reader: Reader, since: float) -> list[ProgressRow]:
-    """Policies with steps since a moment (seconds since 1970), oldest first."""
+    """Policies with steps since a time (seconds since 1970), oldest first."""
     return reader.rows(ProgressRow, _PROGRESS, since)
 
 
-# Reads for estimates: durations of earlier tasks on an environment.
-
 TASKS = 20
 STEPS = 500
-"""Last steps of each task that are read: enough for its speed; a long run has a hundred thousand."""
+"""Of each task; a long run has a hundred thousand."""
 GROUPS = 8
 LEAST_STEPS = 3
-"""A task with fewer steps is left out: its first step waits for the first evaluation."""
+"""A first step waits for the first evaluation."""
 
 _NEWEST = f"""FROM trajectories j WHERE j."group" IN
     (SELECT id FROM groups WHERE policy = p.id AND split = 'train' ORDER BY number DESC LIMIT {GROUPS})"""
@@ -269,7 +260,7 @@ GROUP BY t.id HAVING count(s.number) >= {LEAST_STEPS} ORDER BY t.id DESC
 
 @dataclass(frozen=True)
 class PastRun:
-    """Durations and sizes of an earlier task."""
+    """An earlier task's durations and sizes."""
 
     task: int
     groups_per_step: int
@@ -289,11 +280,9 @@ class PastRun:
 
 
 def past_runs(reader: Reader, names: Sequence[str], base: str) -> list[PastRun]:
-    """Tasks that trained on an environment, by any of its names, and on the base of that fingerprint; newest first."""
+    """Trained on an environment, by any of its names, and on that base; newest first."""
     return reader.rows(PastRun, _RUNS, json.dumps(list(names)), base)
 
-
-# All totals of a home, for ``/metrics``: tasks, tokens, steps, versions, and use of keys.
 
 _USED = "FROM usage u JOIN tasks t ON t.id = u.task GROUP BY t.tenant, u.stage"
 _TOTALS = f"""
@@ -313,24 +302,20 @@ UNION ALL SELECT 'api tokens', tenant, 'out', sum(tokens_out) FROM api_keys GROU
 
 @dataclass(frozen=True)
 class Total:
-    """One number."""
+    """One number for ``/metrics``."""
 
     what: str
     """tasks, tokens, seconds, steps, versions, keys, requests or api tokens"""
     of: str
-    """A state of tasks, versions or keys; else a tenant. Hostile text."""
+    """A state, or a tenant. Hostile text."""
     part: str
     value: float
 
 
 def totals(reader: Reader) -> list[Total]:
-    """All totals, by one query."""
+    """All, by one query."""
     return [Total(*row) for row in reader.all(_TOTALS)]
 
-
-# Reads the kept adapter versions, with the data to choose one.
-#
-# A policy's mark changes with its kept versions, so only changed policies need be read again.
 
 _KEPT = f"""
 SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
@@ -342,7 +327,7 @@ LEFT JOIN evals e ON e.id =
         AND suite = '' AND split = 'eval')
 WHERE v.state = 'committed'
 """
-"""The plus sign keeps sqlite from looking through all evaluations of the policy."""
+"""The plus sign keeps sqlite from all evaluations of the policy."""
 _MARKS = f"""
 SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), {shown_state("t")}, t.steps,
        (SELECT id FROM evals WHERE policy = v.policy AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1)
@@ -352,12 +337,12 @@ WHERE v.state = 'committed' GROUP BY v.policy
 _OWN = ("policy_id", "task_state", "environment", "steps")
 
 KeptMarks = Mapping[int, tuple[object, ...]]
-"""By policy: a value that changes with its kept versions."""
+"""By policy; a mark changes with its kept versions."""
 
 
 @dataclass(frozen=True)
 class KeptVersion:
-    """A version with a file on the disk, and its task."""
+    """A version on the disk, and its task."""
 
     row: VersionRow
     policy_id: int
@@ -371,12 +356,12 @@ class KeptVersion:
 
 
 def kept_marks(reader: Reader) -> KeptMarks:
-    """The marks of all policies with a version on the disk."""
+    """Of all policies with a version on the disk."""
     return {row[0]: tuple(row) for row in reader.all(_MARKS)}
 
 
 def kept_versions(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
-    """The kept versions of some policies, in no order."""
+    """In no order."""
     wanted = ",".join(str(int(policy)) for policy in policies)
     return [_kept(reader, row) for row in reader.all(f"{_KEPT} AND v.policy IN ({wanted})")]
 
@@ -385,9 +370,6 @@ def _kept(reader: Reader, row: sqlite3.Row) -> KeptVersion:
     values = dict(row)
     own = {name: values.pop(name) for name in _OWN}
     return KeptVersion(reader.version(values), **own)
-
-
-# Reads the names that tenants have given to versions.
 
 
 @dataclass(frozen=True)
@@ -404,7 +386,7 @@ class GivenName:
 
 
 def given_names(reader: Reader) -> list[GivenName]:
-    """All of them, by tenant and name."""
+    """By tenant and name."""
     rows = reader.all(
         "SELECT n.tenant, n.name, p.task, p.name AS policy, v.number, v.name AS version, v.state = 'committed' AS kept"
         " FROM adapter_names n JOIN versions v ON v.id = n.version JOIN policies p ON p.id = v.policy"
@@ -413,10 +395,7 @@ def given_names(reader: Reader) -> list[GivenName]:
     return [GivenName(**{**dict(row), "kept": bool(row["kept"])}) for row in rows]
 
 
-# Reads the versions that met in the episodes of a task, and their rewards.
-#
-# One row for each pair of versions that spoke in one episode. A version's reward in an episode is the mean of its
-# agents' rewards. Episodes against itself are left out.
+# A row for each pair of different versions in an episode. A version's reward is the mean of its agents'.
 
 _SPOKEN = """
 SELECT coalesce(g.play, g.id) AS play, j.member, j.agent, avg(j.reward) AS reward,
@@ -437,7 +416,7 @@ WHERE a.reward IS NOT NULL AND (a.who, a.version) != (b.who, b.version) GROUP BY
 
 @dataclass(frozen=True)
 class Matchup:
-    """The rewards of one version in its episodes with another one."""
+    """One version's rewards against another."""
 
     who: str
     version: int
@@ -449,11 +428,9 @@ class Matchup:
 
 
 def matchups(reader: Reader, task: int) -> list[Matchup]:
-    """All pairs of a task, in both orders. It takes seconds for a million trajectories: call it in a thread."""
+    """In both orders. Takes seconds for a million trajectories: call it in a thread."""
     return reader.rows(Matchup, _MET, task)
 
-
-# Reads the score of each prompt of an evaluation, for comparisons by prompt.
 
 _SCORES = f"""
 WITH played AS (SELECT id, instance, rewards FROM groups
@@ -471,9 +448,9 @@ SELECT instance, avg(reward) AS score FROM episodes GROUP BY instance ORDER BY i
 
 
 def prompt_scores(reader: Reader, task: int, evaluation: EvalRow, policy: str | None = None) -> dict[int, float]:
-    """The mean reward of each instance's episodes, without those that have no reward.
+    """Mean reward by instance, without episodes that have none.
 
-    ``evaluation`` is one of the policy's, by default of the task's first.
+    ``evaluation``: of the policy, by default the task's first.
     """
     where = evaluation.split, evaluation.suite, evaluation.step, evaluation.environment_version
     return {row["instance"]: row["score"] for row in reader.all(_SCORES, task, policy, *where)}

@@ -1,4 +1,4 @@
-"""Reads of the machine: GPUs, nodes, environments, use of stages, engines and the log."""
+"""Reads of machines, stages, engines and the log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from ..rows import EngineRow, EventRow
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Reads the GPUs as the engine last saw them.
-
 
 @dataclass(frozen=True)
 class DeviceRow:
@@ -30,14 +28,14 @@ class DeviceRow:
     memory: int
     free: int
     utilisation: float | None
-    """Share of the last moment in which it computed, 0 to 1; None if the driver has no figure."""
+    """Share of the last moment, 0 to 1; None: unknown."""
     reason: str
     holders: tuple[Holder, ...]
     updated: float
 
 
 def devices(reader: Reader) -> list[DeviceRow]:
-    """All GPUs, in the driver's order; none if the engine has seen none."""
+    """As last seen, in the driver's order."""
     rows = reader.all("SELECT * FROM devices ORDER BY place")
     return [
         DeviceRow(
@@ -49,7 +47,7 @@ def devices(reader: Reader) -> list[DeviceRow]:
 
 
 def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
-    """Bytes of memory that each process (by pid) holds on all GPUs together."""
+    """Bytes by pid, on all GPUs together."""
     held: dict[int, int] = {}
     for row in rows:
         for holder in row.holders:
@@ -57,15 +55,12 @@ def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
     return held
 
 
-# Reads the nodes of the cluster as the engine last saw them.
-
-
 @dataclass(frozen=True)
 class NodeRow:
     """One machine of the cluster."""
 
     id: str
-    """Ray's id: another each time that the machine joins."""
+    """Ray's id, new each time it joins."""
     name: str
     address: str
     alive: bool
@@ -77,7 +72,7 @@ class NodeRow:
     cards: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     clock: float | None = None
-    """Seconds that its clock is ahead of the engine's; None if unknown."""
+    """Seconds ahead of the engine's; None: unknown."""
     versions: str = ""
     workers: tuple[str, ...] = ()
     updated: float = 0.0
@@ -90,7 +85,7 @@ class NodeRow:
 
 
 def nodes(reader: Reader) -> list[NodeRow]:
-    """All nodes, the engine's machine first, then by name; none if the engine knows no cluster."""
+    """As last seen: the engine's own first, then by name; empty without a cluster."""
     return [
         NodeRow(
             id=row["id"],
@@ -114,7 +109,7 @@ def nodes(reader: Reader) -> list[NodeRow]:
 
 
 def drained_nodes(reader: Reader) -> frozenset[str]:
-    """Names of the drained nodes, with requests since the last engine ended."""
+    """Includes requests since the last engine ended."""
     drained = {row["node"] for row in reader.all("SELECT node FROM drains")}
     for row in reader.all(
         "SELECT kind, arguments FROM commands WHERE kind IN ('drain_node', 'undrain_node') AND done IS NULL ORDER BY id"
@@ -124,10 +119,8 @@ def drained_nodes(reader: Reader) -> frozenset[str]:
     return frozenset(drained)
 
 
-# Reads recent outcomes and durations of episodes, by environment.
-
 LATELY = 3600.0
-"""Seconds before the present that count."""
+"""Seconds."""
 
 _OUTCOMES = (
     "SELECT environment, version, status, bucket, sum(episodes) AS episodes FROM outcomes WHERE begun >= ?"
@@ -138,7 +131,7 @@ _FAILURES = "SELECT * FROM failures WHERE created >= ? ORDER BY created"
 
 @dataclass(frozen=True)
 class EpisodeUse:
-    """Outcomes and durations of some episodes."""
+    """Outcomes and durations of episodes."""
 
     statuses: Mapping[str, int] = field(default_factory=dict)
     median: float = 0.0
@@ -167,14 +160,14 @@ class EpisodeFailure:
 
 @dataclass(frozen=True)
 class EnvironmentUse(EpisodeUse):
-    """The last hour's episodes of one environment, of all its versions together."""
+    """The last hour's episodes, all versions together."""
 
     versions: Mapping[str, EpisodeUse] = field(default_factory=dict)
     failure: EpisodeFailure | None = None
 
 
 def environment_use(reader: Reader, now: float, seconds: float = LATELY) -> dict[str, EnvironmentUse]:
-    """The use of each environment ("plugin/environment") in the ``seconds`` before ``now``."""
+    """By "plugin/environment", in the ``seconds`` before ``now``."""
     failures = {
         row["environment"]: EpisodeFailure(row["message"], row["file"], row["line"], row["version"], row["created"])
         for row in reader.all(_FAILURES, now - seconds)
@@ -201,9 +194,7 @@ def _summed(rows: Iterable[tuple[str, str, int, int]]) -> tuple[Mapping[str, int
     return +statuses, quantile(+seconds, 0.5), quantile(+seconds, 0.95)
 
 
-# Reads for ``marlaas stats``: use of the stages over a time, and by task.
-#
-# Use by stage is stored by the second, use by task by the day (UTC).
+# By stage it is stored by the second, by task by the UTC day.
 
 _STAGES = """
 SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,
@@ -245,7 +236,7 @@ class TaskUse:
 
 @dataclass(frozen=True)
 class TenantUse:
-    """The use of all of a tenant's tasks."""
+    """A tenant's use."""
 
     tenant: str
     weight: float
@@ -257,22 +248,22 @@ class TenantUse:
 
 
 def stages(reader: Reader, since: float) -> list[StageSample]:
-    """All stages since a time in seconds since 1970, one row for each device."""
+    """One row for each device; ``since``: seconds since 1970."""
     return reader.rows(StageSample, _STAGES, since)
 
 
 def tasks_used(reader: Reader, day: str) -> list[TaskUse]:
-    """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""
+    """Running, or used something since the UTC day began."""
     return reader.rows(TaskUse, _TASKS, day)
 
 
 def weights(reader: Reader) -> dict[str, float]:
-    """Weights of tenants; a missing tenant has weight 1."""
+    """A missing tenant has weight 1."""
     return {row["name"]: row["weight"] for row in reader.all("SELECT name, weight FROM tenants")}
 
 
 def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[TenantUse]:
-    """The tasks' sums by tenant, in the order of names."""
+    """By name."""
 
     def total(tenant: str, name: str) -> Any:
         return sum(getattr(task, name) for task in tasks if task.tenant == tenant)
@@ -287,12 +278,10 @@ def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[Te
 
 
 def engine_cost(stages: Sequence[StageSample]) -> float | None:
-    """Processor seconds of the engine for each ended episode; None without one."""
+    """Processor seconds for each ended episode."""
     episodes = sum(stage.ended for stage in stages if stage.stage == "environment")
     return sum(stage.busy for stage in stages if stage.stage == "engine") / episodes if episodes else None
 
-
-# Use of stages over time, tenants' places in the queue, past engines.
 
 STAGES = ("rollout", "environment", "training", "engine")
 _NEWEST_STEPS = 5000
@@ -300,29 +289,29 @@ _SUMS = """total(wall) AS wall, total(busy) AS busy,
     total(waiting * wall) / max(total(wall), 1e-9) AS waiting, total(active * wall) / max(total(wall), 1e-9) AS active,
     sum(ended) AS ended, sum(tokens) AS tokens"""
 WORKER = "env "
-"""Prefix of environment workers' names; each has its own samples next to those of its stage."""
+"""Of environment workers' names in samples."""
 _LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
 _WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
 
 
 @dataclass(frozen=True)
 class StageSample:
-    """The work of a stage, or of one environment worker, in some seconds."""
+    """Work of a stage or an environment worker."""
 
     stage: str
-    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
+    """rollout, environment, training, engine, or env NAME"""
     device: str
     begun: float
     wall: float
     busy: float
-    """Seconds of useful work; for several processes, the sum of their processor time."""
+    """Useful seconds; of several processes, summed processor time."""
     waiting: float = 0.0
     active: float = 0.0
     ended: int = 0
     tokens: int = 0
     read: int = 0
     passes: int = 0
-    """Passes over the base, each sampling one token for all its conversations (rollout)."""
+    """Over the base, each sampling one token for all its conversations (rollout)."""
 
     @property
     def share(self) -> float:
@@ -331,27 +320,26 @@ class StageSample:
 
 @dataclass(frozen=True)
 class StandingRow:
-    """The place of an active tenant in the queue of a stage."""
+    """A tenant's place in a stage's queue."""
 
     stage: str
     tenant: str
     waiting: int
     behind: float
-    """Deficit of weighted service against the tenant with the most: at rollout in cost-weighted tokens, at training in
-    microseconds.
-    """
+    """Deficit of weighted service against the tenant with the most: cost-weighted tokens (rollout), microseconds
+    (training)."""
 
 
 def newest_samples(reader: Reader) -> tuple[float, float]:
-    """Begin and end of the newest sample, in seconds since 1970; 0 if there is none."""
+    """Begin and end in seconds since 1970; 0: none."""
     rows = reader.all("SELECT begun, begun + wall FROM stages ORDER BY id DESC LIMIT 1")
     return tuple(rows[0]) if rows else (0.0, 0.0)
 
 
 def stage_spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
-    """Samples of every stage and device, and of the newest engine's environment workers, oldest first.
+    """Of stages, devices, and the newest engine's environment workers, oldest first.
 
-    Those within each ``grain`` seconds of the clock are merged into one.
+    Merged within each ``grain`` seconds of the clock.
     """
     rows = reader.all(
         f"SELECT stage, device, min(begun) AS begun, {_SUMS} FROM stages WHERE stage IN ({_WITH_WORKERS})"
@@ -363,7 +351,7 @@ def stage_spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
 
 
 def stage_totals(reader: Reader, since: float) -> dict[str, StageSample]:
-    """Each stage since a time as one sample, over all devices; the busy time is the mean of its workers'."""
+    """One sample a stage over all devices; busy time is its workers' mean."""
     together = (
         "SELECT stage, max(device) AS device, begun, max(wall) AS wall, total(busy) / count(*) AS busy,"
         " total(waiting) AS waiting, total(active) AS active, sum(ended) AS ended, sum(tokens) AS tokens"
@@ -376,7 +364,7 @@ def stage_totals(reader: Reader, since: float) -> dict[str, StageSample]:
 
 
 def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
-    """Turns a second that all samplers together ended over the last ``over`` measured seconds, or None."""
+    """Turns a second of all samplers, over the last ``over`` measured seconds."""
     newest = "(SELECT max(begun) FROM stages WHERE stage = 'rollout')"
     rows = reader.all(
         "SELECT total(ended) AS ended, max(begun + wall) - min(begun) AS seconds FROM stages WHERE stage = 'rollout'"
@@ -388,18 +376,18 @@ def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
 
 
 def steps_since(reader: Reader, since: float) -> int:
-    """Optimizer steps since a recent time; at most the newest 5,000 count."""
+    """Of the newest 5,000 optimizer steps."""
     newest = f"SELECT created FROM steps ORDER BY id DESC LIMIT {_NEWEST_STEPS}"
     return int(reader.all(f"SELECT count(*) FROM ({newest}) WHERE created >= ?", since)[0][0])
 
 
 def standings(reader: Reader) -> list[StandingRow]:
-    """Tenants' places in the queues, as the engine last wrote them."""
+    """As last written."""
     return reader.rows(StandingRow, "SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
 
 
 def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
-    """Tenants that used a shared stage in a day (2026-11-21, UTC), or have a running task; by name."""
+    """Tenants with a running task, or use of a shared stage in that UTC day; by name."""
     rows = reader.all(
         "SELECT t.tenant, coalesce(n.weight, 1.0) AS weight,"
         " total(u.seconds) FILTER (WHERE u.stage = 'rollout') AS rollout,"
@@ -412,19 +400,19 @@ def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
 
 
 def engine_starts(reader: Reader, limit: int) -> list[EngineRow]:
-    """The newest engines of the home, newest first."""
+    """Newest first."""
     rows = reader.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT ?", limit)
     return [reader.engine_row(row) for row in rows]
 
 
-# The event log. A filter gives only ids, so that 100,000 lines can be listed without being read.
+# Ids only: 100,000 lines are listed without being read.
 
 LEVELS = ("info", "warning", "error")
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """A filter of log lines; a line must match all set fields."""
+    """All set fields must match."""
 
     words: tuple[str, ...] = ()
     level: str = ""
@@ -439,7 +427,7 @@ class EventFilter:
 
 
 def event_ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]:
-    """Ids above ``after`` of the lines that pass, oldest first."""
+    """Above ``after``, oldest first."""
     where, arguments = _where(wanted)
     return array(
         "q",
@@ -448,7 +436,7 @@ def event_ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]
 
 
 def event_rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:
-    """Some lines by id; missing ones are left out."""
+    """Without missing ones."""
     found = reader.all(
         "SELECT id, task, level, kind, message, created FROM events WHERE id IN (SELECT value FROM json_each(?))",
         json.dumps(list(wanted)),
@@ -457,7 +445,7 @@ def event_rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:
 
 
 def newest_events(reader: Reader, wanted: EventFilter, after: int = 0, limit: int = 200) -> list[EventRow]:
-    """The last ``limit`` lines that pass and have an id above ``after``, oldest first."""
+    """The last ``limit`` matches with an id above ``after``, oldest first."""
     where, arguments = _where(wanted)
     found = reader.all(
         f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
@@ -469,7 +457,7 @@ def newest_events(reader: Reader, wanted: EventFilter, after: int = 0, limit: in
 
 
 def event_bounds(reader: Reader) -> tuple[int, int]:
-    """Ids of the oldest and the newest line; 0 if there is none."""
+    """Oldest, newest; 0: none."""
     least, most = (f"(SELECT coalesce({end}(id), 0) FROM events)" for end in ("min", "max"))  # together they would scan
     return tuple(reader.all(f"SELECT {least}, {most}")[0])
 

@@ -1,6 +1,6 @@
-"""Reads for screens and the command line: a read-only connection, standard library only, no long transactions.
+"""Reads for screens and the command line. Standard library only.
 
-Every method is one short query that returns frozen rows; ``changed`` is cheap enough for once a second.
+Every method is one short read-only query; ``changed`` is cheap enough for once a second.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ SCORES = f"""(SELECT score {_NEWEST}) AS score,
            AND series = (SELECT series {_NEWEST})) AS best,
        (SELECT floor {_NEWEST}) AS floor,
        (SELECT {BASIS} {_NEWEST}) AS basis"""
-"""SQL for the newest held-out score of a policy ``p``, the best of the same series, their baseline, and the score's
-basis.
-"""
+"""Of a policy ``p``: newest held-out score, the series' best, baseline, basis."""
 
 
 _PROGRESS = f"""
@@ -71,7 +69,7 @@ _PROGRESS = f"""
                  LIMIT 1), '') AS adapter_version,
        coalesce(p.tokens, 0) AS tokens"""
 SILENT = 15.0
-"""Seconds without a heartbeat after which an engine's processes count as ended."""
+"""Seconds without a heartbeat until an engine counts as ended."""
 _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds, t.created, t.started, t.finished, t.family, t.retried, t.kind,
@@ -119,7 +117,7 @@ WHERE created BETWEEN ? AND coalesce(?, 1e99) + 60
               WHERE value IN (environment, substr(environment, instr(environment, '/') + 1)))
 ORDER BY created DESC LIMIT 1
 """
-"""The newest failure of some environments between two times; a minute later it has been written, too."""
+"""Between two times; it is written a minute later at most."""
 
 KEYS = (
     "SELECT id, tenant, name, prefix, scopes, created, last_use, revoked, requests, tokens_in, tokens_out FROM api_keys"
@@ -128,7 +126,7 @@ _OLDER = "An older marlaas made this database."
 
 
 class Reader:
-    """A read-only view of one home's database. Use it from one thread at a time; raises ``StoreError``."""
+    """A read-only view, for one thread at a time. Raises ``StoreError``."""
 
     def __init__(self, database: Path) -> None:
         self._root = database.parent
@@ -172,7 +170,7 @@ class Reader:
         return [cls(**dict(row)) for row in self.all(sql, *arguments)]
 
     def changed(self) -> int:
-        """A number that changes with every commit; raises if a newer program changed the schema since."""
+        """Changes with every commit; raises for a newer schema."""
         number = int(self.all("PRAGMA data_version")[0][0])
         if number != self._seen:
             refuse_newer(self._connection)
@@ -180,7 +178,7 @@ class Reader:
         return number
 
     def stale(self) -> bool:
-        """True if the open file is no longer the home's database."""
+        """The open file is no longer the home's database."""
         return _identity(self._database) != self._file
 
     def tasks(self) -> list[TaskRow]:
@@ -207,10 +205,7 @@ class Reader:
     def _policies(
         self, task: int, named: Mapping[str, Any], agents: Mapping[str, str], versions: Iterable[str]
     ) -> tuple[PolicyRow, ...]:
-        """The policies of a task, in the order of its file; empty if it has only one; an evaluation has versions.
-
-        ``named``, ``agents`` and ``versions`` are the file's *policies*, *agents* and *versions*.
-        """
+        """Empty for a single policy."""
         if not named and not versions:
             return ()
         rows = self.all(f"SELECT p.name, p.step, {_PROGRESS} FROM policies p WHERE p.task = ?", task)
@@ -251,7 +246,7 @@ class Reader:
         rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
         return dict(json.loads(rows[0]["config"])) if rows else {}
 
-    # By default (``policy`` None) the following methods read the task's first policy.
+    # Default policy: the task's first.
 
     def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
         return [
@@ -267,10 +262,9 @@ class Reader:
         ]
 
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
-        """The speed of the last ``over`` steps; None before the second step.
+        """None before the second step.
 
-        By default of the policy with the fewest steps. Gaps in which the task was paused, waited or restarted do not
-        count.
+        Default: the policy with the fewest steps. Pauses, waits and restarts do not count.
         """
         (row,) = self.all(
             "SELECT count(*) AS gaps, avg(made - before) AS seconds, avg(tokens) AS tokens FROM"
@@ -289,9 +283,9 @@ class Reader:
         return PaceRow(row["seconds"], row["tokens"] or 0.0, row["gaps"]) if row["gaps"] else None
 
     def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
-        """Steps above ``after``, oldest first, with all their metrics.
+        """Above ``after``, oldest first.
 
-        Two queries: in a join, sqlite would look through all of the policy's metrics for each step.
+        Two queries: a join would look through all metrics for each step.
         """
         rows = self.all(
             f"SELECT number, created, seconds FROM steps WHERE policy = {POLICY} AND number > ? ORDER BY number",
@@ -327,10 +321,9 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
-        """Trajectories of all agents in the play of the newest training group; without one, of the newest measured
-        group.
+        """All agents' trajectories in the newest training group's play, else the newest measured one's.
 
-        The last sample comes first, and of each agent the newest trajectory.
+        The last sample first, with each agent's newest trajectory.
         """
         newest = self._newest_group(task, policy)
         if newest is None:
@@ -340,9 +333,9 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
-        """The newest trajectory in the play of the newest training group; without one, of the newest measured group.
+        """The newest of that play.
 
-        Rewarded ones come first, and the policy's own before those of its partners. None without any reply.
+        Rewarded ones first, the policy's own before its partners'. None without a reply.
         """
         newest = self._newest_group(task, policy)
         order = "ORDER BY j.reward IS NULL, g.id != ?, j.speaker != '', j.id DESC LIMIT 1"
@@ -356,7 +349,7 @@ class Reader:
         return int(rows[0]["id"]) if rows else None
 
     def versions(self, task: int | None = None, kept: bool = False) -> list[VersionRow]:
-        """Adapter versions, newest first, without void ones; with ``kept`` also without removed files."""
+        """Newest first, without void ones; ``kept``: without removed files."""
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
         state = "= 'committed'" if kept else "!= 'void'"
         of_version = (  # the plus sign keeps sqlite from looking through all evaluations of the policy
@@ -374,7 +367,7 @@ class Reader:
         return [self.version(row) for row in rows]
 
     def version(self, row: sqlite3.Row | Mapping[str, Any]) -> VersionRow:
-        """A ``VersionRow`` from its columns, with an absolute path: the database has it relative to the home."""
+        """Makes the path absolute."""
         path, resumable, basis = self._root / row["path"], bool(row["resumable"]), basis_of(row["basis"])
         return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable, "basis": basis})
 
@@ -451,14 +444,12 @@ class Reader:
         return [key_row(dict(row)) for row in self.all(f"{KEYS} ORDER BY id")]
 
     def api_state(self) -> ApiRow | None:
-        """The API's state as last written by its engine: a killed one has not recorded the closing.
+        """A killed engine has not recorded the closing.
 
-        None if nobody ever asked for it.
+        None: nobody ever asked for the API.
         """
         rows = self.all("SELECT * FROM api")
         return api_row(dict(rows[0])) if rows else None
-
-    # Reads with their own rows are in separate modules.
 
     past_runs = learning.past_runs
     progress = learning.progress

@@ -1,6 +1,6 @@
-"""Times of episodes turn by turn, of steps, and of stages: input and reference of the simulation.
+"""Times of episodes, steps and stages, for the simulation.
 
-Standard library only. Rows come in the order of storage, so that equal homes give equal answers.
+Standard library only. Rows come in storage order: equal homes give equal answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .reader import Reader
 
 WINDOW = 30.0
-"""Seconds: shorter samples of stages come from one look at the workers. Older ones are merged to a minute."""
+"""Seconds: samples of one look at the workers are shorter. Older ones are merged to a minute."""
 _TIMED = """
 SELECT t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
        j.member, j.agent, j.spans, j.reward, j.timing
@@ -65,7 +65,7 @@ FROM policies p JOIN tasks t ON t.id = p.task WHERE t.kind = 'train' ORDER BY p.
 
 @dataclass(frozen=True)
 class TimedTrajectory:
-    """One trajectory of an episode that ended well."""
+    """A trajectory of an episode that ended well."""
 
     config: str
     split: str
@@ -77,29 +77,29 @@ class TimedTrajectory:
     spans: list[list[Any]]
     reward: float | None
     timing: list[Any] | None
-    """[[[agent, asked, answered], …], over, ended] in seconds since the episode began, only in its first trajectory."""
+    """[[[agent, asked, answered], …], over, ended], seconds since the episode began; only in its first trajectory."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Durations of one step, in seconds; None if not recorded."""
+    """Seconds; None: not recorded."""
 
     groups: int
-    """Groups with different rewards: the others need no pass."""
+    """With different rewards: the others need no pass."""
     tokens: int
     training: float | None
     update: float | None
     calls: float | None
-    """Calls of a trainer for its groups; of a shared call, this policy's part."""
+    """Of a trainer; of a shared call, this policy's part."""
     publish: float | None
 
 
 @dataclass(frozen=True)
 class EngineWindow:
-    """The engine's work between two looks at the workers."""
+    """Work between two looks at the workers."""
 
     busy: float
-    """Processor seconds of its process."""
+    """Processor seconds."""
     turns: int
     episodes: int
     calls: int
@@ -108,7 +108,7 @@ class EngineWindow:
 
 @dataclass(frozen=True)
 class PolicyHistory:
-    """Completeness of a policy's history."""
+    """A history's completeness."""
 
     task: int
     step: int
@@ -116,7 +116,7 @@ class PolicyHistory:
     bound: int
     consumed: int
     in_order: int
-    """Different numbers among them, each consumed by the step that is due."""
+    """Different numbers, each consumed by the step that is due."""
     versions: int
     steps: int
 
@@ -128,39 +128,39 @@ class PolicyHistory:
 
 
 def timed_trajectories(reader: Reader) -> Iterator[TimedTrajectory]:
-    """The trajectories of all groups, those of an episode one after the other."""
+    """Episode by episode."""
     for row in reader.all(_TIMED):
         told = {**dict(row), "spans": json.loads(row["spans"])}
         yield TimedTrajectory(**told | {"timing": json.loads(row["timing"]) if row["timing"] else None})
 
 
 def reply_times(reader: Reader, after: int = 0) -> Iterator[tuple[tuple[int, int], list[tuple[str, float, float]]]]:
-    """(play, member) and (agent, asked, answered) of the turns, in seconds, of training episodes.
+    """(play, member), (agent, asked, answered): seconds, of training episodes' turns.
 
-    Only of tasks above the number ``after``.
+    ``after``: a task number.
     """
     for row in reader.all(_EPISODES, after):
         yield (row["play"], row["member"]), json.loads(row["timing"])[0]
 
 
 def step_times(reader: Reader) -> list[StepTimes]:
-    """All steps, in the order of their commits."""
+    """In commit order."""
     return reader.rows(StepTimes, _STEPS)
 
 
 def state_sizes(reader: Reader) -> list[int]:
-    """Bytes of the state files of all trained versions, sorted."""
+    """Bytes, of all trained versions, sorted."""
     return [row[0] for row in reader.all("SELECT size FROM versions WHERE number > 0 AND resumable = 1 ORDER BY size")]
 
 
 def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
-    """(environment, status, bucket of seconds, episodes) of all counts."""
+    """(environment, status, bucket of seconds, episodes)"""
     sql = "SELECT environment, status, bucket, sum(episodes) FROM outcomes GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     return [tuple(row) for row in reader.all(sql)]
 
 
 def sampler_windows(reader: Reader) -> list[StageSample]:
-    """The samplers' work between two looks, without idle ones."""
+    """Without idle ones."""
     sql = (
         "SELECT stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes FROM stages"
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < ? ORDER BY id"
@@ -169,7 +169,7 @@ def sampler_windows(reader: Reader) -> list[StageSample]:
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:
-    """The engine's work between two looks, without idle ones and the first, which has its start."""
+    """Without idle ones and the first, which has the engine's start."""
     sql = (
         "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'rollout'), 0) AS turns,"
@@ -183,7 +183,7 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
 
 
 def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
-    """Total work of each stage on each device since a time."""
+    """Total work by stage and device."""
     sql = (
         "SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,"
         " sum(tokens) AS tokens FROM stages"
@@ -193,7 +193,7 @@ def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
 
 
 def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:
-    """Device seconds of tasks above a number, by stage and tenant."""
+    """By stage and tenant, of tasks above ``after``."""
     return {
         (row["stage"], row["tenant"]): row["seconds"]
         for row in reader.all(
@@ -207,7 +207,7 @@ def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], floa
 
 
 def staleness_counts(reader: Reader, after: int = 0) -> dict[int, int]:
-    """Consumed groups of tasks above a number, by staleness in versions."""
+    """By staleness in versions, of tasks above ``after``."""
     return {
         row["age"]: row["count"]
         for row in reader.all(
@@ -222,12 +222,12 @@ def staleness_counts(reader: Reader, after: int = 0) -> dict[int, int]:
 
 
 def policy_histories(reader: Reader, after: int = 0) -> list[PolicyHistory]:
-    """Completeness of all trained policies' histories."""
+    """Of all trained policies of tasks above ``after``."""
     return [PolicyHistory(**dict(row)) for row in reader.all(_HISTORIES) if row["task"] > after]
 
 
 def engines_said(reader: Reader) -> tuple[str, str, list[str]]:
-    """The newest engine's base and sampler kind; all engines' messages about memory and the workers' start."""
+    """The newest engine's base and sampler; all engines' messages about memory and the workers' start."""
     rows = reader.all("SELECT base, sampler FROM engines ORDER BY incarnation DESC LIMIT 1")
     base, sampler = tuple(rows[0]) if rows else ("", "")
     sql = "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
