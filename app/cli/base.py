@@ -361,9 +361,9 @@ class _Report:
         trial, agreement = one.trial, one.agreement
         output.result(
             f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
-            f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
-            f"{'' if trial.whole else ', estimated from one group'}); {size(one.resident)} in memory;"
-            f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
+            f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)});"
+            f" {size(one.resident)} in memory; gap {number(agreement.gap_mean)},"
+            f" largest gap {number(agreement.gap_max)}"
         )
 
     def end(self, tried: list[Tried], chosen: Copy) -> None:

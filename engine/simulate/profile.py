@@ -21,7 +21,7 @@ from ..fairness.line import ROLLOUT, TRAINING
 from ..home.paths import Home
 from ..store.queries import timings
 from ..store.queries.reader import Reader
-from ..train.evaluation import EVAL_ATTEMPTS
+from ..train.groups import RUNS
 
 KEPT = 512
 """Kept values of a distribution, spread evenly in their order of size."""
@@ -270,7 +270,7 @@ def record(home: Home) -> Profile:
         turns: list[_Spoken] = []
         failures = _failures(timings.outcome_counts(reader))
         shares = _shares(timings.failed_plays(reader), 1)
-        held_out = _shares(timings.failed_evaluations(reader), EVAL_ATTEMPTS)
+        held_out = _shares(timings.failed_evaluations(reader), RUNS)
         environments = _environments(timed, turns, failures, shares, held_out)
         steps = timings.step_times(reader)
         base, kinds, _, said = timings.engines_said(reader)

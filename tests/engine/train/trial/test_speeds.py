@@ -14,7 +14,7 @@ KEY = speed_key("abc", "torch", 2)
 
 
 def test_the_speed_of_a_step() -> None:
-    trial = Trial(8, prompt_tokens=10, sampled_tokens=2048, sampling=2.0, training=4.0, gap_mean=0.0, gap_max=0.0)
+    trial = Trial(prompt_tokens=10, sampling=2.0, training=4.0, gap_mean=0.0, gap_max=0.0)
     assert speed_of(trial) == BaseSpeed(1024.0, (2048 + 10 * TASK.group_episodes) / 4.0)
 
 
