@@ -24,7 +24,7 @@ from marlaas.engine.train.trial import Trial, Tried, cleared, write_copies
 
 from ...commanding import Commander
 
-TRIAL = Trial(8, 10, 2048, sampling=1.0, training=0.5, gap_mean=0.0, gap_max=0.0)
+TRIAL = Trial(10, sampling=1.0, training=0.5, gap_mean=0.0, gap_max=0.0)
 F32, F16, Q8_0, BF16 = (
     Copy("llama.cpp", "f32"),
     Copy("llama.cpp", "f16"),
