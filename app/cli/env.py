@@ -54,7 +54,7 @@ from .terminal import agreed
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.alone import Meant
-    from marlaas.engine.environments.conformance.checks import Ruler
+    from marlaas.engine.environments.conformance.check import Ruler
     from marlaas.engine.environments.conformance.finding import Finding
     from marlaas.engine.environments.protocol import EnvironmentInfo
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..devices.limits import available_memory
-from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Scope
-from ..environments.conformance.checks import Ruler
+from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Ruler, Scope
 from ..environments.conformance.finding import Finding, count
 from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
@@ -369,7 +368,7 @@ class Engine:
         supervisor = self._supervisor
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
-            *(self._conformance.run(), self._cards.run()),
+            self._cards.run(),
             *(self._heartbeat.run(supervisor), self._api.run()),
             *([self._nodes.run()] if self._nodes is not None else []),
             *([self._hosts.run()] if self._hosts is not None else []),
@@ -380,8 +379,8 @@ class Engine:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await self._heartbeat.stop(supervisor)
-        ends = (self._api.stop(), self._planner.stop(supervisor.stop()), self._environments.stop())
-        await asyncio.gather(*ends, self._notifier.stop(), return_exceptions=True)
+        ends = (self._api.stop(), self._planner.stop(supervisor.stop()), self._conformance.stop())
+        await asyncio.gather(*ends, self._environments.stop(), self._notifier.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
 
