@@ -230,8 +230,6 @@ def sampler_spec(
         "context": memory.context,
         "threads": max(1, len(assignment.place.cores)),
     }
-    if settings.rollout.sequences and assignment.kind != "vllm":
-        kwargs["first"] = memory.sequences
     match assignment.kind:
         case "torch":
             factory = TORCH
@@ -243,6 +241,7 @@ def sampler_spec(
             factory, gguf = LLAMA, gguf_of(base, of_assignment(settings, assignment).rollout)
             exact = settings.rollout.exact
             kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
+            kwargs |= {"first": memory.sequences} if settings.rollout.sequences else {}
     return WorkerSpec(assignment.name, factory, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 
 
