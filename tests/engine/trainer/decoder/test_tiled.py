@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.models import kernels
 from marlaas.engine.models.tensors import HeadShape
 from marlaas.engine.trainer.decoder.attention import Attention, FusedAttention, TiledAttention
 from marlaas.engine.trainer.decoder.decoder import compute_on
@@ -139,17 +138,3 @@ def test_short_sequences_keep_plain_products() -> None:
         chosen = compute_on("cpu", precision).attention  # type: ignore[arg-type]
         assert isinstance(chosen(places_of([long_group(most)]), shape), kind)
         assert isinstance(chosen(places_of([long_group(most + 16)]), shape), TiledAttention)
-
-
-def test_where_tiles_go_wrong_they_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels.tiles.cache_clear()
-    with torch.inference_mode():
-        assert kernels.tiles(), "a sampler may ask first"
-    monkeypatch.setattr(kernels, "TOLERANCE", {torch.float32: 0.0})
-    kernels.tiles.cache_clear()
-    try:
-        assert not kernels.tiles()
-        compute = compute_on("cpu")
-        assert isinstance(compute.attention(places_of([long_group(600)]), HeadShape(4, 2, 16)), FusedAttention)
-    finally:
-        kernels.tiles.cache_clear()
