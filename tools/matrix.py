@@ -45,7 +45,6 @@ ARITHMETIC = (
     "tests/engine/samplers/torch/test_sampler.py",
     "tests/engine/rollout/test_sampler_memory.py",
     "tests/engine/samplers/torch/test_cache.py",
-    "tests/engine/samplers/torch/test_tiles.py",
     "tests/tools/base",
     "tests/end_to_end/run/test_repeatable.py",
 )

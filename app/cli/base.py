@@ -291,8 +291,8 @@ async def _try(
             trial, agreement = one.trial, one.agreement
             say(
                 f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
-                f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
-                f"{'' if trial.whole else ', estimated from one group'}); {size(one.resident)} in memory;"
+                f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)});"
+                f" {size(one.resident)} in memory;"
                 f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
             )
             tried.append(one)

@@ -51,7 +51,7 @@ from .parser import Verbs, add_family, add_task, add_verb, arg, one_of, whole
 from .terminal import Waiting, agreed
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.conformance.checks import Ruler
+    from marlaas.engine.environments.conformance.check import Ruler
     from marlaas.engine.environments.conformance.finding import Finding
     from marlaas.engine.environments.files.source import Source
     from marlaas.plugins.parameters import Parameter

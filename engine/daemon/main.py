@@ -26,8 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 import psutil
 
 from ..devices.limits import available_memory, keep_within
-from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Scope
-from ..environments.conformance.checks import Ruler
+from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Ruler, Scope
 from ..environments.conformance.finding import Finding, count
 from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
@@ -379,7 +378,7 @@ class Engine:
         supervisor = self._supervisor
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
-            *(self._conformance.run(), self._cards.run()),
+            self._cards.run(),
             *(self._heartbeat.run(supervisor), self._api.run()),
             *([self._nodes.run(), self._hosts.run()] if self._nodes is not None else []),
         )
@@ -389,7 +388,7 @@ class Engine:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await self._heartbeat.stop(supervisor)
-        ends = (self._api.stop(), self._stop_workers(), self._environments.stop())
+        ends = (self._api.stop(), self._stop_workers(), self._conformance.stop(), self._environments.stop())
         await asyncio.gather(*ends, self._notifier.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")

@@ -1,12 +1,8 @@
 """The processes of one plugin version that run or score its episodes; their number follows the measured work.
 
 An episode goes to the process with the fewest; without a free place it waits here, and no time limit counts that. A
-scoring process has one request at a time.
-
-A further process costs an import. It is started once the time in which it would have had work adds up to that cost: the
-rule for renting or buying (Karlin, Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988),
-which never costs more than twice the best decision in hindsight. RollArt (arXiv 2512.22560) also runs stateless reward
-work on separate, elastic workers.
+scoring process has one request at a time. One rule gives the number of both: see ``processes_needed``. RollArt (arXiv
+2512.22560) also runs stateless reward work on separate, elastic workers.
 """
 
 from __future__ import annotations
@@ -17,129 +13,60 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from ..devices.limits import available_memory, own_cores
+from ..devices.limits import own_cores
 from ..trajectories import Failure
 from .health import MOST_DEATHS
 from .process.child import BrokenPlugin, Child
-from .process.launch import Load, Workers, resident_bytes
+from .process.launch import Workers
 
 if TYPE_CHECKING:
     from .served_version import ServedVersion
 
-PER_CORE = 8
-"""Most processes that count as one: those of code that only waits for others."""
-BUSY = 0.8
-"""Share of a core from which a process counts as busy: the rest is waiting for messages."""
-FILLED = 0.6
-"""Target share of a core after some processes have ended: less than ``BUSY``, or they would come back."""
-LATE = 0.25
-"""Seconds of loop delay from which a process counts as late, even if it only waits in a blocking call."""
-ENOUGH = 0.5
-"""Seconds per second, over all processes, of code in their loops that are needed to judge what it does."""
-LEAST_PRICE = 1.0
-"""Least seconds of work for which a process is started: less may be chance."""
+FULL = 0.8
+"""Target share of a core of one process: the rest is waiting for messages."""
+GROW_AFTER = 1.0
+"""Seconds for which more processes must have been needed before they start: less may be chance."""
 REST = 60.0
-"""Seconds for which fewer processes must have been enough before one ends."""
+"""Seconds for which fewer processes must have been enough before some end."""
 LOOK, SOON = 1.0, 0.25
 HOLD = 60.0
+"""Seconds without a further process after one could not start."""
 _FIRST_PAUSE = 0.05
-_SMALLEST = 64 << 20
 
 
-@dataclass(frozen=True)
-class Work:
-    """The work of a pool's processes at one moment."""
+def processes_needed(busy: float, live: int, waiting: int, episodes: int) -> int:
+    """The number of processes that would be enough, with at most ``episodes`` each; none would have nothing to do.
 
-    live: tuple[int, ...]
-    loads: tuple[Load, ...]
-    waiting: int = 0
-
-    @property
-    def pressed(self) -> bool:
-        if self.waiting or not self.live or min(self.live) < 2:
-            return self.waiting > 0
-        busy = sum(min(1.0, load.busy) for load in self.loads) / len(self.loads)
-        return busy >= BUSY or min(load.late for load in self.loads) >= LATE
-
-    @property
-    def weight(self) -> float | None:
-        """Share of a core that each process needs while its code holds its loop; None if too little of that is seen.
-
-        Code that waits there, for a database or a model elsewhere, may have more processes than cores. Waiting for a
-        core, or for a program that computes, does not count.
-        """
-        busy, asleep = sum(load.busy for load in self.loads), sum(load.asleep for load in self.loads)
-        return max(1 / PER_CORE, busy / (busy + asleep)) if busy + asleep >= ENOUGH else None
-
-    def needed(self, episodes: int, most: int | None = None) -> int:
-        """Processes that would be enough, with at most ``episodes`` each; ``most``: the useful maximum while they are
-        pressed.
-        """
-        if most is not None and self.pressed and len(self.live) > most:
-            return most
-        if any(load.late >= LATE for load in self.loads):
-            return len(self.live)
-        kept = sum(load.busy + load.asleep for load in self.loads)
-        return max(math.ceil(kept / FILLED), math.ceil((sum(self.live) + self.waiting) / episodes))
-
-
-@dataclass(frozen=True)
-class Account:
-    """Seconds that speak for more processes, and for fewer."""
-
-    pressed: float = 0.0
-    """Time in which a further process would have had work, less the time in which not; at most ``REST``."""
-    slack: float = 0.0
-
-    def after(self, work: Work, seconds: float, episodes: int, most: int | None = None) -> Account:
-        pressed = self.pressed + (seconds if work.pressed else -seconds)
-        slack = self.slack + seconds if work.needed(episodes, most) < len(work.live) else 0.0
-        return Account(min(REST, max(0.0, pressed)), slack)
-
-
-def wanted(account: Account, work: Work, workers: Workers, episodes: int, price: float, spare: int) -> int:
-    """The number of processes there should be now, for episodes and for scores. Pure.
-
-    ``episodes``: most of one process; ``price``: seconds to start one; ``spare``: further processes that the machine
-    has room for. Growth at most doubles the number, and leaves no process without an episode.
+    ``busy``: cores that the ``live`` episodes take, or hold without computing. Waiting ones will take the same share.
     """
-    now = len(work.live)
-    if now < workers.least:
-        return workers.least
-    if account.slack >= REST:
-        return min(now, max(workers.least, work.needed(episodes, workers.most)))
-    if account.pressed >= max(LEAST_PRICE, min(price, REST)):
-        most = min(workers.most, now + spare, 2 * now, sum(work.live) + work.waiting)
-        return max(now, most)
-    return now
+    wanted = live + waiting
+    share = busy / max(1, live)
+    return min(wanted, max(math.ceil(share * wanted / FULL), math.ceil(wanted / episodes)))
 
 
 class ProcessBudget:
     """The number of processes that all plugins of an engine may have together.
 
     Each pool may have one process, or its author's minimum. Further ones are shared by all: as many as there are cores,
-    with those of other nodes. Processes that mostly wait count as fewer.
+    with those of other nodes.
     """
 
     def __init__(self, cores: int = 0, scoring: int = 0) -> None:
         """``cores``: 0 asks the system.
 
-        ``scoring``: most processes that score at the same time, 0: no limit of its own.
+        ``scoring``: most processes that score at the same time; with 0 they count with the others.
         """
         self.cores = cores or len(own_cores()) or os.cpu_count() or 1
         self.scoring = scoring
         self.pools: WeakSet[ProcessPool] = WeakSet()
 
-    def left(self, elsewhere: int = 0) -> int:
+    def left(self, scores: bool = False, elsewhere: int = 0) -> int:
+        if scores and self.scoring:
+            return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores))
         return max(0, self.cores + elsewhere - sum(pool.further for pool in self.pools))
-
-    def scoring_left(self) -> int | None:
-        return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores)) if self.scoring else None
 
 
 class Cut(Exception):
@@ -181,25 +108,20 @@ class ProcessPool:
         score, one request at a time, and idle ones end.
         """
         self.scores = scores
+        self.ends = 0
         self._version = version
         self._start = start
         self._budget = budget
-        self._unbounded = workers is None
-        bounds = workers or Workers(1, max(1, budget.cores))
-        self._bounds = replace(bounds, least=0) if scores else bounds
+        self._least = 0 if scores else workers.least if workers else 1
+        self._most = workers.most if workers else math.inf
         self._episodes = 1 if scores else episodes
         self._workers: list[Worker] = []
         self._waiting: deque[asyncio.Future[Worker]] = deque()
-        self._here: set[asyncio.Future[Worker]] = set()
         self._room = asyncio.Event()
         self._first: asyncio.Task[Child] | None = None
         self._more: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self.ends = 0
-        self._price = 0.0
-        self._held = 0.0
-        self._account = Account()
-        self._weight = 1.0
+        self._held = self._pressed = self._slack = 0.0
         self._look: asyncio.TimerHandle | None = None
         self._looked = 0.0
         budget.pools.add(self)
@@ -230,30 +152,26 @@ class ProcessPool:
 
     @property
     def further(self) -> int:
-        return max(0, math.ceil(self._weight * self.size) - max(1, self._bounds.least))
+        return max(0, self.size - max(1, self._least))
 
     async def alive(self) -> Child:
+        """A process on the engine's machine. Raises ``BrokenPlugin``."""
         for worker in self._workers:
             if not worker.child.node:
                 return worker.child
         return await asyncio.shield(self._revived())
 
-    def take(self, here: bool = False) -> Worker | None:
-        """A place for an episode, in the process with the fewest; None if it has to wait.
+    def take(self) -> Worker | None:
+        """A place in the process with the fewest episodes; None if there is none free. Give it back with ``leave``."""
+        return None if self._waiting else self._take()
 
-        ``here``: only on the engine's machine. Give it back with ``leave``.
-        """
-        return None if self._waiting else self._take(here)
-
-    async def wait(self, here: bool = False) -> Worker:
+    async def wait(self) -> Worker:
+        """Wait for a place. Raises ``BrokenPlugin`` and ``Cut``."""
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-            if here:
-                self._here.add(place)
-                place.add_done_callback(self._here.discard)
             self._waiting.append(place)
             self._room.clear()
-            if not self._workers or (here and all(worker.child.node for worker in self._workers)):
+            if not self._workers:
                 self._revived()
             self._look_later(SOON)
             try:
@@ -261,10 +179,7 @@ class ProcessPool:
             except asyncio.CancelledError:
                 if place.done() and not place.cancelled() and place.exception() is None:
                     self.leave(place.result())
-                else:
-                    with suppress(ValueError):
-                        self._waiting.remove(place)
-                    self._hand_out()
+                self._hand_out()
                 raise
             if worker.child.dead is None:
                 return worker
@@ -274,9 +189,8 @@ class ProcessPool:
         worker.live -= 1
         if worker.child.full and not worker.leaving:  # begin nothing more in it, and start another instead
             worker.leaving = True
-            self._grow(max(1, self._bounds.least, self._staying))
-        if self._waiting:
-            self._hand_out()
+            self._grow(max(1, self._least, self._staying))
+        self._hand_out()
         if worker.leaving:
             self._part(worker)
 
@@ -286,7 +200,7 @@ class ProcessPool:
 
     def fill(self) -> None:
         if self._workers:
-            self._grow(self._bounds.least)
+            self._grow(self._least)
 
     def end(self, reason: str, cut: bool = False) -> None:
         self.ends += 1
@@ -322,9 +236,11 @@ class ProcessPool:
             self._reap(worker.child)
         if not worker.child.lost:
             self._version.bury(self, failure, len(self._workers))
-        if not self._workers and (rest := self._version.health.resting) and not self.scores:
+        if self._workers:
+            return
+        if (rest := self._version.health.resting) and not self.scores:
             self._refuse(BrokenPlugin(rest))
-        elif not self._workers and (self._waiting or (self._version.needed and not self.scores)):
+        elif self._waiting or (self._version.needed and not self.scores):
             self._revived()
 
     def idled(self, worker: Worker) -> None:
@@ -333,50 +249,28 @@ class ProcessPool:
         self._version.stop_if_done()
 
     def look(self, seconds: float) -> None:
-        reach = self._version.reach
+        """Start or end processes; ``seconds`` have passed since the last look."""
         for worker in self._workers[:]:
-            worker.leaving = worker.leaving or not reach.stays(worker.child.node)
+            worker.leaving = worker.leaving or not self._version.reach.stays(worker.child.node)
             if worker.leaving:
                 self._part(worker)
         staying = [worker for worker in self._workers if not worker.leaving]
         if not staying:
             return
-        loads = tuple(worker.child.load for worker in staying)
-        work = Work(tuple(worker.live for worker in staying), loads, self.waiting)
-        held = self._more or time.monotonic() < self._held
-        elsewhere = self._version.cores_elsewhere() if work.pressed else 0
-        self._weight = work.weight or self._weight
-        spare = 0 if held else self._spare(elsewhere) + len(self._workers) - len(staying)
-        bounds = self._bounds
-        if self._unbounded:
-            most = int((bounds.most + elsewhere + self.scores) / self._weight)
-            bounds = replace(bounds, most=(self._budget.scoring if self.scores else 0) or most)
-        self._account = self._account.after(work, seconds, self._episodes, bounds.most)
-        target = wanted(self._account, work, bounds, self._episodes, self._price, spare)
-        if target != len(staying):
-            self._account = Account()
-        if target > len(staying) and not held:
-            self._grow(target)
-        for worker in sorted(staying, key=lambda worker: worker.live)[: max(0, len(staying) - target)]:
-            worker.leaving = True
-            self._part(worker)
-
-    def _spare(self, elsewhere: int) -> int:
-        """Further processes that the machine has room for, with ``elsewhere`` cores of other nodes.
-
-        Computing ones need a core each; waiting ones need their share of a core, and half of the free memory must hold
-        them.
-        """
-        if self.scores and (allowed := self._budget.scoring_left()) is not None:
-            return allowed
-        left, number, due = self._budget.left(elsewhere), len(self._workers), max(1, self._bounds.least)
-        if self._weight == 1.0:
-            return left
-        largest = max(map(resident_bytes, self.pids), default=0)
-        now = self._weight * number
-        room = left + max(0, due - math.ceil(now)) + math.ceil(now) - now
-        whole = left + self.further - max(0, number - due)
-        return max(0, whole, min(int(room / self._weight), available_memory() // (2 * max(largest, _SMALLEST))))
+        live, number = sum(worker.live for worker in staying), len(staying)
+        busy = math.fsum(worker.child.busy for worker in staying)
+        needed = processes_needed(busy, live, self.waiting, self._episodes)
+        target = int(max(self._least, min(needed, self._most)))
+        self._pressed = max(0.0, self._pressed + (seconds if target > number else -seconds))
+        self._slack = self._slack + seconds if target < number else 0.0
+        elsewhere = self._version.cores_elsewhere() if target > number else 0  # it begins to bring the version there
+        if target > number and self._pressed >= GROW_AFTER and not self._more and time.monotonic() >= self._held:
+            self._pressed = 0.0
+            self._grow(max(self._least, min(target, 2 * number, number + self._budget.left(self.scores, elsewhere))))
+        elif target < number and self._slack >= REST:
+            for worker in sorted(staying, key=lambda worker: worker.live)[: number - target]:
+                worker.leaving = True
+                self._part(worker)
 
     def _revived(self) -> asyncio.Task[Child]:
         if self._first is None or self._first.done():
@@ -421,9 +315,8 @@ class ProcessPool:
             self._version.stop_if_done()  # it may not be needed any more
 
     async def _started(self, further: bool) -> Child:
-        worker, began, ends = Worker(self), time.monotonic(), self.ends
+        worker, ends = Worker(self), self.ends
         worker.child = await self._start(worker, further)
-        self._price = time.monotonic() - began
         self._workers.append(worker)
         if self.scores and self.ends != ends and not self._waiting:  # what it was to score was ended meanwhile
             self._end(worker, "it was stopped while it started")
@@ -431,47 +324,34 @@ class ProcessPool:
         return worker.child
 
     def _grow(self, target: int) -> None:
-        for worker in self._workers:
-            if worker.leaving and not worker.child.full and self._staying < target:
-                worker.leaving = False
         for _ in range(target - self._staying - len(self._more)):
             task = asyncio.get_running_loop().create_task(self._start_further())
             self._more.add(task)
             task.add_done_callback(self._more.discard)
-        self._hand_out()
 
     @property
     def _staying(self) -> int:
         return sum(not worker.leaving for worker in self._workers)
 
-    def _take(self, here: bool = False) -> Worker | None:
-        found: Worker | None = None
-        fewest = self._episodes
-        for worker in self._workers:
-            if worker.live < fewest and not worker.leaving and not (here and worker.child.node):
-                found, fewest = worker, worker.live
-        if found is not None:
-            found.live = fewest + 1
-            if self._look is None:
-                self._look_later(LOOK)
-        return found
+    def _take(self) -> Worker | None:
+        free = [worker for worker in self._workers if worker.live < self._episodes and not worker.leaving]
+        if not free:
+            return None
+        worker = min(free, key=lambda worker: worker.live)
+        worker.live += 1
+        if self._look is None:
+            self._look_later(LOOK)
+        return worker
 
     def _hand_out(self) -> None:
-        """Give free places to those who wait, in order.
-
-        Those that need the engine's machine hold up nobody who can go elsewhere.
-        """
-        passed: list[asyncio.Future[Worker]] = []
-        while self._waiting and (not passed or self._here):
-            place = self._waiting.popleft()
-            worker = None if place.done() else self._take(place in self._here)
-            if worker is not None:
-                place.set_result(worker)
-            elif not place.done():
-                passed.append(place)
-        self._waiting.extendleft(reversed(passed))
-        if not self._waiting:
-            self._room.set()
+        while self._waiting:
+            if not self._waiting[0].done():
+                worker = self._take()
+                if worker is None:
+                    return
+                self._waiting[0].set_result(worker)
+            self._waiting.popleft()
+        self._room.set()
 
     def _refuse(self, error: BaseException) -> None:
         for place in self._waiting:
@@ -498,17 +378,17 @@ class ProcessPool:
 
     def _look_later(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        if self._look is not None:
-            if self._look.when() <= loop.time() + seconds:
-                return
-            self._look.cancel()
-        else:
+        if self._look is None:
             self._looked = time.monotonic()
+        elif self._look.when() <= loop.time() + seconds:
+            return
+        else:
+            self._look.cancel()
         self._look = loop.call_later(seconds, self._look_now)
 
     def _look_now(self) -> None:
         now = time.monotonic()
         seconds, self._look = now - self._looked, None
         self.look(seconds)
-        if self.live or self._waiting or len(self._workers) > self._bounds.least:
+        if self.live or self._waiting or len(self._workers) > self._least:
             self._look_later(SOON if self._waiting else LOOK)

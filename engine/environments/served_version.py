@@ -43,11 +43,20 @@ from .protocol import (
     endpoint_of,
 )
 
-# Runs an environment up to its first ask, without a model: to show a prompt, and to prove a new version.
-
 PATIENCE = 10.0
+REPLACED = "a newer version took its place"
+IMPORT_PATIENCE = 30.0
+SHORTEST, LONGEST = 30.0, 3600.0
+FACTOR = 3.0
+REMEMBERED = 256
+SCORE_GRACE = 0.5
+TRIES = 2
+"""Of a score if its process dies: the score need not be the cause."""
+LARGEST_TRANSCRIPT = 2 << 20
+"""Most characters of a transcript: with the episode's task it must fit into one message."""
 
 Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
+Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 
 
 async def first_ask(
@@ -78,8 +87,11 @@ async def probe(child: Child, each: bool = False) -> dict[str, Failure]:
 
     ``each``: the environments are independent. Failing ones are returned with the reason, unless all fail.
     """
-    own = [found for found in child.environments.values() if found.rows != "task"]
-    ready = [found for found in own if not any(parameter.required for parameter in found.parameters)]
+    ready = [
+        found
+        for found in child.environments.values()
+        if found.rows != "task" and not any(parameter.required for parameter in found.parameters)
+    ]
     tried = zip(ready, await asyncio.gather(*(_tried(child, found) for found in ready)), strict=True)
     failures = {found.name: failure for found, failure in tried if failure is not None}
     if failures and (child.dead is not None or not each or len(failures) == len(child.environments)):
@@ -95,21 +107,6 @@ async def _tried(child: Child, found: Described) -> Failure | None:
     if isinstance(reached, Ask | Unscored) or reached.status in ("ok", "skip"):
         return None
     return reached.failure or Failure(f"{found.name} ended as {reached.status} before its first ask")
-
-
-REPLACED = "a newer version took its place"
-IMPORT_PATIENCE = 30.0
-SHORTEST, LONGEST = 30.0, 3600.0
-FACTOR = 3.0
-REMEMBERED = 256
-SCORE_GRACE = 0.5
-TRIES = 2
-"""Of a score if its process dies: the score need not be the cause."""
-LARGEST_TRANSCRIPT = 2 << 20
-"""Most characters of a transcript: with the episode's task it must fit into one message."""
-LOST = 8
-
-Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 
 
 class ServedVersion:
@@ -141,7 +138,6 @@ class ServedVersion:
         self._path = path
         self._folders = folders
         self._tell = tell
-        self._kept_here: set[str] = set()
         self._proven: set[str] = set()
         self._shaken = False
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
@@ -169,11 +165,6 @@ class ServedVersion:
 
     async def warm(self) -> None:
         await self._playing.alive()
-
-    async def watch(self) -> Child:
-        child = await self._playing.alive()
-        child.watch()
-        return child
 
     def apart(self) -> ServedVersion:
         folders = replace(self._folders, runtime=replace(self._folders.runtime, workers=Workers(1, 1)))
@@ -209,15 +200,14 @@ class ServedVersion:
         """
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
-        playing = self._playing
         try:
             worker, placed = await self._placed(spec)
         except BrokenPlugin as error:
             return EpisodeOutcome("error", failure=error.failure)
         except Cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
-        found = self.environments[environment]
-        recorder = Recorder(answer) if found.recorded else None
+        described = self.environments[environment]
+        recorder = Recorder(answer) if described.recorded else None
         if counts:
             number = self._begun = self._begun + 1
             self._undecided[number] = environment, spec
@@ -225,16 +215,16 @@ class ServedVersion:
             try:
                 played = await worker.child.play(environment, placed, recorder or answer)
             finally:
-                playing.leave(worker)
+                self._playing.leave(worker)
                 if self.retired:
                     self.stop_if_done()
             if isinstance(answer, Answering):
                 answer.over()
             if isinstance(played, Unscored):
-                outcome = await self._scored(found, played, recorder or Recorder(answer))
+                outcome = await self._scored(described, played, recorder or Recorder(answer))
             else:
                 outcome = played
-            if found.ranked and recorder is not None:
+            if described.ranked and recorder is not None:
                 outcome = replace(outcome, task=played.task, transcript=recorder.transcript)
         finally:
             if counts:
@@ -245,29 +235,25 @@ class ServedVersion:
         return outcome
 
     async def _placed(self, spec: EpisodeSpec) -> tuple[Worker, EpisodeSpec]:
-        """A place for an episode, and the episode with its rows at that place.
-
-        Raises as ``ProcessPool.wait`` does.
-        """
-        playing, rows = self._playing, spec.data
-        here = rows is not None and str(rows) in self._kept_here
-        worker = playing.take(here) or await playing.wait(here)
-        if rows is None or not worker.child.node:
-            return worker, spec
-        try:
-            return worker, replace(spec, data=await worker.child.rows(rows))
-        except OSError as error:
-            playing.leave(worker)
-            if str(rows) not in self._kept_here:
-                self._kept_here.add(str(rows))
-                sentence = f"its rows stay on this machine: {error.strerror or error}"
-                self._tell("elsewhere", self.version, Failure(sentence, file=str(rows["path"])))
-        except WorkerDied:
-            playing.leave(worker)
-        except BaseException:
-            playing.leave(worker)
-            raise
-        return playing.take(here=True) or await playing.wait(here=True), spec
+        """A place for an episode, and the episode with its rows at that place. Raises as ``ProcessPool.wait`` does."""
+        rows = spec.data
+        while True:
+            worker = self._playing.take() or await self._playing.wait()
+            if rows is None or not worker.child.node:
+                return worker, spec
+            try:
+                return worker, replace(spec, data=await worker.child.rows(rows))
+            except OSError as error:  # another place is taken
+                if not worker.leaving:
+                    reason = f"its rows {rows['path']} stay here: {error.strerror or error}"
+                    self.reach.refuse(worker.child.node, self._path, self._folders.scratch.name, reason)
+                worker.leaving = True
+                self._playing.leave(worker)
+            except WorkerDied:
+                self._playing.leave(worker)
+            except BaseException:
+                self._playing.leave(worker)
+                raise
 
     async def room(self) -> None:
         await self._playing.room()
@@ -284,29 +270,28 @@ class ServedVersion:
         return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
 
     async def _verdict(self, found: Described, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
-        scoring, tries, lost = self._scoring, 0, 0
-        ends = scoring.ends
+        scoring = self._scoring
+        ends, tries = scoring.ends, 0
         while not self.cut:
+            tries += 1
+            again = tries < TRIES
             try:
                 worker = scoring.take() or await scoring.wait()
             except Cut:
                 break
             except BrokenPlugin as error:
-                tries += 1
-                if error.died and tries < TRIES and scoring.ends == ends:
+                if error.died and again and scoring.ends == ends:
                     continue
                 return EpisodeOutcome("error", failure=error.failure)
-            child = worker.child
             try:
-                verdict = await _within(found.score_timeout, child, ask)
+                verdict = await _within(found.score_timeout, worker.child, ask)
             except ValueError as error:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
             finally:
                 scoring.leave(worker)
-            tries, lost = tries + (not child.lost), lost + child.lost
+            gone = worker.child.dead or worker.child.full
             failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
-            again = (child.dead or child.full) and tries < TRIES and lost < LOST and scoring.ends == ends
-            if not (failed and again):
+            if not (failed and gone and again and scoring.ends == ends):
                 return verdict
         return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
@@ -341,12 +326,13 @@ class ServedVersion:
     def retire(self) -> None:
         """Begin no new groups: the processes end with those in progress, or after their grace.
 
-        The grace is three times the 95th percentile of the last durations.
+        The grace is three times the longest of the last durations.
         """
         self.retired = True
         self.stop_if_done()
         if self._expiry is None and (self.leases or self._playing.size):
-            self.grace = min(LONGEST, max(SHORTEST, FACTOR * percentile(self._seconds, 0.95)))
+            longest = max(self._seconds, default=0.0)
+            self.grace = min(LONGEST, max(SHORTEST, FACTOR * longest))
             self._expiry = asyncio.get_running_loop().call_later(self.grace, self.expire)
 
     def promote(self) -> None:
@@ -465,12 +451,6 @@ async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable
             child.kill("it did not stop scoring")
             verdict.cancel()
             await asyncio.gather(verdict, return_exceptions=True)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` of all do not exceed; 0 if there is none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def settings_of(environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> tuple[str, str]:

@@ -19,8 +19,7 @@ from ..models.find import load_base
 from ..models.memory import PASS_BYTES
 from ..models.tensors import ATTENTION, FEED_FORWARD, FUSED, load
 from ..models.weights import linear_shapes
-from ..samplers.vllm.engine import environment, require
-from ..samplers.vllm.sampler import VllmSampler
+from ..samplers.vllm.sampler import VllmSampler, environment, require
 from ..trainer.decoder.decoder import Decoder, compute_on
 from ..trainer.decoder.linear import loaded_as
 from ..trainer.model import Batch, Criterion, Model, pass_room

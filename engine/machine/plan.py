@@ -221,8 +221,6 @@ def sampler_spec(
         "context": memory.context,
         "threads": max(1, len(place.cores)),
     }
-    if settings.rollout.sequences and assignment.kind != "vllm":
-        kwargs["first"] = memory.sequences
     match assignment.kind:
         case "torch":
             factory = TORCH
@@ -238,6 +236,7 @@ def sampler_spec(
             factory, gguf = LLAMA, gguf_of(base, of_assignment(settings, assignment).rollout)
             exact = settings.rollout.exact
             kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
+            kwargs |= {"first": memory.sequences} if settings.rollout.sequences else {}
             if gpus:
                 kwargs |= {"devices": llama_devices(gpus), "memory": place.memory, "weights": assignment.weights}
     return WorkerSpec(assignment.name, factory, kwargs, place.cores, environment(gpus), _numbers(gpus), assignment.node)

@@ -9,10 +9,9 @@ token ids only, and text stays with the renderer.
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import mmap
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -30,11 +29,9 @@ from numpy.typing import NDArray
 
 from ..errors import AdapterError, BaseModelError
 from .config import FAMILIES, BaseConfig
-from .find import BaseModel, fingerprint
+from .find import BaseModel
 from .rope import llama3_divisors, rope_fields, unreadable
 from .weights import Weights, check_adapter, linear_shapes, pairs, tensor_shapes
-
-log = logging.getLogger(__name__)
 
 Array = NDArray[np.float32]
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -474,69 +471,52 @@ def adapter_in_memory(names: GgufNames, adapter: dict[str, Array], alpha: float)
 
 # --- large files that can be written again ---
 #
-# A file counts as complete only with its seal: a JSON file next to it with its size and fingerprint. Two processes may
-# write the same file at once: each writes its own, and the last to finish stays.
+# A file is written under another name, and renamed when it is whole. Two processes may write the same one at once: the
+# last to finish stays.
+
+OURS = re.compile(r"\w+-(f32|f16|q8_0|q6_k|q5_k_m|q4_k_m)\.gguf")
 
 
 def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
-    """Return ``path``; if there is no complete file, ``write`` it at another path first and rename it.
+    """Return ``path``; if there is no file, ``write`` it, which takes ``needed`` bytes of the disk.
 
-    ``needed`` is the number of bytes that writing takes. Raises ``BaseModelError`` if they are not free or the disk
-    refuses, and what ``write`` raises; nothing is left behind then.
+    Raises ``BaseModelError`` if they are not free or the disk refuses, and what ``write`` raises; nothing is left
+    behind then.
     """
-    complaint = verify(path)
-    if complaint is None:
-        return path
     if path.exists():
-        log.warning("%s It is written again.", complaint)
+        return path
     partial_path = path.with_name(f".{path.name}.{os.getpid()}")
-    seal = partial_path.with_name(f"{partial_path.name}.seal")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path.parent, f".{path.name}.")
         check_space(path.parent, needed)
         write(partial_path)
+        with open(partial_path, "rb+") as file:
+            os.fsync(file.fileno())  # a power cut leaves no half file with a whole name
         os.replace(partial_path, path)
-        seal.write_text(json.dumps({"size": path.stat().st_size, "fingerprint": fingerprint((path,))}))
-        os.replace(seal, path.with_suffix(".json"))  # last: a file without its seal counts as unfinished
     except OSError as error:
         why = error.strerror or "the disk took a part of it only"  # numpy's errors have no reason
         raise BaseModelError(f"the file could not be written: {why}.", "Free some space.", where=str(path)) from error
     finally:
-        for left in (partial_path, seal):
-            with contextlib.suppress(OSError):
-                left.unlink()
+        with contextlib.suppress(OSError):
+            partial_path.unlink()
     return path
 
 
-def verify(path: Path) -> str | None:
-    """None if the file is complete, else one sentence on what is wrong. Of large files it reads only the ends."""
-    try:
-        seal = json.loads(path.with_suffix(".json").read_text())
-        if path.stat().st_size != seal["size"]:
-            return f"The file {path} has {path.stat().st_size} bytes instead of {seal['size']}."
-        if fingerprint((path,)) != seal["fingerprint"]:
-            return f"The file {path} is damaged: its checksum does not match."
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"The file {path} is unfinished."
-    return None
-
-
 def forget_others(folder: Path, mine: str) -> int:
-    """Remove sealed files in ``folder`` whose names do not begin with ``mine``, and return how many bytes that freed.
+    """Remove files of ours in ``folder`` whose names do not begin with ``mine``; returns how many bytes that freed.
 
     Files that cannot be removed stay.
     """
-    paths = [seal.with_suffix(".gguf") for seal in folder.glob("*.json")]
-    return sum(remove(path) for path in paths if not path.name.startswith(mine) and path.is_file())
+    names = [path for path in folder.glob("*.gguf") if OURS.fullmatch(path.name)]
+    return sum(remove(path) for path in names if not path.name.startswith(mine))
 
 
 def remove(path: Path) -> int:
-    """Remove a sealed file, and what processes that have ended left of it. Returns how many bytes that freed."""
+    """Remove a file, and what processes that have ended left of it. Returns how many bytes that freed."""
     remove_abandoned(path.parent, f".{path.name}.")
     with contextlib.suppress(OSError):
         size = path.stat().st_size
-        path.with_suffix(".json").unlink(missing_ok=True)  # first: a file without its seal counts as unfinished
         path.unlink()
         return size
     return 0

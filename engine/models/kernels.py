@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from threading import Event
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..devices.limits import ONEDNN, address_space
+from ..devices.limits import address_space
 from ..errors import ConfigError
 
 # The element-wise pieces of a decoder block, each forward with its backward. Pure functions of tensors.
@@ -90,9 +89,6 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 # Shapes: B groups of R heads with one key head; n queries, m keys, D head size. Strides are free but for the last
 # axis.
 
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-"""Largest error in the probe, of values about 1: float32 has 1e-6, bfloat16 two or three roundings of 1/256."""
-
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
     """Results (B, R, n, D) and the logarithms of the softmax's sums, float32 (B, R, n).
@@ -128,40 +124,8 @@ def merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Te
 
 @cache
 def tiles() -> bool:
-    """Whether this PyTorch attends in tiles, and all that is computed here is right on this processor."""
-    try:
-        with torch.inference_mode(False):  # gradients are part of it, whoever asks first
-            return all(_error(kind) < most for kind, most in TOLERANCE.items())
-    except (AttributeError, RuntimeError, TypeError):
-        return False
-
-
-def _error(kind: torch.dtype) -> float:
-    """The largest error of two merged parts, and of their gradients, next to one softmax over both in float64."""
-    generator = torch.Generator().manual_seed(0)
-    past, own, fold, size, scale = 40, 72, 3, 16, 0.25
-    q = torch.randn(2, fold, own, size, generator=generator).to(kind)
-    k, v = (torch.randn(2, past + own, size, generator=generator).to(kind) for _ in range(2))
-    grad = torch.randn(q.shape, generator=generator).to(kind)
-
-    parts = ((slice(past), False), (slice(past, None), True))
-    out, sums = merged(*(attend(q, k[:, seen], v[:, seen], scale, causal) for seen, causal in parts))
-    backward = [
-        attend_backward(grad, q, k[:, seen], v[:, seen], out.to(kind), sums, scale, causal) for seen, causal in parts
-    ]
-    by_q = backward[0][0].float() + backward[1][0].float()
-    by_k, by_v = (torch.cat([part[place] for part in backward], 1) for place in (1, 2))
-
-    found = (out, by_q, by_k, by_v)
-    leaves = [tensor.double().requires_grad_() for tensor in (q, k, v)]
-    with torch.enable_grad():
-        scores = leaves[0] @ leaves[1][:, None].mT * scale
-        unseen = torch.full(scores.shape[-2:], -torch.inf, dtype=torch.float64).triu_(past + 1)
-        exact = (scores + unseen).softmax(-1) @ leaves[2][:, None]
-        # of a number: given a gradient, autograd imports sympy: half a second, and 34 MB of each worker
-        expected = [exact, *torch.autograd.grad((exact * grad.double()).sum(), leaves)]
-    pairs = zip(found, expected, strict=True)
-    return max(float(((ours - right).abs() / (1.0 + right.abs())).detach().max()) for ours, right in pairs)
+    """True if this PyTorch has kernels for attention in tiles."""
+    return hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
 
 
 # Products of rows with the base's matrices on the processor: in float32, and with factors in bfloat16.
@@ -178,8 +142,7 @@ def _error(kind: torch.dtype) -> float:
 # back.
 #
 # What it prepares is code. If there is no memory for that, it either refuses every new shape in that thread for
-# good, or the process ends by a signal. So a process with a limit on its address space does not use it, and one in
-# which it has failed continues without it.
+# good, or the process ends by a signal. So a process with a limit on its address space does not use it.
 #
 # Processors with AMX or AVX-512 BF16 multiply bfloat16 several times as fast as float32. Sums are float32 in any
 # case. What differs is what is rounded: ``bfloat16_product`` rounds the result, too, and is the fastest;
@@ -198,42 +161,35 @@ PROBE_TOLERANCE = 1e-5
 
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
 """Limits of shapes whose code oneDNN, and PyTorch for it, keep. Their default, 1024, took 550 MB; this takes 120."""
-_failed = Event()
 
 
 @cache
 def library() -> Library:
     """The library of this process: the same answer each time. Raises ``ConfigError`` if the variable is wrong."""
-    wanted = os.environ.get(VARIABLE, "")
-    if wanted == "mkl":
-        return "mkl"
-    if wanted == "onednn":
-        if not _right():
-            raise ConfigError(f"oneDNN does not multiply in float32 here, but {VARIABLE} is onednn.", "Unset it.")
-        return "onednn"
-    if wanted:
-        raise ConfigError(f"{VARIABLE} is {wanted!r}: there are mkl and onednn.", "Set it to one of them, or unset it.")
-    if not onednn_is_faster():
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen not in ("", "mkl", "onednn"):
+        raise ConfigError(f"{VARIABLE} is {chosen!r}: there are mkl and onednn.", "Set it to one of them, or unset it.")
+    if chosen == "mkl" or not (chosen or onednn_is_faster()):
         return "mkl"
     if _right():
         return "onednn"
+    if chosen:
+        raise ConfigError(f"oneDNN does not multiply in float32 here, but {VARIABLE} is onednn.", "Unset it.")
     log.warning("oneDNN does not multiply in float32 on this processor; PyTorch's default library does it.")
     return "mkl"
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
     """The product (n, m) of (n, k) and (k, m), both float32, plus ``bias`` (m,); perhaps stored in ``room`` (n, m)."""
-    result = _tried(left, right, bias)
-    if result is not None:
-        return result
+    if _by_onednn(left):
+        return by_onednn(left, right, bias)
     return torch.mm(left, right, out=room) if bias is None else torch.addmm(bias, left, right, out=room)
 
 
 def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
     """Add ``product(left, right)`` to ``sums``."""
-    result = _tried(left, right, None)
-    if result is not None:
-        sums.add_(result)
+    if _by_onednn(left):
+        sums.add_(by_onednn(left, right))
     else:
         sums.addmm_(left, right)
 
@@ -268,14 +224,10 @@ def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> 
     process's computing thread, next to which nothing multiplies.
     """
     left, right = left.float(), right.float()
-    if _failed.is_set() or address_space() is not None or not _widens_right():
+    if address_space() is not None or not _widens_right():
         return product(left, right, room=room)
-    try:
-        with _rounding_factors():
-            return torch.mm(left, right, out=room)
-    except RuntimeError as error:
-        _give_up(error)
-        return product(left, right, room=room)
+    with _rounding_factors():
+        return torch.mm(left, right, out=room)
 
 
 @cache
@@ -315,23 +267,8 @@ def _rounding_factors() -> Iterator[None]:
         switch.fp32_precision = before
 
 
-def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The product by oneDNN; None if it is not used."""
-    if left.device.type != "cpu" or library() != "onednn" or _failed.is_set() or address_space() is not None:
-        return None
-    try:
-        return by_onednn(left, right, bias)
-    except RuntimeError as error:
-        _give_up(error)
-        return None
-
-
-def _give_up(error: RuntimeError) -> None:
-    """Use oneDNN no more, if it has no memory for its code; raise any other error."""
-    if str(error) not in ONEDNN:
-        raise error
-    log.warning("oneDNN has no memory for a product; from now on PyTorch's default library multiplies.")
-    _failed.set()
+def _by_onednn(left: Tensor) -> bool:
+    return left.device.type == "cpu" and library() == "onednn" and address_space() is None
 
 
 def onednn_is_faster() -> bool:

@@ -395,19 +395,6 @@ class EvaluationTable:
             )
         }
 
-    def baseline(self, policy: int, series: str) -> float | None:
-        return next(
-            (
-                row["floor"]
-                for row in self._db.query(
-                    "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
-                    " ORDER BY id DESC LIMIT 1",
-                    [policy, series, self._suite, self._split],
-                )
-            ),
-            None,
-        )
-
     def series(self, policy: int) -> str | None:
         return next(
             (

@@ -14,7 +14,7 @@ from ..rollout.episodes import EPISODES
 from ..spec.task import TaskSpec
 from ..store.experience import ExperienceTable
 from ..trainer.advantages import ClosedGroup, close_group
-from .groups import GroupListener, GroupRun, GroupRunner
+from .groups import GroupRun, GroupRunner
 from .opening import closing_rules
 from .publishing import ExposedTime
 
@@ -373,7 +373,7 @@ class Admission:
             policy.fail(error)
 
 
-class Filling(GroupListener):
+class Filling:
     """A begun group until it is closed for all of its policies."""
 
     def __init__(self, admission: Admission, policies: Sequence[PolicyGroups]) -> None:

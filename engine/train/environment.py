@@ -50,6 +50,11 @@ History = tuple[str | None, str | None]
 """The environment versions of the first and the last of a policy's stored groups; None if there are none yet."""
 
 
+def history_of(experience: ExperienceTable, policy: int, place: str = "") -> History:
+    """The history of a policy in the store; ``place``: a component of a mixture, or a suite."""
+    return experience.first_environment(policy, place), experience.last_environment(policy, place)
+
+
 class TaskEnvironment:
     """The environment of one task. Raises ``Blocked`` if no version can serve it."""
 
@@ -231,8 +236,8 @@ class Mixture:
         """``policy``: the first trained one, with the stored groups; ``tell`` as in ``TaskEnvironment``."""
 
         def component(name: str, own: TaskSpec, share: float) -> Component:
-            history = experience.first_environment(policy, name), experience.last_environment(policy, name)
-            return Component(name, share / sum(shares), own, TaskEnvironment(service, own, history, tell))
+            environment = TaskEnvironment(service, own, history_of(experience, policy, name), tell)
+            return Component(name, share / sum(shares), own, environment)
 
         shares = [part.share for part in spec.mixture] or [1.0]
         self.components = tuple(

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, cast
+from statistics import fmean
+from typing import cast
 
 from ..adapters.statefile import is_there, write_blank
-from ..environments.protocol import FinishedEpisode
+from ..environments.protocol import EpisodeOutcome, FinishedEpisode
 from ..environments.served_version import Lease
 from ..errors import Paused, Replaced
 from ..machine.services import Services
-from ..rollout.episodes import Roles
-from ..rollout.slots import Replicas
 from ..samplers.sampling import Truncation
 from ..samplers.seeds import noise_seed
 from ..spec.automatic import by_base
@@ -29,16 +28,16 @@ from ..store.versions import Evaluation, Version, best
 from ..trajectories import Group, Split
 from .admission import Background
 from .drawing import TaskPrompts
-from .environment import History, Mixture, TaskEnvironment, series_of
+from .environment import Mixture, TaskEnvironment, history_of, series_of
 from .failures import first_failure, never_spoke
-from .groups import DEATHS, episode_of, texts_of, untrained
+from .groups import episode_of, runs_again, texts_of, untrained
 from .held_out import (
     EVAL_SEED,
-    ConstantAnswers,
     HeldOutEpisode,
     HeldOutPrompts,
     Sampled,
     averages,
+    constant_baseline,
     held_out_spec,
     reached,
     remark,
@@ -49,26 +48,20 @@ from .opening import TrainedPolicy, check_room, check_servable, join_router, kee
 from .publishing import PublishedVersions, Retention
 from .selfplay import FrozenPolicies, Match, Opponents, Participants
 
-EVAL_ATTEMPTS = 3
-"""Runs of one held-out episode."""
-MOST_OVERLOADED = 20
-"""Additional runs that the load of the machine may end."""
-AGAIN = 1
-"""Repetitions of failed episodes if there is no score."""
-
 
 @dataclass(frozen=True)
 class _Prompt:
     number: int
     match: Match
-    played: tuple[FinishedEpisode, ...]
+    episodes: tuple[FinishedEpisode, ...]
     own: tuple[FinishedEpisode, ...]
+    """The same with what the measured policy wrote and earned."""
 
     @property
     def sampled(self) -> Sampled:
         rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
-        means = tuple(sum(found) / len(found) for found in rewards if found)
-        return Sampled(means, sum(not one for one in self._unusable) - len(means))
+        means = tuple(fmean(each) for each in rewards if each)
+        return Sampled(means, sum(not unusable for unusable in self._unusable) - len(means))
 
     @property
     def skipped(self) -> bool:
@@ -80,7 +73,7 @@ class _Prompt:
 
 
 class Evaluator:
-    """Measures the versions of one policy."""
+    """Measures the versions of one policy on the held-out prompts of one environment."""
 
     def __init__(
         self,
@@ -94,27 +87,20 @@ class Evaluator:
         suite: str = "",
         required: bool = False,
         component: str = "",
+        share: float = 1.0,
     ) -> None:
         """``suite``: name of the measured suite; empty: the task's own environment. ``required``: without a score
         the task ends, and a restart does not repeat finished prompts. ``component``: the measured environment of
-        a mixture, stored like a suite.
+        a mixture, stored like a suite, and its ``share`` of the score.
         """
-        self._required = required
-        self._beside_training = bool(suite or held_out.split == "test") and not required
-        """True if training continues without a measurement, because another environment or split is measured."""
-        self._services = services
-        self._spec = spec
-        self._policy = policy
-        self._name = name
-        self._environment = environment
-        self._participants = participants
-        self._held_out = held_out
-        self._component = component
+        self._services, self._spec, self._policy, self._name = services, spec, policy, name
+        self._participants, self._held_out, self._required = participants, held_out, required
+        self.environment, self.component, self.share, self.tell = environment, component, share, held_out.tell
         self._suite, self._split = suite or component, held_out.split
         self._place = "" if (self._suite, self._split) == ("", "eval") else f"-{self._suite}-{self._split}-"
-        self.tell = held_out.tell
-        self._constants = ConstantAnswers(services, name)
         self._evaluations = services.store.evaluations.of(self._suite, held_out.split)
+        self._decides = required or not (suite or held_out.split == "test")
+        """True if the task cannot continue without a score."""
         self._baselines: dict[str, float | None] = {}
 
     def series(self, lease: Lease) -> str:
@@ -138,63 +124,58 @@ class Evaluator:
             prompts = await self._run(version, lease, episodes)
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
-                async with self._environment.bound() as serving:
+                async with self.environment.bound() as serving:
                     if serving.environment_version != lease.environment_version:
                         raise Replaced
-                worthless = self._worthless([one for prompt in prompts for one in prompt.played], own)
-                if not self._beside_training:
+                worthless = self._worthless([one for prompt in prompts for one in prompt.episodes], own)
+                if self._decides:
                     raise worthless
                 self.tell(f"Nothing could be measured on {self._suite or 'the split test'}: {worthless.message}")
             elif series not in self._baselines:
                 usable = [one[0] for one, prompt in zip(episodes, prompts, strict=True) if not prompt.skipped]
-                self._baselines[series] = await self._baseline(lease, series, usable, own)
+                texts = (transcript.turns for one in own for transcript in one.transcripts.values())
+                replies = (text for turns in texts for role, text in turns if role == "assistant")
+                self._baselines[series] = await constant_baseline(self._services, self._name, lease, usable, replies)
         evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
         await store.patiently(lambda: self._evaluations.add(self._policy, version.id, evaluation))
         return evaluation
 
-    async def _run(self, version: Version, lease: Lease, episodes: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
-        """Run and store all episodes. If there is no score, failed ones are repeated."""
-        results = self._stored(version, lease) if self._required else {}
-        stored = {index for index, _ in results}
-        prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
+    async def _run(self, version: Version, lease: Lease, prompts: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
+        """Run and store all episodes; if a score is required, each prompt with its last one."""
+        stored = self._stored(version, lease) if self._required else {}
 
-        async def run(episode: HeldOutEpisode, again: int) -> FinishedEpisode:
-            results[episode.key] = result = await self._episode(version, lease, episode, again)
-            prompt = prompt_of[episode.spec.index]
-            if self._required and not any(_failed(results.get(each.key)) for each in prompt):
-                stored.add(episode.spec.index)
-                await self._store(version, lease, self._prompt(prompt, [results[each.key] for each in prompt]))
-            return result
-
-        for again in range(AGAIN + 1):
-            missing = [one for prompt in episodes for one in prompt if _failed(results.get(one.key))]
-            finished = await asyncio.gather(*(run(episode, again) for episode in missing))
-            if lease.cut and any(one.episode.status == "cancelled" for one in finished):
-                raise Replaced
-            prompts = [self._prompt(prompt, [results[one.key] for one in prompt]) for prompt in episodes]
-            scored = score([one.sampled for one in prompts], self._spec.eval.samples, self._spec.eval.pass_at_least)
-            if scored.score is not None or not scored.n:
-                break
-        for prompt in prompts:
-            if prompt.number not in stored:
+        async def run(samples: Sequence[HeldOutEpisode]) -> _Prompt:
+            index = samples[0].spec.index
+            ended = stored.get(index) or await asyncio.gather(*(self._episode(version, lease, one) for one in samples))
+            prompt = self._prompt(samples[0].match, index, ended)
+            if self._required and index not in stored and not self._cut(lease, ended):
                 await self._store(version, lease, prompt)
-        return prompts
+            return prompt
 
-    def _stored(self, version: Version, lease: Lease) -> dict[tuple[int, int], FinishedEpisode]:
-        """The episodes of prompts that an earlier engine finished."""
+        found = await asyncio.gather(*map(run, prompts))
+        if any(self._cut(lease, prompt.episodes) for prompt in found):
+            raise Replaced
+        for prompt in found if not self._required else ():
+            await self._store(version, lease, prompt)
+        return found
+
+    def _cut(self, lease: Lease, ended: Sequence[FinishedEpisode]) -> bool:
+        return lease.cut and any(one.episode.status == "cancelled" for one in ended)
+
+    def _stored(self, version: Version, lease: Lease) -> dict[int, list[FinishedEpisode]]:
+        """The episodes of prompts that an earlier engine finished, by instance."""
         where = self._policy, self._split, self._suite, version.number, lease.environment_version
         return {
-            (index, episode.episode.member): episode
+            index: episodes
             for index, episodes in self._services.store.experience.measured(*where).items()
-            if len(episodes) == self._spec.eval.samples and not any(map(_failed, episodes))
-            for episode in episodes
+            if len(episodes) == self._spec.eval.samples
+            and all(one.outcome.status in ("ok", "skip") for one in episodes)
         }
 
-    def _prompt(self, episodes: Sequence[HeldOutEpisode], played: Sequence[FinishedEpisode]) -> _Prompt:
-        match = episodes[0].match
+    def _prompt(self, match: Match, number: int, episodes: Sequence[FinishedEpisode]) -> _Prompt:
         agents, own = match.agents_of(self._name), []
-        for one in played:
+        for one in episodes:
             rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
             part = replace(
                 one,
@@ -203,98 +184,66 @@ class Evaluator:
                 outcome=replace(one.outcome, rewards=rewards),
             )
             own.append(part)
-        return _Prompt(episodes[0].spec.index, match, tuple(played), tuple(own))
+        return _Prompt(number, match, tuple(episodes), tuple(own))
 
     async def _store(self, version: Version, lease: Lease, prompt: _Prompt) -> None:
         store = self._services.store
         episodes, serving = tuple(one.episode for one in prompt.own), lease.environment_version
-        group = Group(prompt.number, prompt.number, version.number, serving, episodes, component=self._component)
-        texts = {key: text for one in prompt.played for key, text in one.transcripts.items()}
-        beside = untrained([one.episode for one in prompt.played], texts, prompt.match, {self._name})
+        group = Group(prompt.number, prompt.number, version.number, serving, episodes, component=self.component)
+        texts = {key: text for one in prompt.episodes for key, text in one.transcripts.items()}
+        others = untrained([one.episode for one in prompt.episodes], texts, prompt.match, {self._name})
         part = PolicyGroup(self._policy, group, {k: text for one in prompt.own for k, text in one.transcripts.items()})
         rewards = [one.outcome.rewards for one in prompt.own]
-        play = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
-        await store.patiently(partial(play, rewards=rewards))
+        add = partial(store.experience.add_play, self._split, [part], others, version.number, self._suite)
+        await store.patiently(partial(add, rewards=rewards))
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
         measure, own = self._spec.eval, [one for prompt in prompts for one in prompt.own]
         scored = score([one.sampled for one in prompts], measure.samples, measure.pass_at_least)
         if scored.score is None:
             failed = f"{scored.failures} of {scored.n + scored.failures} episodes failed"
-            whose = f" of {self._name}" if len(self._participants.agent_map.trained) > 1 else ""
-            whose += f" on {self._component}" if self._component else ""
-            self.tell(f"No held-out score{whose} at step {step}: {failed}. The first: {first_failure(own)}.")
+            policy = f" of {self._name}" if len(self._participants.agent_map.trained) > 1 else ""
+            where = policy + (f" on {self.component}" if self.component else "")
+            self.tell(f"No held-out score{where} at step {step}: {failed}. The first: {first_failure(own)}.")
         return Evaluation(
-            step,
-            lease.environment_version,
-            scored.score,
-            scored.stderr,
-            scored.n,
-            self._baselines.get(series),
-            averages([{**one.episode.parts, **one.episode.metrics} for one in own]),
-            failures=scored.failures,
-            prompts=scored.prompts,
+            step=step,
+            environment_version=lease.environment_version,
+            floor=self._baselines.get(series),
+            metrics=averages([{**one.episode.parts, **one.episode.metrics} for one in own]),
             samples=measure.samples,
             series=series,
             suite=self._suite,
             split=self._split,
-            best_of=scored.best_of,
-            pass_at=scored.pass_at,
+            **vars(scored),
         )
 
-    def _worthless(self, played: Sequence[FinishedEpisode], own: Sequence[FinishedEpisode]) -> Paused:
-        if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
+    def _worthless(self, episodes: Sequence[FinishedEpisode], own: Sequence[FinishedEpisode]) -> Paused:
+        if any(one.episode.trajectories for one in episodes) and not any(one.episode.trajectories for one in own):
             agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
-            return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
-        on = f" on {self._component}" if self._component else ""
-        return Paused(f"No held-out episode{on} has a reward: {first_failure(played)}.")
+            return never_spoke(agents, self._name, f"{len(episodes)} held-out episodes")
+        on = f" on {self.component}" if self.component else ""
+        return Paused(f"No held-out episode{on} has a reward: {first_failure(episodes)}.")
 
     def _samples(self, lease: Lease, index: int, match: Match) -> list[HeldOutEpisode]:
-        replicas = self._participants.replicas(match)
-        return [
-            HeldOutEpisode(
-                held_out_spec(lease, index, member, self._split), match, self._roles(index, member, match, replicas)
-            )
-            for member in range(self._spec.eval.samples)
-        ]
+        replicas, measure, sampling = self._participants.replicas(match), self._spec.eval, self._spec.sampling
+        truncation, episodes = Truncation(measure.top_k, measure.top_p, measure.min_p), []
+        for member in range(measure.samples):
+            noise = noise_seed(EVAL_SEED, self._split, index, *([member] if member else []))
+            roles = match.roles(replicas, sampling, measure.temperature, noise, truncation)
+            episodes.append(HeldOutEpisode(held_out_spec(lease, index, member, self._split), match, roles))
+        return episodes
 
-    def _roles(self, index: int, member: int, match: Match, replicas: Mapping[str, Replicas]) -> Roles:
-        noise = noise_seed(EVAL_SEED, self._split, index, *([member] if member else []))
-        measure = self._spec.eval
-        truncation = Truncation(measure.top_k, measure.top_p, measure.min_p)
-        return match.roles(replicas, self._spec.sampling, measure.temperature, noise, truncation)
-
-    async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> FinishedEpisode:
-        """Run one episode, again if it fails; after a death of the process only once (see ``groups.DEATHS``)."""
-        player = self._environment.player(lease)
-        tries = overloaded = died = 0
+    async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode) -> FinishedEpisode:
+        """Run one episode, again if it fails, as in training."""
+        outcomes: list[EpisodeOutcome] = []
         while True:
-            number = again * (EVAL_ATTEMPTS + MOST_OVERLOADED) + tries + overloaded
-            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{number}"
-            played = await self._services.rollout.run_episode(player, episode.spec, episode.roles, name)
-            if played.outcome.overloaded and overloaded < MOST_OVERLOADED:
-                overloaded += 1
-                continue
-            tries += 1
-            died += played.outcome.died
-            if played.episode.status not in ("error", "timeout") or tries == EVAL_ATTEMPTS or died == DEATHS:
-                return played
-
-    async def _baseline(
-        self, lease: Lease, series: str, episodes: Sequence[HeldOutEpisode], own: Sequence[FinishedEpisode]
-    ) -> float | None:
-        """With other speakers, the one from the beginning of the series, because they may have learned since."""
-        others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
-        known = self._evaluations.baseline(self._policy, series) if others else None
-        if known is not None:
-            return known
-        transcripts = (transcript for one in own for transcript in one.transcripts.values())
-        said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
-        return await self._constants.baseline(lease, episodes, said)
-
-
-def _failed(episode: FinishedEpisode | None) -> bool:
-    return episode is None or episode.outcome.status not in ("ok", "skip")
+            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{len(outcomes)}"
+            ended = await self._services.rollout.run_episode(
+                self.environment.player(lease), episode.spec, episode.roles, name
+            )
+            outcomes.append(ended.outcome)
+            if lease.cut or not runs_again(outcomes):
+                return ended
 
 
 # A running task of ``kind = "eval"``: each version is a policy of the task, and nothing is trained.
@@ -316,7 +265,8 @@ class EvalRun:
             words: versions.policy(task, words, {}, cast(Split, spec.eval.split)) for words in spec.versions
         }
         pinned = replace(spec, environment_version="pin")
-        self._environment = TaskEnvironment(services.environments, pinned, self._history())
+        history = history_of(services.store.experience, next(iter(self._policies.values())))
+        self._environment = TaskEnvironment(services.environments, pinned, history)
         self._opponents = FrozenPolicies(services, task, spec, ())
         self._versions = FrozenPolicies(services, task, spec, (), "measured")
         self._published = PublishedVersions(services.endpoints)
@@ -355,7 +305,11 @@ class EvalRun:
                         check_room(services.shortage)
                         await self._measure(words, policy, participants)
                     await services.store.patiently(partial(services.store.versions.mark_measured, policy))
-                self.remark = self._said()
+                evaluations = services.store.evaluations.of("", self._held_out.split)
+                without = [words for words, policy in self._policies.items() if not evaluations.scores(policy)]
+                has = "has" if len(without) == 1 else "have"
+                if without:
+                    self.remark = f"{', '.join(without)} {has} no score: too many episodes failed."
         finally:
             services.router.leave(self._task)
             leaving = (self._published.clear(), self._versions.leave(), self._opponents.leave())
@@ -370,12 +324,6 @@ class EvalRun:
     def _measured(self, policy: int) -> bool:
         return self._services.store.evaluations.has(policy)
 
-    def _said(self) -> str:
-        evaluations = self._services.store.evaluations.of("", self._held_out.split)
-        without = [words for words, policy in self._policies.items() if not evaluations.scores(policy)]
-        has = "has" if len(without) == 1 else "have"
-        return f"{', '.join(without)} {has} no score: too many episodes failed." if without else ""
-
     async def _measure(self, words: str, policy: int, participants: Participants) -> None:
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
@@ -389,16 +337,11 @@ class EvalRun:
             self._held_out,
             required=True,
         )
-        while not await self._tried(evaluator, version):
-            pass
-
-    async def _tried(self, evaluator: Evaluator, version: Version) -> bool:
-        try:
-            async with self._environment.bound() as lease:
-                await evaluator.evaluate(version, lease)
-        except Replaced:
-            return False
-        return True
+        while True:
+            with suppress(Replaced):
+                async with self._environment.bound() as lease:
+                    await evaluator.evaluate(version, lease)
+                return
 
     async def _participants(self, opponents: Opponents) -> Participants:
         agents = {}
@@ -406,11 +349,6 @@ class EvalRun:
             async with self._environment.bound() as lease:
                 agents = dict.fromkeys(lease.declared.agents, ONLY)
         return Participants(AgentMap({ONLY: NamedPolicySpec()}, agents), {ONLY: self._published}, opponents)
-
-    def _history(self) -> History:
-        first = next(iter(self._policies.values()))
-        experience = self._services.store.experience
-        return experience.first_environment(first), experience.last_environment(first)
 
 
 # When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test.
@@ -431,17 +369,6 @@ TOO_OFTEN = (
 
 AfterEvaluation = Callable[[], Awaitable[None]]
 """Called after an evaluation; what it raises ends the training."""
-
-
-class Part(NamedTuple):
-    """One measured environment."""
-
-    name: str
-    """Of the component of a mixture; empty if it is the only one."""
-    share: float
-    """Of the score; the shares of a mixture sum to 1."""
-    environment: TaskEnvironment
-    evaluator: Evaluator
 
 
 def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:
@@ -490,25 +417,19 @@ class Measuring:
         services: Services,
         trained: TrainedPolicy,
         spec: TaskSpec,
-        parts: Sequence[Part],
+        evaluators: Sequence[Evaluator],
         retention: Retention,
         after_each: AfterEvaluation | None = None,
         split: Split = "eval",
         suite: str = "",
     ) -> None:
-        self._store = services.store
+        self._store, self._spec, self._evaluators, self._retention = services.store, spec.eval, evaluators, retention
         self._evaluations = services.store.evaluations.of(suite, split)
-        self._spec = spec.eval
         self._leaves_out = not spec.train.deterministic
-        self._policy = trained.number
-        self._published = trained.published
-        self._parts = parts
-        self._split: Split = split
-        self._suite = suite
+        self._policy, self._published = trained.number, trained.published
+        self._split, self._suite, self._after_each = split, suite, after_each
         self._final = split == "test" and not suite
         """True for the split test: it is measured once, without the untrained policy."""
-        self._retention = retention
-        self._after_each = after_each
         self._one_at_a_time = asyncio.Lock()
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
@@ -558,7 +479,7 @@ class Measuring:
             if version is not self._now:
                 task.cancel()
                 if version.number > 0:
-                    self._parts[0].evaluator.tell(TOO_OFTEN)
+                    self._evaluators[0].tell(TOO_OFTEN)
 
     @property
     def _switched(self) -> bool:
@@ -566,13 +487,13 @@ class Measuring:
 
         False during a measurement: many edits in a row cost one series.
         """
-        newest, keys = self._evaluations.series(self._policy), [part.environment.series for part in self._parts]
+        newest, keys = self._evaluations.series(self._policy), [one.environment.series for one in self._evaluators]
         return not self._running and newest not in (None, self._joined(keys) if all(keys) else "")
 
     def _joined(self, keys: Sequence[str]) -> str:
-        if not self._parts[0].name:
+        if not self._evaluators[0].component:
             return keys[0]
-        content = json.dumps([[(part.name, part.share) for part in self._parts], keys])
+        content = json.dumps([[(one.component, one.share) for one in self._evaluators], keys])
         return sha256(content.encode()).hexdigest()[:12]
 
     async def _measure(self, version: Version) -> None:
@@ -598,9 +519,9 @@ class Measuring:
         while True:
             with suppress(Replaced):
                 async with AsyncExitStack() as stack:
-                    leases = [await stack.enter_async_context(part.environment.bound()) for part in self._parts]
-                    pairs = zip(self._parts, leases, strict=True)
-                    series = self._joined([part.evaluator.series(lease) for part, lease in pairs])
+                    leases = [await stack.enter_async_context(one.environment.bound()) for one in self._evaluators]
+                    pairs = zip(self._evaluators, leases, strict=True)
+                    series = self._joined([one.series(lease) for one, lease in pairs])
                     known = self._evaluations.measured(self._policy, series)
                     if version.number > 0 and 0 not in known and not self._final:
                         await self._measure_first(version, leases, series)
@@ -611,11 +532,11 @@ class Measuring:
 
     async def _evaluate(self, version: Version, leases: Sequence[Lease], series: str) -> None:
         """Measure a version on every part, and record the scores and their mean. Raises as ``Evaluator.evaluate``."""
-        pairs = zip(self._parts, leases, strict=True)
-        scores = [await part.evaluator.evaluate(version, lease) for part, lease in pairs]
-        if self._parts[0].name:
+        pairs = zip(self._evaluators, leases, strict=True)
+        scores = [await one.evaluate(version, lease) for one, lease in pairs]
+        if self._evaluators[0].component:
             mean = replace(
-                mean_score({part.name: part.share for part in self._parts}, scores),
+                mean_score({one.component: one.share for one in self._evaluators}, scores),
                 environment_version="+".join(lease.environment_version for lease in leases),
                 series=series,
                 split=self._split,
@@ -686,37 +607,33 @@ class Evaluations:
         self._services = services
         self._trained = trained
 
-        def parts(measure: EvalSpec, split: Split) -> list[Part]:
+        def evaluators(measure: EvalSpec, split: Split) -> list[Evaluator]:
             return [
-                Part(
-                    component.name,
-                    component.share,
+                Evaluator(
+                    services,
+                    replace(component.spec, train=spec.train, policy=spec.policy, eval=measure),
+                    trained.number,
+                    trained.name,
                     component.environment,
-                    Evaluator(
-                        services,
-                        replace(component.spec, train=spec.train, policy=spec.policy, eval=measure),
-                        trained.number,
-                        trained.name,
-                        component.environment,
-                        participants,
-                        prompts.of(component, split),
-                        component=component.name,
-                    ),
+                    participants,
+                    prompts.of(component, split),
+                    component=component.name,
+                    share=component.share,
                 )
                 for component in mixture.components
             ]
 
         measured = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
         after = None if decides else after_deciding
-        self.deciding = Measuring(services, trained, measured, parts(spec.eval, "eval"), retention, after)
+        self.deciding = Measuring(services, trained, measured, evaluators(spec.eval, "eval"), retention, after)
         self._all = [self.deciding]
         for suite in spec.eval.suite:
             on, after = on_suite(spec, suite), after_deciding if suite.name == decides else None
-            part, split = suite_part(services, trained, on, suite), cast(Split, suite.split)
-            self._all.append(Measuring(services, trained, on, [part], retention, after, split, suite.name))
+            evaluator, split = suite_evaluator(services, trained, on, suite), cast(Split, suite.split)
+            self._all.append(Measuring(services, trained, on, [evaluator], retention, after, split, suite.name))
             if suite.name == decides:
                 self.deciding = self._all[-1]
-        tested = parts(replace(spec.eval, prompts=spec.eval.test_prompts, split="test"), "test")
+        tested = evaluators(replace(spec.eval, prompts=spec.eval.test_prompts, split="test"), "test")
         self._test = Measuring(services, trained, spec, tested, retention, None, "test")
 
     @property
@@ -753,13 +670,10 @@ class Evaluations:
         return [chosen[number] for number in sorted(chosen)]
 
 
-def suite_part(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> Part:
-    """The environment of a suite and its evaluator; ``spec`` is from ``on_suite``."""
-    experience, split = services.store.experience, cast(Split, suite.split)
-    first = experience.first_environment(trained.number, suite.name)
-    history = first, experience.last_environment(trained.number, suite.name)
+def suite_evaluator(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> Evaluator:
+    """The evaluator of a suite; ``spec`` is from ``on_suite``."""
+    history = history_of(services.store.experience, trained.number, suite.name)
     environment = TaskEnvironment(services.environments, spec, history)
     participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: trained.published}, Opponents())
-    held_out = HeldOutPrompts(services, trained.task, suite.prompts, split)
-    evaluator = Evaluator(services, spec, trained.number, ONLY, environment, participants, held_out, suite.name)
-    return Part("", 1.0, environment, evaluator)
+    held_out = HeldOutPrompts(services, trained.task, suite.prompts, cast(Split, suite.split))
+    return Evaluator(services, spec, trained.number, ONLY, environment, participants, held_out, suite.name)

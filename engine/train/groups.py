@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..environments.protocol import FAILED, EpisodeOutcome, EpisodeSpec, FinishedEpisode
@@ -34,12 +35,12 @@ from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close
 from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
-from .failures import BiasWatch, LostDraws, all_lost, never_asks, too_few
+from .failures import BiasWatch, all_lost, never_asks, too_few
 from .opening import closing_rules, replacements
 from .selfplay import Match, Participants
 
 if TYPE_CHECKING:
-    from .admission import PolicyGroups
+    from .admission import Filling, PolicyGroups
 
 RUNS = 3
 """Most failed runs of a sample."""
@@ -50,6 +51,9 @@ OVERLOADED = 8
 MAX_SHORT = 20
 """Attempts in a row that may lose too many samples before the task pauses. If one reply in five fails, half of the
 attempts of eight lose two samples or more. Twenty in a row then happen once in a million."""
+MAX_LOST = 24
+"""Attempts at a group that may lose all samples before the task pauses. If half of all instances fail, one group in 16
+million loses this many."""
 MAX_SILENT = 256
 """Episodes that may end without a request to the model before the task pauses. If every other instance asks, 32 groups
 of eight end like this by chance once in 4e9 runs."""
@@ -57,16 +61,6 @@ MAX_ATTEMPTS = 100
 """Attempts at one group, including held-out prompts and unusable draws."""
 KEEP_AFTER = 1.0
 """Seconds after which finished samples are stored. Storing a sample costs as much as storing its part of a group."""
-
-
-class GroupListener:
-    """Receives the events of a group."""
-
-    def on_samples(self, change: int) -> None:
-        """The number of samples that may still ask the model changes by ``change``."""
-
-    def on_group(self, policy: str, group: ClosedGroup) -> None:
-        """The group of a policy closed before its attempt ended. It stays valid."""
 
 
 def runs_again(outcomes: Sequence[EpisodeOutcome]) -> bool:
@@ -180,7 +174,7 @@ class GroupRun:
     held_out: Set[PromptHash]
     replicas: Mapping[str, Replicas]
     name: str
-    listener: GroupListener
+    listener: Filling
     stored: bool
     asking: set[int]
     final: dict[int, dict[str, FinishedAgent]] = field(default_factory=dict)
@@ -395,7 +389,6 @@ class GroupRunner:
         """Components, with the environment version, that asked an agent at least once."""
         self._silent: Counter[tuple[str, str]] = Counter()
         """Episodes per component that ended well without a request to the model, before the first request."""
-        self._lost_draws = LostDraws()
         self._short: Counter[tuple[str, str]] = Counter()
         self._leading = next(iter(participants.agent_map.trained))
 
@@ -409,9 +402,7 @@ class GroupRunner:
     def begin(self) -> None:
         self.services.rollout.begin(self._size)
 
-    async def fill(
-        self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener
-    ) -> Mapping[str, ClosedGroup]:
+    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> Mapping[str, ClosedGroup]:
         """Run group ``number`` until it closes; store and return the group of each policy, by name.
 
         Too old groups are missing. Raises ``Paused`` if the environment keeps failing, ``Blocked`` if no version
@@ -435,7 +426,6 @@ class GroupRunner:
             self._count_silent(component, key, run.samples)
             resumed, done = None, done | run.closed
             if not run.waiting:
-                self._lost_draws.survived(key, lost_in_a_row)
                 self._short[key] = 0
                 self._bias.see(
                     key[1], [run.ended.get(n) or _unfinished(n, {}) for n in range(self._size)], component.name
@@ -459,7 +449,6 @@ class GroupRunner:
                 self._give_up(run)
                 continue
             done |= closed
-            self._lost_draws.survived(key, lost_in_a_row)
             lost_in_a_row = self._short[key] = 0
             if self._leading in closed:
                 drawing.note(place, attempt, run.record.index, closed[self._leading].rewards)
@@ -482,7 +471,7 @@ class GroupRunner:
         policies: Sequence[PolicyGroups],
         counts: tuple[int, int, int],
         resumed: Resumed | None,
-        listener: GroupListener,
+        listener: Filling,
     ) -> GroupRun:
         component, place = self._mixture.of(number)
         match = resumed.match if resumed else self._participants.match(number, attempt)
@@ -609,10 +598,9 @@ class GroupRunner:
         if all(sample.lost for sample in samples):
             lost_in_a_row += 1
         elif any(sample.lost for sample in samples):
-            self._lost_draws.survived(key, lost_in_a_row)
             lost_in_a_row = 0
             self._short[key] += 1
-        hopeless = self._lost_draws.beyond_chance(key, lost_in_a_row)
+        hopeless = lost_in_a_row >= MAX_LOST
         if hopeless or self._short[key] >= MAX_SHORT:
             await component.environment.check()  # a suspended environment makes the task wait instead of pause
             if hopeless:
@@ -661,14 +649,9 @@ class GroupRunner:
         if leads:
             drawing.note(place, record.attempt, record.index, closed.rewards)
             draws = drawing.tried(place)
-        texts: Transcripts = {key: text for sample in samples for key, text in sample.transcripts.items()}
-        part = PolicyGroup(policy.policy, closed.group, texts_of(texts, run.match.agents_of(policy.name)))
-        opens, closes = (None, record) if last else (record, None)
-        reach(Point.GROUP_CLOSED)
+        add = self._adding(run, {policy.name: closed}, samples, draws)
         try:
-            run.play = self.services.store.experience.add_play(
-                "train", [part], draws=draws, play=run.play, opens=opens, closes=closes
-            )
+            run.play = add(opens=None if last else record, closes=record if last else None)
         except StoreError:
             if leads:
                 drawing.take_back(place)
@@ -681,18 +664,29 @@ class GroupRunner:
         return True
 
     async def _store(self, run: GroupRun, closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]) -> None:
-        store = self.services.store
-        texts: Transcripts = {key: text for sample in run.samples for key, text in sample.transcripts.items()}
+        trained = {policy.name for policy in run.policies}
+        texts = _texts(run.samples)
+        others = untrained([sample.episode for sample in run.samples], texts, run.match, trained)
+        add = self._adding(run, closed, run.samples, draws)
+        await self.services.store.patiently(partial(add, others, closes=run.record if run.stored else None))
+        reach(Point.GROUP_STORED)
+
+    def _adding(
+        self,
+        run: GroupRun,
+        closed: Mapping[str, ClosedGroup],
+        samples: Sequence[FinishedEpisode],
+        draws: Sequence[Draw],
+    ) -> Callable[..., int]:
+        texts = _texts(samples)
         parts = [
             PolicyGroup(policy.policy, closed[policy.name].group, texts_of(texts, run.match.agents_of(policy.name)))
             for policy in run.policies
             if policy.name in closed
         ]
-        trained = {policy.name for policy in run.policies}
-        others = untrained([sample.episode for sample in run.samples], texts, run.match, trained)
-        closes = run.record if run.stored else None
         reach(Point.GROUP_CLOSED)
-        await store.patiently(
-            lambda: store.experience.add_play("train", parts, others, draws=draws, play=run.play, closes=closes)
-        )
-        reach(Point.GROUP_STORED)
+        return partial(self.services.store.experience.add_play, "train", parts, draws=draws, play=run.play)
+
+
+def _texts(samples: Sequence[FinishedEpisode]) -> Transcripts:
+    return {key: text for sample in samples for key, text in sample.transcripts.items()}

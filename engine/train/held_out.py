@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
+from statistics import fmean, stdev
 
-from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
+from marlaas.plugins.messages import Ask, Reply
 
-from ..environments.baselines import HeldOut, KnownScores, best_constant
+from ..environments.baselines import HeldOut
 from ..environments.plugin import unserved
-from ..environments.protocol import EpisodeOutcome, EpisodeSpec, Listener, endpoint_of, no_endpoint
+from ..environments.protocol import EpisodeOutcome, EpisodeSpec
 from ..environments.served_version import Lease
 from ..errors import Blocked, ConfigError, Replaced
 from ..machine.services import Services
@@ -71,17 +70,17 @@ def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
     found = [one for one in prompts if one.rewards]
     if not n or failures > MOST_FAILURES * (n + failures):
         return Scored(None, 0.0, n, failures, len(found), None, None)
-    means = [_mean(one.rewards) for one in found]
+    means = [fmean(one.rewards) for one in found]
     whole = [one.rewards for one in found if len(one.rewards) == samples] if samples > 1 else []
     passed = [sum(reward >= passes for reward in rewards) for rewards in whole]
     return Scored(
-        _mean(means),
+        fmean(means),
         standard_error(means),
         n,
         failures,
         len(found),
-        _mean([max(rewards) for rewards in whole]) if whole else None,
-        _mean([pass_at(samples, count, samples) for count in passed]) if whole else None,
+        fmean([max(rewards) for rewards in whole]) if whole else None,
+        fmean([pass_at(samples, count, samples) for count in passed]) if whole else None,
     )
 
 
@@ -100,8 +99,7 @@ def standard_error(means: Sequence[float]) -> float:
     """Standard error of the mean of independent values; 0 for fewer than two."""
     if len(means) < 2:
         return 0.0
-    middle = _mean(means)
-    return math.sqrt(math.fsum((value - middle) ** 2 for value in means) / (len(means) - 1) / len(means))
+    return stdev(means) / math.sqrt(len(means))
 
 
 def averages(logged: Sequence[Mapping[str, float | str]]) -> dict[str, float]:
@@ -111,11 +109,7 @@ def averages(logged: Sequence[Mapping[str, float | str]]) -> dict[str, float]:
         for name, value in one.items():
             if isinstance(value, int | float):
                 values.setdefault(name, []).append(float(value))
-    return {name: _mean(found) for name, found in values.items()}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return {name: fmean(found) for name, found in values.items()}
 
 
 # Decides if held-out scores end a task early, and describes them. Version 0 reaches no target. Pure.
@@ -272,7 +266,7 @@ class HeldOutPrompts:
         beside: HeldOutPrompts | None = None,
         component: str = "",
     ) -> None:
-        """``prompts``: the number of instances, of this ``split``; prompts of ``next to`` are left out.
+        """``prompts``: the number of instances, of this ``split``; prompts of ``beside`` are left out.
 
         ``component``: the component of a mixture.
         """
@@ -414,15 +408,12 @@ def _own_fault(outcome: EpisodeOutcome) -> bool:
     return outcome.status == "error" and not outcome.overloaded and failure is not None and failure.line > 0
 
 
-# The constant-answer baseline: the score of a policy that always gives the same answer, as collapsed policies do.
-#
-# Without other speakers no model is asked, and tasks on the same prompts share the result.
+# The constant-answer baseline: the score of a policy that always gives the same answer, as collapsed policies do. No
+# model is asked, and tasks on the same prompts share the result.
 
 USUAL = ("", "0", "1", "yes", "no")
 MOST = 12
 """The number of the policy's most frequent replies that are tried."""
-USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
-"""Usual texts and own replies to try with other speakers: each text costs their turns on all prompts."""
 
 
 @dataclass(frozen=True)
@@ -433,25 +424,16 @@ class HeldOutEpisode:
     match: Match
     roles: Roles
 
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.spec.index, self.spec.member
-
 
 class Constant:
-    """An ``Answer`` that gives the same text to all requests of some agents; others go to ``others``."""
+    """An ``Answer`` that gives the same text to all requests."""
 
-    def __init__(self, text: str, agents: frozenset[str] | None, others: Answer | None = None) -> None:
-        """``agents``: the agents it acts as; None: all, without ``others``."""
+    def __init__(self, text: str) -> None:
         self.asked: set[str] = set()
         self._text = text
-        self._agents = agents
-        self._others = others
         self._replies: Counter[tuple[str, int]] = Counter()
 
     async def __call__(self, ask: Ask) -> Reply:
-        if self._others is not None and self._agents is not None and ask.agent not in self._agents:
-            return await self._others(ask)
         self.asked.add(ask.agent)
         place = ask.agent, ask.branch
         if ask.fork is not None:
@@ -459,73 +441,41 @@ class Constant:
         self._replies[place] += 1
         return Reply(self._text, "stop", self._replies[place] - 1)
 
-    async def endpoint(self, listener: Listener) -> Endpoint:
-        return await (no_endpoint if self._others is None else endpoint_of(self._others))(listener)
-
     def score(self, outcome: EpisodeOutcome) -> float | None:
         """The mean reward of the agents that it answered for; None if they have none."""
         rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
-        return math.fsum(rewards) / len(rewards) if rewards else None
+        return fmean(rewards) if rewards else None
 
 
-class ConstantAnswers:
-    """Measures the score of constant answers for one policy of a task."""
+async def constant_baseline(
+    services: Services, policy: str, lease: Lease, episodes: Sequence[HeldOutEpisode], replies: Iterable[str]
+) -> float | None:
+    """The best mean score of one text for every request of the policy's agents.
 
-    def __init__(self, services: Services, policy: str) -> None:
-        self._services = services
-        self._policy = policy
-        self._numbers = count()
+    None if no text has a score, or if other policies speak. Raises ``Replaced`` if the lease ended meanwhile.
+    """
+    if any(set(episode.match.agents.values()) - {policy} for episode in episodes):
+        return None
 
-    async def baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], said: Iterable[str]) -> float | None:
-        """The best mean score of one text for every request of the policy's agents; None if no text has a score.
+    async def score(episode: HeldOutEpisode, text: str) -> float | None:
+        constant = Constant(text)
+        with services.rollout.canned(constant) as answering:
+            return constant.score(await services.environments.play(lease, episode.spec, answering))
 
-        ``said`` are the policy's replies. Raises ``Replaced`` if the lease ended meanwhile, ``WorkerDied``.
-        """
-        often = [text for text, _ in Counter(said).most_common(MOST)]
-        measure = partial(self._scores, lease, episodes)
-        if all(self._alone(episode.match) for episode in episodes):
-            return await self._services.baselines.of(
-                _of_lease(lease, episodes), [*often, *USUAL], measure, _mean_of_most
-            )
-        return await best_constant(
-            [*often[:MOST_BESIDE], *USUAL_BESIDE], len(episodes), KnownScores(), measure, _mean_of_most
-        )
-
-    def _alone(self, match: Match) -> bool:
-        return set(match.agents.values()) <= {self._policy}
-
-    async def _scores(
-        self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str, begin: int, end: int
-    ) -> list[float | None]:
-        scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes[begin:end]))
+    async def measure(text: str, begin: int, end: int) -> list[float | None]:
+        scores = await asyncio.gather(*(score(episode, text) for episode in episodes[begin:end]))
         if lease.cut:
             raise Replaced
         return scores
 
-    async def _score(self, lease: Lease, episode: HeldOutEpisode, text: str) -> float | None:
-        environments, own = self._services.environments, episode.match.agents_of(self._policy)
-        if self._alone(episode.match):
-            constant = Constant(text, own)
-            with self._services.rollout.canned(constant) as answering:
-                return constant.score(await environments.play(lease, episode.spec, answering))
-        told: list[Constant] = []
-
-        async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-            told.append(Constant(text, own, answer))
-            return await environments.play(lease, spec, told[-1])
-
-        name = f"{episode.match.versions[self._policy].name}/c{episode.spec.index}.{next(self._numbers)}"
-        played = await self._services.rollout.run_episode(play, episode.spec, episode.roles, name)
-        return told[-1].score(played.outcome)
+    data = dict(lease.data) if lease.data is not None else None
+    config = json.dumps([episodes[0].spec.split, lease.config, data, lease.digest], sort_keys=True)
+    prompts = HeldOut(lease.environment, lease.environment_version, config, len(episodes))
+    texts = [*(text for text, _ in Counter(replies).most_common(MOST)), *USUAL]
+    return await services.baselines.of(prompts, texts, measure, _mean_of_most)
 
 
 def _mean_of_most(scores: Sequence[float | None]) -> float | None:
     found = [score for score in scores if score is not None]
     few = len(scores) - len(found) > MOST_FAILURES * len(scores)
-    return math.fsum(found) / len(found) if found and not few else None
-
-
-def _of_lease(lease: Lease, episodes: Sequence[HeldOutEpisode]) -> HeldOut:
-    data = dict(lease.data) if lease.data is not None else None
-    config = json.dumps([episodes[0].spec.split, lease.config, data, lease.digest], sort_keys=True)
-    return HeldOut(lease.environment, lease.environment_version, config, len(episodes))
+    return fmean(found) if found and not few else None

@@ -32,7 +32,7 @@ from ..models.find import BaseModel
 from ..models.gguf import path_of, remove
 from ..models.memory import MemoryPlan
 from ..rollout.renderer import Renderer
-from ..samplers.protocol import Sampler, SampleRequest, SampleResult
+from ..samplers.protocol import Sampler, SampleRequest
 from ..spec.automatic import as_number
 from ..spec.task import SamplingSpec, TaskSpec, TrainSpec
 from ..tables import add_to_table, read_table
@@ -40,9 +40,7 @@ from ..trainer.protocol import Trainer, TrainGroup, TrainSequence
 from ..trajectories import Tokens
 from .opening import policy_config
 
-# One step of the default task with real workers, and replies of full length.
-#
-# On a slow machine a step is estimated from one of its eight groups and a few tokens of all its replies.
+# A step is estimated: sampling from a prompt and a burst of tokens, training from one of its groups on a slow machine.
 
 T = TypeVar("T")
 
@@ -53,10 +51,10 @@ TASK = TaskSpec(
     train=TrainSpec(learning_rate=5e-4),
     sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
 )
-"""8 groups of 8 as by default, and replies of up to 32 tokens."""
+"""8 groups of 8 as by default, and replies of 32 tokens."""
 POLICY = "trial"
 PATIENCE = 10.0
-"""Most expected seconds of sampling, and of training, for the step to be measured whole."""
+"""Most expected seconds of training for all groups to be trained on."""
 TURNS = 3
 """Measurements of each sampler in a comparison; the shortest time counts."""
 BURST = 1.0
@@ -67,113 +65,71 @@ START = 4
 
 @dataclass(frozen=True)
 class Trial:
-    """The measurements of one step."""
+    """The estimate of one step."""
 
-    groups: int
-    """Measured groups; the seconds below are of a whole step."""
     prompt_tokens: int
-    sampled_tokens: int
-    """Tokens of a whole step."""
     sampling: float
+    """Seconds, of replies of full length."""
     training: float
     """Seconds for forward and backward passes and the optimizer step."""
     gap_mean: float
-    """Mean difference between the sampler's and the trainer's log-probabilities (nats) of the sampled tokens."""
+    """Mean difference between the sampler's and the trainer's log-probabilities (nats)."""
     gap_max: float
-
-    @property
-    def whole(self) -> bool:
-        return self.groups == TASK.train.groups_per_step
 
     @property
     def seconds(self) -> float:
         return max(self.sampling, self.training)
 
 
-async def measure(sampler: Sampler, trainer: Trainer, renderer: Renderer, scratch: Path) -> Trial:
-    """Run a step of ``TASK``, or a group of it; leaves nothing behind. Raises what the workers raise."""
-    async with _loaded((sampler,), trainer, scratch) as (version, folder):
-        sampling, sampled = await _sample(sampler, renderer, version)
-        return await _train(trainer, sampled, sampling, str(folder / "1.safetensors"))
-
-
-async def pace(
-    samplers: Sequence[Sampler], trainer: Trainer, renderer: Renderer, scratch: Path, turns: int = TURNS
-) -> list[float]:
-    """Seconds of sampling for a step of ``TASK`` with each sampler, estimated from a prompt and a burst of tokens.
-
-    The samplers take turns, so that a change of load meets all of them. Raises what the workers raise.
-    """
-    async with _loaded(samplers, trainer, scratch) as (version, _):
-        return await _pace(samplers, renderer, version, turns)
-
-
 @asynccontextmanager
-async def _loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
+async def loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
+    """A fresh policy in the trainer and in the samplers: its version, and its folder."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = Path(folder, "0.safetensors")
         version = f"{POLICY}/{start.parent.name}"
         try:
             await trainer.open(POLICY, policy_config(TASK), str(start), False)
-            async with AsyncExitStack() as loaded:
+            async with AsyncExitStack() as stack:
                 for sampler in samplers:
                     await sampler.load(version, str(start))
-                    loaded.push_async_callback(sampler.retire, version)
+                    stack.push_async_callback(sampler.retire, version)
                 yield version, start.parent
         finally:
             await trainer.close(POLICY)
 
 
-@dataclass(frozen=True)
-class _Reply:
-    prompt: Tokens
-    result: SampleResult
-
-    def sequence(self, advantage: float) -> TrainSequence:
-        own = len(self.result.tokens)
-        mask = np.concatenate([np.zeros(len(self.prompt), np.uint8), np.ones(own, np.uint8)])
-        logprobs = np.concatenate([np.zeros(len(self.prompt), np.float32), self.result.logprobs])
-        return TrainSequence(np.concatenate([self.prompt, self.result.tokens]), mask, logprobs, advantage)
-
-
-Sampled = list[list[_Reply]]
-"""By group."""
-
-
-async def _sample(sampler: Sampler, renderer: Renderer, version: str) -> tuple[float, Sampled]:
-    prompts, longest = _prompts(renderer), as_number(TASK.sampling.max_tokens)
-    seconds, first = await _timed(_groups(sampler, prompts[:1], version, "first", longest))
-    if seconds * len(prompts) > PATIENCE:
-        return (await _pace((sampler,), renderer, version, 1))[0], first
-    return await _timed(_groups(sampler, prompts, version, "whole", longest))
-
-
-def _prompts(renderer: Renderer) -> list[Tokens]:
+def prompts_of(renderer: Renderer) -> list[Tokens]:
+    """The prompts of a step's groups."""
     sums = (f"{17 + n}+{85 - n}=" for n in range(TASK.train.groups_per_step))
     return [np.array(renderer.open([Message("user", text)]), np.int32) for text in sums]
 
 
-async def _pace(samplers: Sequence[Sampler], renderer: Renderer, version: str, turns: int) -> list[float]:
-    prompts, groups = _prompts(renderer), TASK.train.groups_per_step
+async def time_sampling(
+    samplers: Sequence[Sampler], renderer: Renderer, version: str, turns: int = TURNS
+) -> list[float]:
+    """Seconds of sampling for a step of ``TASK`` with each sampler. Raises what the workers raise.
+
+    The samplers take turns, so that a change of load meets all of them.
+    """
+    prompts, groups, longest = prompts_of(renderer), TASK.train.groups_per_step, as_number(TASK.sampling.max_tokens)
     starts = [prompt[:START] for prompt in prompts]
     token = 0.0
     for sampler in reversed(samplers):  # the first run takes longer and is not counted
         await sampler.score(version, prompts[0], 1, TASK.sampling.temperature)
-        token, _ = await _timed(_groups(sampler, starts[:1], version, "warm", 1))
+        token, _ = await _timed(_sample(sampler, starts[:1], version, "warm", 1))
     rows = starts if groups * token <= 4 * BURST else starts[:1]
     tokens = max(2, min(16, int(BURST / (len(rows) * token))))
     shortest = [math.inf] * len(samplers)
     for turn in range(turns):
         for place, sampler in enumerate(samplers):
             read, _ = await _timed(sampler.score(version, prompts[turn % groups], 1, TASK.sampling.temperature))
-            burst, _ = await _timed(_groups(sampler, rows, version, f"burst {turn}", tokens))
-            whole = groups * read + burst * as_number(TASK.sampling.max_tokens) / tokens * groups / len(rows)
-            shortest[place] = min(shortest[place], whole)
+            burst, _ = await _timed(_sample(sampler, rows, version, f"burst {turn}", tokens))
+            shortest[place] = min(shortest[place], groups * read + burst * longest / tokens * groups / len(rows))
     return shortest
 
 
-async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, name: str, most: int) -> Sampled:
-    async def play(group: int, member: int) -> _Reply:
+async def _sample(sampler: Sampler, prompts: Sequence[Tokens], version: str, name: str, most: int) -> None:
+    async def sample(group: int, member: int) -> None:
         request = SampleRequest(
             conversation=f"{POLICY}/{name}/{group}/{member}",
             version=version,
@@ -184,40 +140,34 @@ async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, nam
             seed=group * TASK.train.group_size + member,
         )
         try:
-            return _Reply(prompts[group], await sampler.generate(request))
+            await sampler.generate(request)
         finally:
             await sampler.release(request.conversation)
 
     members = range(TASK.train.group_size)
-    return list(
-        await asyncio.gather(
-            *(asyncio.gather(*(play(group, member) for member in members)) for group in range(len(prompts)))
-        )
-    )
+    await asyncio.gather(*(sample(group, member) for group in range(len(prompts)) for member in members))
 
 
-async def _train(trainer: Trainer, sampled: Sampled, sampling: float, path: str) -> Trial:
-    wanted = TASK.train.groups_per_step
+async def time_training(trainer: Trainer, renderer: Renderer, folder: Path) -> float:
+    """Seconds of training for a step of ``TASK``. Raises what the trainer raises."""
+    draw, longest = np.random.default_rng(0), as_number(TASK.sampling.max_tokens)
+
+    def sequence(prompt: Tokens, member: int) -> TrainSequence:
+        tokens = np.concatenate([prompt, draw.choice(prompt, longest)]).astype(np.int32)
+        mask = (np.arange(len(tokens)) >= len(prompt)).astype(np.uint8)
+        return TrainSequence(tokens, mask, -mask.astype(np.float32), 1.0 if member % 2 else -1.0)
+
+    members = range(TASK.train.group_size)
     groups = tuple(
-        TrainGroup(number, tuple(reply.sequence(1.0 if member % 2 else -1.0) for member, reply in enumerate(replies)))
-        for number, replies in enumerate(sampled)
+        TrainGroup(number, tuple(sequence(prompt, member) for member in members))
+        for number, prompt in enumerate(prompts_of(renderer))
     )
-    seconds, stats = await _timed(trainer.accumulate(POLICY, groups[:1]))
-    measured = 1
-    if len(groups) == wanted and seconds * wanted <= PATIENCE:
-        seconds, stats = await _timed(trainer.accumulate(POLICY, groups))
-        measured = wanted
-    step, _ = await _timed(trainer.step(POLICY, path))
-    replies = [reply for group in sampled for reply in group]
-    return Trial(
-        groups=measured,
-        prompt_tokens=len(replies[0].prompt),
-        sampled_tokens=sum(len(reply.result.tokens) for reply in replies) * wanted // len(sampled),
-        sampling=sampling,
-        training=seconds * wanted / measured + step,
-        gap_mean=stats.gap_sum / max(1, stats.measured),
-        gap_max=stats.gap_max,
-    )
+    first, _ = await _timed(trainer.accumulate(POLICY, groups[:1]))
+    passes = first * len(groups)
+    if passes <= PATIENCE:
+        passes, _ = await _timed(trainer.accumulate(POLICY, groups))
+    step, _ = await _timed(trainer.step(POLICY, str(folder / "1.safetensors")))
+    return passes + step
 
 
 async def _timed(work: Awaitable[T]) -> tuple[float, T]:
@@ -317,20 +267,14 @@ async def try_base(
                 agreement = await compare(sampler, trainer, comparison_tokens(renderer, limits.context), home.scratch)
                 tolerance = tolerance_of(own.rollout, stored, precision == "f32")
                 agreement.check(tolerance, f"The file {file}" if file else "The sampler")
-                samplers = [*samplers[:1], sampler]
-                if first is not None:
-                    ours, theirs = await pace(samplers, trainer, renderer, home.scratch)
-                    trial = replace(
-                        first.trial,
-                        sampling=first.trial.sampling * theirs / ours,
-                        gap_mean=agreement.gap_mean,
-                        gap_max=agreement.gap_max,
-                    )
-                elif train:
-                    trial = await measure(sampler, trainer, renderer, home.scratch)
-                else:
-                    (seconds,) = await pace(samplers, trainer, renderer, home.scratch, 1)
-                    trial = Trial(0, 0, 0, seconds, 0.0, agreement.gap_mean, agreement.gap_max)
+                samplers, training_time = [*samplers[:1], sampler], first.trial.training if first else 0.0
+                async with loaded(samplers, trainer, home.scratch) as (version, folder):
+                    times = await time_sampling(samplers, renderer, version, TURNS if first else 1)
+                    if train and first is None:
+                        training_time = await time_training(trainer, renderer, folder)
+                faster = first.trial.sampling / times[0] if first else 1.0
+                prompt = len(prompts_of(renderer)[0])
+                trial = Trial(prompt, times[-1] * faster, training_time, agreement.gap_mean, agreement.gap_max)
                 tried = Tried(
                     copy=Copy(copy.sampler, GGUF if own.rollout.weights == GGUF else stored),
                     memory=memory,

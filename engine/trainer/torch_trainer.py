@@ -9,7 +9,7 @@ import itertools
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from ..models.kernels import library
 from ..models.memory import PASS_BYTES
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
-from .group_pass import Gradients, Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
+from .group_pass import Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
 from .memory import AdapterCache, PolicyMemory, TrainingState, fresh, from_state, to_device, to_state, weights_of
 from .model import Model, limit, policy_room
 from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
@@ -39,7 +39,6 @@ from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult,
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
-Score = Callable[[PolicyMemory, TrainGroup, float], tuple[Logprobs, ...]]
 
 
 class DeviceFull(Exception):
@@ -105,91 +104,6 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-class Jobs:
-    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``.
-
-    ``close`` closes a policy whose gradient may be wrong.
-    """
-
-    def __init__(
-        self,
-        vocabulary: int,
-        gradients: Gradients,
-        score: Score,
-        cache: AdapterCache,
-        close: Callable[[str], None],
-    ) -> None:
-        self._vocabulary = vocabulary
-        self._gradients = gradients
-        self._score = score
-        self._cache = cache
-        self._close = close
-
-    def run(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
-        """Return one result per job. Raises what a pass raises if there is only one job."""
-        if len({job.policy for job in jobs}) < len(jobs):
-            raise ValueError("A policy has two jobs in one call.")
-        results: dict[str, GroupStats | Refused] = {}
-        run: list[Job] = []
-        begun = perf_counter()
-        add = self._add if len(jobs) == 1 else self._add_or_refuse
-        for job in jobs:
-            if not self._cache.fit([other.policy for other in (*run, job)]):
-                results |= add(run, begun)
-                run, begun = [], perf_counter()
-            try:
-                self._cache.use(*(other.policy for other in run), job.policy)
-                for group in (*job.groups, scored_group(job.probe.sequences if job.probe else ())):
-                    check_group(group, self._vocabulary)
-                run.append(job)
-            except AdapterError as error:
-                results[job.policy] = Refused.of(error)
-            except ValueError as error:
-                results[job.policy] = Refused(str(error), bad_input=True)
-        results |= add(run, begun)
-        return tuple(results[job.policy] for job in jobs)
-
-    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        try:
-            return self._add(jobs, begun)
-        except Exception as error:
-            policies = " and ".join(job.policy for job in jobs)
-            log.exception("A pass over groups of policy %s failed.", policies)
-            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
-            return {job.policy: Refused(reason) for job in jobs}
-
-    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in a shared pass; if it fails, one by one.
-
-        A policy whose own pass fails is closed, because its gradient may hold some of the groups.
-        """
-        if not jobs:
-            return {}
-        memories = self._cache.use(*(job.policy for job in jobs))
-        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
-        try:
-            reach(Point.ACCUMULATE_BEGUN)
-            scores = [
-                self._score(memory, scored_group(job.probe.sequences), memory.config.temperature) if job.probe else ()
-                for memory, job in zip(memories, jobs, strict=True)
-            ]
-            stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
-            reach(Point.ACCUMULATE_DONE)
-        except Exception:
-            if not before:
-                self._close(jobs[0].policy)
-                raise
-            for memory, gathered in zip(memories, before, strict=True):
-                memory.go_back(gathered)
-            apart = [self._add_or_refuse([job], perf_counter()) for job in jobs]
-            return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
-        paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
-        return {
-            job.policy: replace(one, seconds=one.seconds + paging, scores=own)
-            for job, one, own in zip(jobs, stats, scores, strict=True)
-        }
 
 
 # The groups of a call are divided among copies of the base. Policies are on the first device, the primary; the others
@@ -263,18 +177,20 @@ class Replicas:
 
     def _at_once(self, passes: Sequence[Callable[[], R]]) -> list[R]:
         """Run each pass on its replica. An error is raised once all have ended; ``DeviceFull`` before any other."""
-        threads = [replica.thread for replica in self._all if replica.thread is not None]
-        futures = [thread.submit(one) for thread, one in zip(threads, passes[1:], strict=True)]
-        own: Future[R] = Future()
-        try:
-            own.set_result(passes[0]())
-        except Exception as error:
-            own.set_exception(error)
-        wait(futures)
-        failures = [failure for future in (own, *futures) if (failure := future.exception()) is not None]
+        others = [replica.thread for replica in self._all if replica.thread is not None]
+        futures = [thread.submit(_ending, one) for thread, one in zip(others, passes[1:], strict=True)]
+        ends = [_ending(passes[0]), *(future.result() for future in futures)]
+        failures = [end for end in ends if isinstance(end, Exception)]
         for failure in sorted(failures, key=lambda failure: not isinstance(failure, DeviceFull)):
             raise failure
-        return [future.result() for future in (own, *futures)]
+        return [end for end in ends if not isinstance(end, Exception)]
+
+
+def _ending(work: Callable[[], R]) -> R | Exception:
+    try:
+        return work()
+    except Exception as error:
+        return error
 
 
 PolicyGroups = tuple[TrainGroup, ...]
@@ -364,13 +280,6 @@ async def _in(thread: Executor, work: Callable[P, R], *args: P.args, **kwargs: P
 
 
 @dataclass(frozen=True)
-class _Written:
-    checksum: str
-    size: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class _Made:
     opening: int
     step: Step
@@ -432,7 +341,6 @@ class TorchTrainer:
         self._cache = AdapterCache(
             Path(scratch or tempfile.gettempdir()), slots, held or policy_room(self._device), self._device
         )
-        self._jobs = Jobs(self._model.vocabulary, self._gradients, self._logprobs, self._cache, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
 
@@ -467,15 +375,15 @@ class TorchTrainer:
         return await self._finish(policy, path, await self._run(self._make, policy))
 
     async def _finish(self, policy: str, path: str, made: _Made) -> StepResult:
-        written = await _in(self._disk, self._write, Path(path), made.state)
+        digest, size, writing = await _in(self._disk, self._write, Path(path), made.state)
         version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
             step=version,
             path=path,
-            checksum=written.checksum,
-            size=written.size,
+            checksum=digest,
+            size=size,
             grad_norm=made.step.grad_norm,
-            seconds=made.seconds + written.seconds + seconds,
+            seconds=made.seconds + writing + seconds,
             divisor=made.step.divisor,
             learning_rate=made.step.learning_rate,
             notice=self._backoff.notice(),
@@ -535,15 +443,15 @@ class TorchTrainer:
         if resume:
             state = read_state(path)
             optimised, version = from_state(state, config, layout, self._fingerprint), state.header.step
-            written = _Written(checksum(state.adapter), path.stat().st_size, 0.0)
+            digest, size = checksum(state.adapter), path.stat().st_size
         else:
             optimised, version = fresh(config, layout), 0
-            written = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
+            digest, size, _ = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
         reference = None if reference is None else reference.to(self._device)
         optimised = optimised.to(self._device)
         self._cache.add(policy, PolicyMemory.of(config, layout, optimised, version=version, reference=reference))
         self._opened[policy] = next(self._openings)
-        return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
+        return StepResult(version, str(path), digest, size, 0.0, perf_counter() - begun)
 
     def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
         before = [memory.gathered() for memory, _ in work]
@@ -565,14 +473,14 @@ class TorchTrainer:
             return Refused.of(error)
 
     def _accumulate(self, job: Job) -> tuple[GroupStats, _Made | None]:
-        (result,) = self._jobs.run((job,))
+        (result,) = self._run_jobs((job,))
         if isinstance(result, Refused):
             raise result.error()
         return result, self._make(job.policy) if job.path else None
 
     def _together(self, jobs: Sequence[Job]) -> list[tuple[GroupStats | Refused, _Made | None]]:
         found: list[tuple[GroupStats | Refused, _Made | None]] = []
-        for job, result in zip(jobs, self._jobs.run(jobs), strict=True):
+        for job, result in zip(jobs, self._run_jobs(jobs), strict=True):
             made = None
             if job.path and not isinstance(result, Refused):
                 try:
@@ -582,6 +490,74 @@ class TorchTrainer:
             found.append((result, made))
         return found
 
+    def _run_jobs(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
+        """One result per job. Raises what a pass raises if there is only one job."""
+        if len({job.policy for job in jobs}) < len(jobs):
+            raise ValueError("A policy has two jobs in one call.")
+        results: dict[str, GroupStats | Refused] = {}
+        pending: list[Job] = []
+        begun = perf_counter()
+        add = self._add if len(jobs) == 1 else self._add_or_refuse
+        for job in jobs:
+            if not self._cache.fit([other.policy for other in (*pending, job)]):
+                results |= add(pending, begun)
+                pending, begun = [], perf_counter()
+            try:
+                self._cache.use(*(other.policy for other in pending), job.policy)
+                for group in (*job.groups, scored_group(job.probe.sequences if job.probe else ())):
+                    check_group(group, self._model.vocabulary)
+                pending.append(job)
+            except AdapterError as error:
+                results[job.policy] = Refused.of(error)
+            except ValueError as error:
+                results[job.policy] = Refused(str(error), bad_input=True)
+        results |= add(pending, begun)
+        return tuple(results[job.policy] for job in jobs)
+
+    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        try:
+            return self._add(jobs, begun)
+        except Exception as error:
+            policies = " and ".join(job.policy for job in jobs)
+            log.exception("A pass over groups of policy %s failed.", policies)
+            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
+            return {job.policy: Refused(reason) for job in jobs}
+
+    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """Run jobs in a shared pass; if it fails, one by one.
+
+        A policy whose own pass fails is closed, because its gradient may hold some of the groups.
+        """
+        if not jobs:
+            return {}
+        memories = self._cache.use(*(job.policy for job in jobs))
+        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
+        try:
+            reach(Point.ACCUMULATE_BEGUN)
+            scores = [
+                self._logprobs(memory, scored_group(job.probe.sequences), memory.config.temperature)
+                if job.probe
+                else ()
+                for memory, job in zip(memories, jobs, strict=True)
+            ]
+            stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
+            reach(Point.ACCUMULATE_DONE)
+        except Exception:
+            if not before:
+                self._close(jobs[0].policy)
+                raise
+            for memory, gathered in zip(memories, before, strict=True):
+                memory.go_back(gathered)
+            results: dict[str, GroupStats | Refused] = {}
+            for job in jobs:
+                results |= self._add_or_refuse([job], perf_counter())
+            return results
+        paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
+        return {
+            job.policy: replace(one, seconds=one.seconds + paging, scores=own)
+            for job, one, own in zip(jobs, stats, scores, strict=True)
+        }
+
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()
         (memory,) = self._cache.use(policy)
@@ -590,10 +566,10 @@ class TorchTrainer:
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
         return _Made(self._opened[policy], step, state, perf_counter() - begun)
 
-    def _write(self, path: Path, state: PolicyState) -> _Written:
+    def _write(self, path: Path, state: PolicyState) -> tuple[str, int, float]:
         begun = perf_counter()
         size = write_state(path, state, self._sync)
-        return _Written(checksum(state.adapter), size, perf_counter() - begun)
+        return checksum(state.adapter), size, perf_counter() - begun
 
     def _adopt(self, policy: str, made: _Made) -> tuple[int, float]:
         begun = perf_counter()

@@ -41,7 +41,8 @@ class Blame:
             file, line = self._relative(error.filename or ""), error.lineno or 0
             message = _excerpt(f"{type(error).__name__}: {error.msg}")
         lines = "".join(traceback.format_exception(type(error), error, self._own_part(error), limit=-12))
-        return _record(message, file, line, lines.replace(self._prefix, ""))
+        trace = lines.replace(self._prefix, "")[-_LONGEST:]
+        return {"message": message, "file": file, "line": line, "traceback": trace}
 
     def _own_part(self, error: BaseException) -> TracebackType | None:
         """The traceback from the author's first line on, without the callers above it.
@@ -66,33 +67,18 @@ class Blame:
     def owns(self, code: CodeType) -> bool:
         return code.co_filename.startswith(self._prefix)
 
-    def made(self, function: Callable[..., Any]) -> bool:
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        return isinstance(code, CodeType) and self.owns(code)
+    def place(self, frame: FrameType | None) -> tuple[str, int] | None:
+        """File and line of the plugin in this frame, or in its nearest caller that is the plugin's own.
 
-    def inside(self, frame: FrameType | None) -> bool:
-        """True if the plugin's code is running in this frame or in one that called it.
-
-        An adapter counts as the plugin's: a plugin of one line, or a ``.toml`` file, runs no other code.
+        Empty and 0 for an adapter: a plugin of one line, or a ``.toml`` file, runs no other code. None outside of both.
         """
+        adapter = False
         while frame is not None:
-            if self.owns(frame.f_code) or frame.f_code.co_filename.startswith(_ADAPTERS):
-                return True
+            if self.owns(frame.f_code):
+                return self._relative(frame.f_code.co_filename), frame.f_lineno
+            adapter = adapter or frame.f_code.co_filename.startswith(_ADAPTERS)
             frame = frame.f_back
-        return False
-
-    def place(self, frame: FrameType | None) -> tuple[str, int, int] | None:
-        """The plugin's place in this frame, or in its nearest caller that is the plugin's own.
-
-        Returns a file, the first line of its function, and the running line; no file and no lines for an adapter, None
-        outside of the plugin.
-        """
-        deepest = frame
-        while frame is not None and not self.owns(frame.f_code):
-            frame = frame.f_back
-        if frame is not None:
-            return self._relative(frame.f_code.co_filename), frame.f_code.co_firstlineno, frame.f_lineno
-        return ("", 0, 0) if self.inside(deepest) else None
+        return ("", 0) if adapter else None
 
     def _relative(self, filename: str) -> str:
         return filename.removeprefix(self._prefix)
@@ -122,12 +108,6 @@ def _excerpt(text: str) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
 
 
-def _record(message: str, file: str, line: int, lines: str) -> Record:
-    return {"message": message, "file": file, "line": line, "traceback": lines[-_LONGEST:]}
-
-
-# The exceptions that earn ``on_error``: an agent's words may cause them, but not a busy machine.
-
 _OF_THE_MACHINE = (MemoryError, TimeoutError, subprocess.TimeoutExpired, Late)
 """Memory is the whole process's, and an author's limit of wall time also ends slow machines."""
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC))
@@ -139,20 +119,18 @@ def may_pay(error: BaseException) -> bool:
 
     Not if any of its causes is a shortage of the machine or a time limit; of a group, each must earn.
     """
-    seen = set[int]()
-    waiting = [error]
+    seen, waiting = set[int](), [error]
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        cause = waiting.pop()
+        if id(cause) in seen:
             continue
-        seen.add(id(one))
-        if not isinstance(one, Exception) or isinstance(one, Skip) or _of_the_machine(one):
+        seen.add(id(cause))
+        if not isinstance(cause, Exception) or isinstance(cause, (Skip, *_OF_THE_MACHINE)):
             return False
-        before = (one.__cause__, None if one.__suppress_context__ else one.__context__)
-        waiting += [each for each in (*before, *getattr(one, "exceptions", ())) if isinstance(each, BaseException)]
+        if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
+            return False
+        if isinstance(cause, RuntimeError) and _NO_THREAD in str(cause):
+            return False
+        before = (cause.__cause__, None if cause.__suppress_context__ else cause.__context__)
+        waiting += [each for each in (*before, *getattr(cause, "exceptions", ())) if isinstance(each, BaseException)]
     return True
-
-
-def _of_the_machine(error: Exception) -> bool:
-    short = isinstance(error, OSError) and error.errno in _SHORTAGES
-    return short or isinstance(error, _OF_THE_MACHINE) or (isinstance(error, RuntimeError) and _NO_THREAD in str(error))

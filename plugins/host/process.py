@@ -1,12 +1,11 @@
 """The host of one plugin version: imports it, reports its environments, and runs episodes or scores for the engine.
 
 The engine sends ``start reply endpoint calls cancel facts score rank``. The host answers ``hello`` or ``broken``, then
-``ask endpoint final end facts ranked``. A second connection watches the process and its loop: see ``pulse``. A scoring
-process has one request at a time and runs no episodes, so the cause of its death is known.
+``ask endpoint final end facts ranked``. A scoring process has one request at a time and runs no episodes, so the cause
+of its death is known.
 
 Coroutine episodes share this loop with the protocol: an author's locks and clients belong to one loop, and authors rely
-on exclusive execution between two awaits. A blocking step delays the others, but uses only its own time, and does not
-hold back others' messages: see ``_tick``.
+on exclusive execution between two awaits.
 """
 
 from __future__ import annotations
@@ -29,20 +28,17 @@ from ..environment import Environment
 from ..messages import Ask, Endpoint, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record, message_record
-from .children import Reaper, keep_codes
-from .loading import Loaded, load_all
-from .meter import Lateness, Pulse, charge_tasks
-from .runner import Run, ScoringRun
+from .loading import load_all
+from .meter import Watchdog, charge_tasks
+from .runner import Run, Running, ScoringRun
 from .threads import HELD, EpisodeThreads, Instances, Stopped, left_behind
 
 if TYPE_CHECKING:
     from ..programs.forwarder import Forwarder
 
 _MOST_LEFT = 128
-_KEPT = 0.05
-"""Seconds of delay from which a step has held the loop for long."""
 _HASTE = 10.0
-"""Seconds after that in which messages leave at once: the next step may hold the loop as well."""
+"""Seconds in which messages leave at once after a step held the loop: the next step may hold it as well."""
 
 
 class PluginHost:
@@ -52,10 +48,10 @@ class PluginHost:
         self.blame = Blame(path.parent)
         self._path = path
         self._environments: dict[str, Environment] = {}
-        self._runs: dict[int, Run | ScoringRun] = {}
-        self._asks: dict[int, asyncio.Future[Reply]] = {}
+        self._runs: dict[int, Running] = {}
         self._asked = 0
-        self._opening: dict[int, asyncio.Future[Record]] = {}
+        self._replies: dict[int, asyncio.Future[Any]] = {}
+        """By number, the unanswered asks and requests for an address."""
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
         self._loading = True
@@ -63,18 +59,15 @@ class PluginHost:
         self._asking: set[asyncio.Task[Any]] = set()
         self._forwarder: Forwarder | None = None
         self._closed = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_default_executor(EpisodeThreads())
-        charge_tasks(self._loop)
-        keep_codes()
-        self._lateness = Lateness(self._loop, self._playing)
-        self._reaper = Reaper(self._runs.copy)
-        self._hasty_until = 0.0
-        self._pulse = Pulse(pulse, self._lateness.take, self._playing, self._tick, self.blame.place)
+        self._haste = 0.0
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(EpisodeThreads())
+        charge_tasks(loop)
+        self._watchdog = Watchdog(pulse, self.blame.place, self._ticked)
 
     async def serve(self, channel: Channel) -> None:
         self._channel = channel
-        self._pulse.start()
+        self._watchdog.start()
         signal.signal(signal.SIGUSR1, self._interrupt)
         try:
             loaded = load_all(self._path)
@@ -88,20 +81,11 @@ class PluginHost:
             return
         finally:
             self._loading = False
-        channel.send(self._hello(loaded))
+        described = [self._described(environment) for environment in loaded.environments.values()]
+        refused = [{"name": name, "failure": self.blame.of(error)} for name, error in loaded.refused.items()]
+        channel.send({"op": "hello", "environments": described, "refused": refused})
         await self._closed.wait()
         await self._instances.close()
-
-    def _hello(self, loaded: Loaded) -> Record:
-        hello: Record = {
-            "op": "hello",
-            "environments": [self._described(found) for found in loaded.environments.values()],
-        }
-        if loaded.refused:
-            hello["refused"] = [
-                {"name": name, "failure": self.blame.of(error)} for name, error in loaded.refused.items()
-            ]
-        return hello
 
     def _described(self, environment: Environment) -> Record:
         return {
@@ -115,7 +99,6 @@ class PluginHost:
             "agents": list(environment.agents),
             "closes": hasattr(environment.form, "close"),
             "rows": environment.rows,
-            "own": self.blame.made(environment.function),
         }
 
     def receive(self, message: Record) -> None:
@@ -124,22 +107,15 @@ class PluginHost:
                 kind = Run if op == "start" else ScoringRun
                 run = kind(self, message, self._environments[message["environment"]])
                 self._runs[run.number] = run
-                self._lateness.watch()
-            case "reply":
-                waiting = self._asks.pop(message["id"], None)
+            case "reply" | "endpoint":
+                waiting = self._replies.pop(message["id"], None)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(reply_of(message))
-            case "endpoint":
-                opening = self._opening.pop(message["id"], None)
-                if opening is not None and not opening.done():
-                    opening.set_result(message)
+                    waiting.set_result(reply_of(message) if message["op"] == "reply" else message)
             case "calls":
-                called = self._runs.get(message["episode"])
-                if isinstance(called, Run):
+                if isinstance(called := self._runs.get(message["episode"]), Run):
                     called.called(message["agent"], message["under_way"], message["replies"])
             case "cancel":
-                cancelled = self._runs.get(message["episode"])
-                if isinstance(cancelled, Run):  # an unwanted score ends with its process
+                if cancelled := self._runs.get(message["episode"]):
                     cancelled.cancel()
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
@@ -149,29 +125,21 @@ class PluginHost:
         self._closed.set()
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
-        self._asked += 1
-        record: Record = {
-            "op": "ask",
-            "id": self._asked,
-            "episode": run.number,
-            "agent": ask.agent,
-            "messages": [message_record(message) for message in ask.messages],
-        }
+        messages = [message_record(message) for message in ask.messages]
         if ask.tools or len(ask.messages) != 1 or ask.messages[0].tool_calls:  # one text is always within them
-            within_limits([record["messages"], ask.tools], "what is said, with its tools,")
-        if ask.tools:
-            record["tools"] = ask.tools
-        if ask.max_tokens is not None:
-            record["max_tokens"] = ask.max_tokens
-        if ask.stop:
-            record["stop"] = ask.stop
-        if ask.branch:
-            record["branch"] = ask.branch
+            within_limits([messages, ask.tools], "what is said, with its tools,")
+        record: Record = {"op": "ask", "episode": run.number, "agent": ask.agent, "messages": messages}
+        for name in ("tools", "max_tokens", "stop", "branch"):
+            if value := getattr(ask, name):
+                record[name] = value
         if ask.fork is not None:
-            record["fork"] = {"agent": ask.fork.agent, "branch": ask.fork.branch, "turns": ask.fork.turns}
-        self._channel.send(record)
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._asks[self._asked] = future
+            record["fork"] = dataclasses.asdict(ask.fork)
+        return self._requested(record)
+
+    def _requested(self, record: Record) -> asyncio.Future[Any]:
+        self._asked += 1
+        self._channel.send(record | {"id": self._asked})
+        future = self._replies[self._asked] = asyncio.get_running_loop().create_future()
         return future
 
     async def open_endpoint(self, run: Run) -> Endpoint:
@@ -179,15 +147,8 @@ class PluginHost:
 
         Raises ``RuntimeError`` if the engine gives none.
         """
-        self._asked += 1
-        number = self._asked
-        answer = self._opening[number] = self._loop.create_future()
         agents = list(run.environment.agents)
-        self._channel.send({"op": "endpoint", "id": number, "episode": run.number, "agents": agents})
-        try:
-            record = await answer
-        finally:
-            self._opening.pop(number, None)
+        record = await self._requested({"op": "endpoint", "episode": run.number, "agents": agents})
         if record["error"]:
             raise RuntimeError(record["error"])
         endpoint = Endpoint(record["url"], record["key"])
@@ -253,27 +214,23 @@ class PluginHost:
         if run.number in self._runs:
             self._channel.send({"op": "final", "episode": run.number, **record})
 
-    def scored(self, record: Record) -> None:
-        del self._runs[record["episode"]]
-        self._channel.send(record)
-
-    def ended(self, run: Run, record: Record) -> None:
+    def ended(self, run: Running, record: Record) -> None:
         del self._runs[run.number]
-        message = {"op": "end", "episode": run.number, **record}
+        end: Record = {"op": "end", "episode": run.number}
         try:
-            self._channel.send(message)
+            self._channel.send(end | record)
         except (TypeError, ValueError) as error:  # the plugin's logged values cannot be sent
             failure = self.blame.of_function(error, run.environment.function)
-            self._channel.send({"op": "end", "episode": run.number, "status": "error", "failure": failure})
+            self._channel.send(end | {"status": "error", "failure": failure})
         if record.get("status") == "timeout":
             self._channel.flush()  # at once: the next step may block the loop, too
         if left_behind() > _MOST_LEFT:
             self._leave(f"{_MOST_LEFT} threads of this plugin did not end with their episodes")
 
-    def give_up(self, run: Run) -> None:
+    def give_up(self, run: Running) -> None:
         """A cancelled run does not end: give this process up."""
         if not run.task.done():
-            self._leave(f"an episode of {run.environment.name} ignored that it was cancelled")
+            self._leave(f"{run.environment.name}: {run.what} ignored that it was cancelled")
 
     def _leave(self, message: str) -> None:
         self._channel.send({"op": "broken", "failure": {"message": message, "file": "", "line": 0, "traceback": ""}})
@@ -281,31 +238,23 @@ class PluginHost:
         sys.stdout.flush()
         os._exit(1)
 
-    def _playing(self) -> bool:
-        return bool(self._runs)
-
-    def _tick(self) -> bool:
-        """See ``pulse.Pulse``.
-
-        After long steps, messages leave at once: an ask does not wait for the next episode's step.
-        """
-        now = time.monotonic()
-        if self._lateness.most > _KEPT:
-            self._hasty_until = now + _HASTE
-        self._channel.hasty = now < self._hasty_until
-        return self._reaper.tick()
+    def _ticked(self, held: bool) -> None:
+        """After a long step, messages leave at once: an ask does not wait for the next episode's step."""
+        if held:
+            self._haste = time.monotonic() + _HASTE
+        self._channel.hasty = time.monotonic() < self._haste
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
         """Interrupt the holder of the loop at its line: an import or a step without time left, and compiled code that
         blocks all else.
         """
-        if not self.blame.inside(frame):
+        if self.blame.place(frame) is None:
             return
         if self._loading:
             raise Stopped
-        if verdict := self._pulse.verdict():
+        if verdict := self._watchdog.verdict():
             raise Stopped(verdict)
-        if self._pulse.held:
+        if self._watchdog.held and not any(isinstance(run, ScoringRun) for run in self._runs.values()):
             raise Stopped(HELD)
 
 

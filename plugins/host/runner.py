@@ -1,7 +1,6 @@
-"""Runs one episode, or one scoring: from the engine's message to the record of its end.
+"""Runs one episode, one scoring or one ranking: from the engine's message to the record of its end.
 
-Exactly one record of the end is sent, whatever the plugin does. The host carries asks to the engine; sockets, processes
-and other episodes are unknown here.
+Exactly one record of the end is sent, whatever the plugin does.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import functools
 import inspect
 import threading
 import time
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +24,7 @@ from ..sandbox_supervisor import wall_limit
 from .blame import may_pay
 from .channel import Record, read_transcript
 from .limits import full
-from .meter import METER, Clock, Usage, charged
+from .meter import OwnTime, charged
 from .threads import HELD, Late, Stopped, ended, in_thread
 
 if TYPE_CHECKING:
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 GRACE = 5.0
 """Seconds of its own that a cancelled episode gets to end before the whole process is ended."""
-
-
 _UNFIT: Record = {
     "message": "the machine was too busy for a program in the sandbox to be judged",
     "file": "",
@@ -44,20 +40,91 @@ _UNFIT: Record = {
 }
 
 
-class Run:
+class Running:
+    """What is in progress: an episode, a scoring or a ranking."""
+
+    def __init__(self, host: PluginHost, request: Record, environment: Environment, what: str, seconds: float) -> None:
+        self.number: int = request["episode"]
+        self.environment = environment
+        self.what = what
+        self.own = OwnTime(seconds, self.expire)
+        self._host = host
+        self._request = request
+        self._seconds = seconds
+        self._late = self._overloaded = self._cancelled = False
+        self._began = time.monotonic()
+        self.task = charged(self._run(), self.own)
+
+    def cancel(self) -> None:
+        self.task.cancel()
+        if not self._cancelled:
+            self._cancelled = True
+            self.own.renew(GRACE, lambda _: self._host.give_up(self))
+
+    def expire(self, overloaded: bool) -> None:
+        self._late, self._overloaded = True, overloaded
+        self.cancel()
+
+    async def outcome(self) -> Record:
+        """The record of a good end. Raises whatever the author's code does."""
+        raise NotImplementedError
+
+    def close(self) -> Record:
+        """What every end has."""
+        return {"seconds": time.monotonic() - self._began}
+
+    def refused(self, error: Exception, function: Any) -> Record:
+        return {"status": "error", "failure": self._host.blame.of_function(error, function)}
+
+    async def _run(self) -> None:
+        try:
+            end = await self.outcome()
+        except Skip:
+            end = {"status": "skip"}
+        except BaseException as error:  # SystemExit too: a plugin does not end its process
+            end = self._failed(error)
+        if self._overloaded:
+            end = {"overloaded": True, "status": "timeout", "failure": end.get("failure") or _UNFIT}
+        ended(self.own)
+        self._host.ended(self, end | self.close())
+
+    def _failed(self, error: BaseException) -> Record:
+        failure = self._host.blame.of(error)
+        match error:
+            case Stopped():
+                self._overloaded |= error.args == ("wall",)
+                failure["message"] = HELD if error.args == (HELD,) else self._lateness()
+            case Late() | Starved():
+                self._overloaded |= isinstance(error, Late) and error.overloaded
+                failure["message"] = str(error)
+            case asyncio.CancelledError() if self._late:
+                failure["message"] = self._lateness()
+            case asyncio.CancelledError():
+                return {"status": "cancelled"}
+            case _:
+                return {"status": "error", "failure": failure, "full": isinstance(error, MemoryError) and full()}
+        return {"status": "timeout", "failure": failure}
+
+    def _lateness(self) -> str:
+        if self._overloaded:
+            return (
+                f"the machine or its process was busy: {self.what} was not over after {wall_limit(self._seconds):g} s"
+            )
+        return f"{self.what} took longer than {self._seconds:g} s"
+
+
+class Run(Running):
     """One episode in progress."""
 
     def __init__(self, host: PluginHost, start: Record, environment: Environment) -> None:
-        self.number: int = start["episode"]
-        self.environment = environment
-        self._host = host
-        self._start = start
-        self._seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
-        self._late = self._overloaded = False
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._usage = Usage()
-        self._clock = self._usage.limit = Clock(self._loop, self._seconds, self._expire, self._usage)
+        seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._called = False
+        """True while a program waits for the model, so that its time stands still."""
+        self._asks: set[asyncio.Future[Reply]] = set()
+        self._replied = False
+        """True after any agent's answer: an earlier failure does not depend on the model."""
+        super().__init__(host, start, environment, "the episode", seconds)
         self._episode = Episode(
             self._answer,
             split=start["split"],
@@ -65,21 +132,13 @@ class Run:
             seed=start["seed"],
             member=start["member"],
             config=start["config"],
-            queueing=self._clock.paused,
+            queueing=self.own.paused,
             declared=environment.agents,
             apart=None if environment.blocking else in_thread,
             starved=self._starve,
             settle=None if environment.scorer or environment.ranker else self._settle,
             opens=self._open,
         )
-        self._called = False
-        """True while a program waits for the model, so that the clock stands still."""
-        self._asks: set[asyncio.Future[Reply]] = set()
-        self._replied = False
-        """True after any agent's answer: an earlier failure does not depend on the model."""
-        self._began = time.monotonic()
-        self._grace: Clock | None = None
-        self.task = charged(self._loop, self._play(), self._usage)
 
     def called(self, agent: str, under_way: int, replies: int) -> None:
         """A program of the episode has called the model as ``agent``, or such a call has ended.
@@ -91,101 +150,59 @@ class Run:
         with suppress(ValueError):  # it has as many agents as it may
             self._episode.called(agent, replies)
         self._replied = self._replied or replies > 0
-        if under_way and not self._called:
-            self._clock.pause()
-        elif self._called and not under_way:
-            self._clock.resume()
-        self._called = under_way > 0
+        if (under_way > 0) != self._called:
+            self._called = under_way > 0
+            (self.own.pause if self._called else self.own.resume)()
 
-    def cancel(self) -> None:
-        self.task.cancel()
-        if self._grace is None:
-            self._grace = Clock(self._loop, GRACE, lambda _: self._host.give_up(self), self._usage)
-            self._usage.limit = self._grace
-
-    async def _play(self) -> None:
-        try:
-            end = await self._outcome()
-        except Skip:
-            end = {"status": "skip"}
-        except asyncio.CancelledError as error:
-            end = self._timeout(error, self._lateness()) if self._late else {"status": "cancelled"}
-        except Stopped as error:
-            self._overloaded |= error.args == ("wall",)
-            end = self._timeout(error, HELD if error.args == (HELD,) else self._lateness())
-        except (Late, Starved) as error:
-            self._overloaded |= isinstance(error, Late) and error.overloaded
-            end = self._timeout(error, str(error))
-        except BaseException as error:  # SystemExit too: a plugin does not end its process
-            end = {"status": "error", "failure": self._host.blame.of(error)}
-            if isinstance(error, MemoryError) and full():
-                end["full"] = True
-        if self._overloaded:
-            end = {"overloaded": True, "status": "timeout", "failure": end.get("failure") or _UNFIT}
-        self._clock.stop()
-        self._usage.limit = None
-        ended(self._usage)
-        if self._grace is not None:
-            self._grace.stop()
+    def close(self) -> Record:
         for ask in self._asks:
             ask.cancel()
-        end["metrics"], end["paid"] = self._metrics(), self._episode.paid
-        end["seconds"] = time.monotonic() - self._began
-        self._host.ended(self, end)
+        sandbox: Sandbox | None = vars(self._episode).get("sandbox")
+        counted = {} if sandbox is None else {"sandbox_timeouts": float(sandbox.timeouts)}
+        return super().close() | {"metrics": counted | self._episode.logged, "paid": self._episode.paid}
 
-    async def _outcome(self) -> Record:
-        invalid, failure = "", None
+    async def outcome(self) -> Record:
+        environment, episode = self.environment, self._episode
+        invalid, failure = "", {}
         try:
             result = await self._call()
         except Invalid as error:
             result, invalid = error.reward, str(error) or "invalid"
         except Exception as error:
-            if self.environment.on_error is None or not self._replied or not may_pay(error):
+            if environment.on_error is None or not self._replied or not may_pay(error):
                 raise
-            result, failure = self.environment.on_error, self._host.blame.of(error)
+            result, failure = environment.on_error, {"failure": self._host.blame.of(error)}
         try:
             if invalid:
                 result = finite(result, "the reward of Invalid")
-            task = self._task()
-            if self.environment.scorer is not None and not invalid and failure is None:
-                return self._unscored(result) | task
-            rewards = rewards_of(result, self._episode.payees, self._episode.earned, self._episode.final)
+            judged = environment.scorer is not None or environment.ranker is not None
+            task = {"task": sendable(episode.task, environment.name)} if judged else {}
+            if environment.scorer is not None and not invalid and not failure:
+                if result is None:
+                    return {"status": "played", "earned": episode.earned} | task
+                name = environment.name
+                raise TypeError(
+                    f"{name} has a score function, so {name} itself must return nothing, not {result!r:.40}"
+                )
+            rewards = rewards_of(result, episode.payees, episode.earned, episode.final)
         except (TypeError, ValueError) as error:
-            return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
-        end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid}
-        return end | ({} if failure is None else {"failure": failure}) | task
-
-    def _metrics(self) -> dict[str, float | str]:
-        sandbox: Sandbox | None = vars(self._episode).get("sandbox")
-        counted = {} if sandbox is None else {"sandbox_timeouts": float(sandbox.timeouts)}
-        return counted | self._episode.logged
-
-    def _task(self) -> Record:
-        """The task for another process that scores the episode; empty if nothing scores or ranks it."""
-        environment = self.environment
-        if environment.scorer is None and environment.ranker is None:
-            return {}
-        return {"task": sendable(self._episode.task, environment.name)}
-
-    def _unscored(self, result: object) -> Record:
-        if result is not None:
-            name = self.environment.name
-            raise TypeError(f"{name} has a score function, so {name} itself must return nothing, not {result!r:.40}")
-        return {"status": "played", "earned": self._episode.earned}
+            return self.refused(error, environment.function)
+        return (
+            {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid} | failure | task
+        )
 
     async def _call(self) -> object:
         environment, episode = self.environment, self._episode
-        arguments = dict(episode.config)
-        given = self._start.get("data") is not None
+        arguments, play = dict(episode.config), environment.function
+        given = self._request.get("data") is not None
         if given or environment.data is not None:
             # finding the rows of a large file takes minutes, once; a data function is the author's, and may hang
-            with self._clock.paused() if given or isinstance(environment.data, str) else nullcontext():
-                episode.task = row(await self._host.row(environment, self._start))
+            with self.own.paused() if given or isinstance(environment.data, str) else nullcontext():
+                episode.task = row(await self._host.row(environment, self._request))
         if environment.takes_task:
             arguments["task"] = episode.task
-        play = environment.function
         if environment.form is not None:
-            with self._clock.paused():
+            with self.own.paused():
                 play = await self._host.player(environment)
         if environment.blocking:
             blocking = BlockingEpisode(episode, wait_on(self._loop))
@@ -195,7 +212,7 @@ class Run:
     async def _open(self) -> Endpoint:
         if self.task.done():
             raise Stopped("the episode has ended")
-        with self._clock.paused():  # the first one starts the engine's gateway
+        with self.own.paused():  # the first one starts the engine's gateway
             return await self._host.open_endpoint(self)
 
     async def _answer(self, ask: Ask) -> Reply:
@@ -203,29 +220,19 @@ class Run:
             raise Stopped("the episode has ended")
         if len(self._asks) >= MOST_ASKS:
             raise RuntimeError(f"an episode may wait for at most {MOST_ASKS} replies at the same time")
-        reply = self._host.send_ask(self, ask)
-        self._asks.add(reply)
-        self._clock.pause()
+        future = self._host.send_ask(self, ask)
+        self._asks.add(future)
+        self.own.pause()
         try:
-            said = await reply
+            reply = await future
             self._replied = True
-            return said
+            return reply
         finally:
-            self._asks.discard(reply)
-            self._clock.resume()
-
-    def _timeout(self, error: BaseException, message: str) -> Record:
-        return {"status": "timeout", "failure": self._host.blame.of(error) | {"message": message}}
-
-    def _lateness(self) -> str:
-        if self._overloaded:
-            return (
-                f"the machine or its process was busy: the episode was not over after {wall_limit(self._seconds):g} s"
-            )
-        return f"the episode took longer than {self._seconds:g} s"
+            self._asks.discard(future)
+            self.own.resume()
 
     def _settle(self, agent: str, reward: float) -> None:
-        paid = [one for one in self._episode.paid if one["agent"] == agent]
+        paid = [entry for entry in self._episode.paid if entry["agent"] == agent]
         record: Record = {"agent": agent, "reward": reward, "paid": paid}
         if threading.get_ident() == self._thread:
             self._host.send_final(self, record)  # at once: the episode may end in this turn of the loop
@@ -235,106 +242,53 @@ class Run:
     def _starve(self) -> None:
         self._overloaded = True
 
-    def _expire(self, overloaded: bool) -> None:
-        self._late, self._overloaded = True, overloaded
-        self.cancel()
 
-
-class ScoringRun:
+class ScoringRun(Running):
     """One scoring, or one ranking, in a process that does nothing else.
 
     A plain ``def`` runs in the main thread, because the signals that graders use for their own time limits work only
-    there. It blocks the loop meanwhile; when its time is up, it is interrupted at its line. Only its own time counts,
-    as for an episode.
+    there. It blocks the loop meanwhile; when its time is up, it is interrupted at its line.
     """
 
     def __init__(self, host: PluginHost, request: Record, environment: Environment) -> None:
-        self.number: int = request["episode"]
-        self.environment = environment
-        self._host = host
-        self._request = request
-        self._what = "ranking" if request["op"] == "rank" else "score"
-        self._late = self._overloaded = False
-        loop, self._usage = asyncio.get_running_loop(), Usage()
-        self._clock = self._usage.limit = Clock(loop, request["timeout"], self._expire, self._usage)
-        self.task = charged(loop, self._run(), self._usage)
+        self._ranks = request["op"] == "rank"
+        self._what = "ranking" if self._ranks else "score"
+        self._function: Any = environment.ranker if self._ranks else environment.scorer
+        super().__init__(host, request, environment, f"the {self._what} of {environment.name}", request["timeout"])
 
-    @property
-    def function(self) -> Callable[..., Any]:
-        found = self.environment.ranker if self._request["op"] == "rank" else self.environment.scorer
-        if found is None:
+    async def outcome(self) -> Record:
+        if self._function is None:
             raise LookupError(f"{self.environment.name} has no {self._what} function")
-        return found
-
-    async def _run(self) -> None:
-        began = time.monotonic()
-        try:
-            answer = await (self._ranked() if self._request["op"] == "rank" else self._scored())
-        except Skip:
-            answer = {"status": "skip"}
-        except BaseException as error:  # SystemExit too: a plugin does not end its process
-            answer = self._failed(error)
-            if isinstance(error, MemoryError) and full():
-                answer["full"] = True
-        self._clock.stop()
-        seconds = time.monotonic() - began
-        METER.blocked += max(0.0, seconds - self._usage.processor - self._usage.blocked)  # its awaits keep the process
-        ended(self._usage)
-        if "status" in answer:
-            answer |= {"op": "end", "seconds": seconds}
-        self._host.scored(answer | {"episode": self.number})
+        return await (self._ranked() if self._ranks else self._scored())
 
     async def _scored(self) -> Record:
-        transcript = read_transcript(self._request["transcript"])
-        failure = None
+        transcript, environment = read_transcript(self._request["transcript"]), self.environment
+        failure = {}
         try:
             result = await self._call(row(self._request["task"]), transcript)
         except Exception as error:
-            spoke = any(message.role == "assistant" for said in transcript.agents.values() for message in said)
-            if self.environment.on_error is None or not spoke or not may_pay(error):
+            spoke = any(message.role == "assistant" for heard in transcript.agents.values() for message in heard)
+            if environment.on_error is None or not spoke or not may_pay(error):
                 raise
-            result, failure = self.environment.on_error, self._host.blame.of(error)
-        payees = tuple(dict.fromkeys((*self.environment.agents, *transcript.agents)))
+            result, failure = environment.on_error, {"failure": self._host.blame.of(error)}
+        payees = tuple(dict.fromkeys((*environment.agents, *transcript.agents)))
         try:
             rewards = score_of(result, payees, self._request["earned"])
         except (TypeError, ValueError) as error:
-            return self._refused(error)
-        end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts}
-        return end if failure is None else end | {"failure": failure}
+            return self.refused(error, self._function)
+        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts} | failure
 
     async def _ranked(self) -> Record:
         members = [
-            Member(
-                task=row(member["task"]),
-                transcript=read_transcript(member["transcript"]),
-                rewards=member["rewards"],
-                parts=member["parts"],
-                logged=member["logged"],
-                invalid=member["invalid"],
-            )
+            Member(**member | {"task": row(member["task"]), "transcript": read_transcript(member["transcript"])})
             for member in self._request["members"]
         ]
         result = await self._call(members)
         try:
             return {"op": "ranked", "rewards": ranks_of(result, members)}
         except (TypeError, ValueError) as error:
-            return self._refused(error)
+            return self.refused(error, self._function)
 
     async def _call(self, *arguments: Any) -> object:
-        result = self.function(*arguments)
+        result = self._function(*arguments)
         return await result if inspect.isawaitable(result) else result
-
-    def _expire(self, overloaded: bool) -> None:
-        self._late, self._overloaded = True, overloaded
-        self.task.cancel()
-
-    def _refused(self, error: Exception) -> Record:
-        return {"status": "error", "failure": self._host.blame.of_function(error, self.function)}
-
-    def _failed(self, error: BaseException) -> Record:
-        if not self._late and not isinstance(error, Stopped):
-            return {"status": "error", "failure": self._host.blame.of(error)}
-        message = f"the {self._what} of {self.environment.name} took longer than {self._request['timeout']:g} s"
-        failure = self._host.blame.of(error) | {"message": message}
-        overloaded = self._overloaded or error.args == ("wall",)
-        return {"status": "timeout", "failure": failure, "overloaded": overloaded}

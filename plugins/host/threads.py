@@ -1,9 +1,6 @@
 """Runs code that may block: one thread for each plain ``def`` episode or tool, which can be asked to end.
 
 A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind.
-
-A thread must not be asked to end while it starts another one: up to Python 3.11 the new thread counts as its starter
-until it runs. The starter would then wait for ever, with the lock that every ``ThreadPoolExecutor`` needs.
 """
 
 from __future__ import annotations
@@ -17,25 +14,22 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from ..environment import Environment
 from .limits import stacks
-from .meter import CURRENT, Clock, Usage, charged
+from .meter import CURRENT, OwnTime, charged
 
 LEFT_AFTER = 30.0
-"""Seconds after its episode's end from which a thread counts as left behind: on a busy machine it may run
-again late.
-"""
+"""Seconds after its episode's end from which a thread counts as left behind: on a busy machine it may run late."""
 HELD = "compiled code that the episode called let nothing else run for seconds"
 """Text of ``Stopped`` before the end of the episode's time."""
-ASIDE = "aside"
-"""Prefix of thread names of the loop's own executor: they wait for the next call, and run nothing meanwhile."""
 _MOST_WAITING = 1024
 """Threads of the loop's own executor: more than episodes in progress, so that none waits for another."""
+_GRACE = 1.0
+_CLOSING = 2.0
 
 
 class Stopped(BaseException):
@@ -43,9 +37,13 @@ class Stopped(BaseException):
 
 
 _starting = threading.RLock()
-"""Held while any thread of this process starts another one, and while one is asked to end."""
+"""Held while any thread of this process starts another one, and while one is asked to end.
+
+Up to Python 3.11 a new thread counts as its starter until it runs. Asked to end then, it would leave the starter
+waiting for ever, with the lock that every ``ThreadPoolExecutor`` needs.
+"""
 _start = threading.Thread.start
-_ended: dict[Usage, float] = {}
+_ended: dict[OwnTime, float] = {}
 
 
 def _start_alone(self: threading.Thread) -> None:
@@ -60,39 +58,33 @@ def stop(thread: threading.Thread) -> None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
 
 
-def ended(usage: Usage) -> None:
+def ended(own: OwnTime) -> None:
     """An episode has ended: its threads should end, too."""
-    if usage.threads:
-        _ended[usage] = time.monotonic()
+    own.stop()
+    if own.threads:
+        _ended[own] = time.monotonic()
 
 
 def left_behind() -> int:
     """Number of threads of episodes that ended long ago."""
-    if not _ended:
-        return 0
-    for usage in [one for one in _ended if not one.threads]:
-        del _ended[usage]
+    for own in [own for own in _ended if not own.threads]:
+        del _ended[own]
     since = time.monotonic() - LEFT_AFTER
-    return sum(usage.threads for usage, when in _ended.items() if when < since)
+    return sum(own.threads for own, when in _ended.items() if when < since)
 
 
 class EpisodeThreads(ThreadPoolExecutor):
     """The executor of ``asyncio.to_thread``: it charges the calling episode."""
 
     def __init__(self) -> None:
-        super().__init__(_MOST_WAITING, ASIDE)
+        super().__init__(_MOST_WAITING, "aside")
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        usage = CURRENT.get()
+        own = CURRENT.get()
 
         def run() -> Any:
-            if usage is None:
+            with own.in_thread() if own is not None else nullcontext():
                 return fn(*args, **kwargs)
-            usage.enter_thread()
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                usage.leave_thread()
 
         stacks(+1)
         future = super().submit(run)
@@ -108,25 +100,26 @@ async def in_thread(call: Callable[[], Any]) -> Any:
     threading.Thread.start = _start_alone  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
-    usage, context = CURRENT.get(), copy_context()
+    own, context = CURRENT.get(), copy_context()
 
     def finish(result: Any, error: BaseException | None) -> None:
-        if not done.done():
-            if error is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(result)
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
 
     def run() -> None:
-        if usage is not None:
-            usage.enter_thread()
-        try:
-            result, error = context.run(call), None
-        except BaseException as raised:
-            # A future refuses StopIteration, and Stopped must not look like a cancelled loop.
-            result, error = None, RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
-        if usage is not None:
-            usage.leave_thread()
+        result: Any = None
+        error: BaseException | None = None
+        with own.in_thread() if own is not None else nullcontext():
+            try:
+                result = context.run(call)
+            except StopIteration as raised:  # a future refuses it
+                error = RuntimeError(repr(raised))
+            except BaseException as raised:
+                error = raised
         stacks(-1)
         loop.call_soon_threadsafe(finish, result, error)
 
@@ -144,14 +137,6 @@ async def in_thread(call: Callable[[], Any]) -> Any:
         raise
 
 
-# The instances of environments in the class form: one in this process for each, set up before its first episode.
-#
-# A set-up has its own time limit, separate from the waiting episodes; a failed one is repeated with the next episode.
-
-_GRACE = 1.0
-_CLOSING = 2.0
-
-
 class Late(Exception):
     """A set-up took longer than the environment's time limit."""
 
@@ -161,20 +146,14 @@ class Late(Exception):
         self.overloaded = overloaded
 
 
-@dataclass(frozen=True)
-class _Made:
-    """An instance that is set up, or the error and its traceback."""
-
-    instance: Any = None
-    error: BaseException | None = None
-    trace: TracebackType | None = None
-
-
 class Instances:
-    """The instances of one process."""
+    """The instances of environments in the class form: one in this process for each, set up before its first episode.
+
+    A set-up has its own time limit, separate from the waiting episodes; a failed one is repeated with the next episode.
+    """
 
     def __init__(self) -> None:
-        self._making: dict[str, asyncio.Task[_Made]] = {}
+        self._making: dict[str, asyncio.Task[Any]] = {}
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
         """The callable for an episode. Raises what the set-up raised, or ``Late``."""
@@ -182,56 +161,57 @@ class Instances:
         if making is None:
             making = self._making[environment.name] = asyncio.create_task(_timed(environment))
         made = await asyncio.shield(making)
-        if made.error is not None:
+        if isinstance(made, _Failed):
             if self._making.get(environment.name) is making:
                 del self._making[environment.name]
             raise made.error.with_traceback(made.trace)
-        return functools.partial(environment.function, made.instance)
+        return functools.partial(environment.function, made)
 
     async def close(self) -> None:
         """Call ``close`` of every instance that has one; errors are printed to the plugin's log."""
         made = [making.result() for making in self._making.values() if making.done()]
-        closing = [
-            asyncio.create_task(_closed(one.instance.close))
-            for one in made
-            if one.error is None and hasattr(one.instance, "close")
-        ]
+        closing = [asyncio.create_task(_closed(instance.close)) for instance in made if hasattr(instance, "close")]
         if closing:
             await asyncio.wait(closing, timeout=_CLOSING)
 
 
-async def _timed(environment: Environment) -> _Made:
-    loop, usage = asyncio.get_running_loop(), Usage()
-    late: asyncio.Future[bool] = loop.create_future()  # True: the wall limit
-    clock = usage.limit = Clock(loop, environment.timeout, late.set_result, usage)
-    making = charged(loop, _made(environment), usage)
+class _Failed:
+    """The error of a set-up, as a value: a ``SystemExit`` that is raised in a task would end the loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.trace = error, error.__traceback__
+
+
+async def _timed(environment: Environment) -> Any:
+    late: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # True: the wall limit
+    own = OwnTime(environment.timeout, late.set_result)
+    making = charged(_made(environment), own)
     await asyncio.wait((making, late), return_when=asyncio.FIRST_COMPLETED)
-    clock.stop()
     overloaded = late.done() and late.result()
-    if making.done():
-        made: _Made = making.result()
-        if not isinstance(made.error, Stopped):
-            return made
-        overloaded = overloaded or made.error.args == ("wall",)
-    making.cancel()
-    await asyncio.wait((making,), timeout=_GRACE)
-    ended(usage)
-    stopped_at = making.result().trace if making.done() else None
-    message = f"the set-up of {environment.name} took longer than {environment.timeout:g} s"
-    return _Made(None, Late(message, overloaded), stopped_at)
+    if not making.done():
+        making.cancel()
+        await asyncio.wait((making,), timeout=_GRACE)
+    elif not (isinstance(made := making.result(), _Failed) and isinstance(made.error, Stopped)):
+        own.stop()
+        return made
+    ended(own)
+    late_error = Late(f"the set-up of {environment.name} took longer than {environment.timeout:g} s", overloaded)
+    if making.done() and isinstance(made := making.result(), _Failed):
+        late_error.overloaded |= made.error.args == ("wall",)
+        late_error.__traceback__ = made.trace  # where it stood
+    return _Failed(late_error)
 
 
-async def _made(environment: Environment) -> _Made:
-    """Set an instance up; an error becomes part of the result, because a SystemExit would end the loop."""
+async def _made(environment: Environment) -> Any:
     try:
         if environment.form is None:
             raise LookupError(f"{environment.name} is a function, there is nothing to set up")
         instance = await in_thread(environment.form)
         if hasattr(instance, "setup"):
             await _done(instance.setup)
-        return _Made(instance)
+        return instance
     except BaseException as error:
-        return _Made(None, error, error.__traceback__)
+        return _Failed(error)
 
 
 async def _closed(close: Callable[[], Any]) -> None:

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from marlaas.plugins.messages import Ask
 
 from ...errors import ConfigError, EnvironmentFailure, MarlaasError
 from ...trajectories import Split
 from ..plugin import said
-from ..protocol import DataFacts, EnvironmentInfo
+from ..protocol import EnvironmentInfo
 from ..served_version import Lease
 from ..service import EnvironmentService
-from . import checks
-from .checks import ALIVE, Ruler
+from .checks import ALIVE, CHECKS, Observed, check_instances, check_junk, failing
 from .finding import LEVELS, Finding
-from .subject import EMPTY, JUNK, Pace, Subject, draws, play
+from .subject import CONSTANTS, EMPTY, JUNK, Pace, Subject, draw_again, draws, play, reply_again, reply_junk, run_crowd
 
 ODD = 3
 SETTLED = 2.0
 """Seconds after a promotion before its check: authors save again and again."""
 PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
+
+
+class Ruler(Protocol):
+    """Counts the tokens of prompts as the trained base does."""
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a conversation."""
+
+    async def tokens(self, ask: Ask) -> int:
+        """Tokens of a first prompt; a lower bound if it is much too long.
+
+        Raises ``ValueError`` or ``BaseModelError`` if the base's template refuses it.
+        """
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,8 @@ async def check(
     Raises ``EnvironmentMissing``. An environment that does not serve, or refuses the configuration, is a finding.
     """
     info = service.resolve(name)
-    broken = [Finding("load", "error", f"{_unserved(info)}: {said(info.failure)}.")] if info.failure else []
+    state = "does not load" if info.state in ("broken", "stale") else f"is {info.state}"
+    broken = [Finding("load", "error", f"{info.name} {state}: {said(info.failure)}.")] if info.failure else []
     if not info.version:
         return broken or [Finding("load", "error", f"{info.name} does not serve: it is {info.state}.")]
     problem = unset(info, config or {})
@@ -79,89 +95,82 @@ async def try_out(lease: Lease) -> list[Finding]:
     Raises ``BrokenPlugin`` if a process cannot be started.
     """
     async with Subject(lease) as subject:
-        await subject.renew()
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
-    asked = [one for one in played if one.status != "skip"]
-    return [finding for finding in checks.check_junk(asked, subject.name) if finding.level != "note"]
-
-
-def _unserved(info: EnvironmentInfo) -> str:
-    return f"{info.name} {'does not load' if info.state in ('broken', 'stale') else f'is {info.state}'}"
+    asked = [episode for episode in played if episode.status != "skip"]
+    return [found for found in check_junk(Observed(subject.name, odd=asked)) if found.level != "note"]
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
     """The required parameters that are not given, in one sentence; empty if none is missing."""
-    missing = [one for one in info.parameters if one.required and one.name not in config]
+    missing = [parameter for parameter in info.parameters if parameter.required and parameter.name not in config]
     if not missing:
         return ""
-    names = " and ".join(f"{one.name!r} ({one.type})" for one in missing)
-    options = " ".join(f"{one.name}=…" for one in missing)
+    names = " and ".join(f"{parameter.name!r} ({parameter.type})" for parameter in missing)
+    options = " ".join(f"{parameter.name}=…" for parameter in missing)
     return f"{info.name} needs {names}: give it as in `marlaas env check NAME --config {options}`."
 
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
     """Check the version and configuration of ``lease``; the worst findings come first."""
     async with Subject(lease) as subject:
-        found = await examine(subject, scope)
-    try:
-        facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
-    except EnvironmentFailure:  # the episodes have shown it
-        facts = DataFacts()
-    return _sorted([*found, *checks.check_rows(facts)])
+        return await examine(subject, scope, lease=lease)
 
 
-async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
+async def examine(
+    subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic, lease: Lease | None = None
+) -> list[Finding]:
     """Run episodes, then judge them; raises ``BrokenPlugin`` if a fresh process cannot be started."""
-    pace = Pace(scope.seconds, scope.pause, clock)
-    start = await subject.renew()
-    splits: tuple[Split, Split] = ("train", "eval")
-    instances = [(split, index) for index in range(scope.prompts) for split in splits]
-    seen = await draws(subject, instances, pace, share=0.3)
-    train, held_out = ([draw for draw in seen if draw.split == split] for split in splits)
+    pace, seen = Pace(scope.seconds, scope.pause, clock), Observed(subject.name, subject.agents, subject.ranked)
+    seen.alive = scope.alive
+    seen.start = await subject.renew()
+    instances: list[tuple[Split, int]] = [
+        (split, index) for index in range(scope.prompts) for split in ("train", "eval")
+    ]
+    seen.draws = await draws(subject, instances, pace, share=0.3)
+    train = [draw for draw in seen.draws if draw.split == "train"]
     usable = [draw.index for draw in train if draw.prompt is not None]
     if not usable:
-        return _sorted(checks.check_instances(seen))
-    distant = await draws(subject, checks.far(), pace, share=0.4)
-    repeats = await checks.draw_again(subject, seen, pace, share=0.5)
-    lengths = await checks.check_lengths(seen, scope.ruler, pace, share=0.55)
+        return _sorted(check_instances(seen))
+    seen.repeats = await draw_again(subject, seen.draws, pace, share=0.5)
+    await _measure(seen, scope.ruler, pace)
     tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)
-    odd = await checks.reply_junk(subject, usable, tools, pace, share=0.75)
-    failing = checks.failing(odd)
-    constant = await checks.reply_constants(subject, usable, failing, pace, share=0.95)
-    several = any(len(one.agents) > 1 for one in constant)
-    contested = await checks.contests(subject, usable, pace, share=0.97) if several else []
-    played = [*odd, *constant, *contested]
-    repeated = await checks.reply_again(subject, [*odd, *constant], pace, share=1.0)
-    alone = constant or odd
-    calm = next((one.reply for one in alone if one.reply not in failing), EMPTY)
-    crowd = await checks.run_crowd(subject, [one for one in alone if one.reply == calm], scope.together, pace)
-    found = [
-        *checks.check_instances([*seen, *distant]),
-        *checks.check_determinism(repeats),
-        *checks.check_variety(seen),
-        *checks.check_leaks(train, held_out, distant),
-        *lengths,
-        *checks.check_junk(odd, subject.name),
-        *checks.check_agents(played, subject.agents),
-        *checks.check_baseline(constant, subject.ranked, contested),
-        *checks.check_rewards(played, repeated, subject.ranked),
-        *checks.check_crowd(crowd, scope.alive),
-        *(checks.check_grading(alone, subject.name, scope.alive) if subject.movable else ()),
-        *checks.check_sandbox([*odd, *constant, *crowd.played]),
-        *checks.check_latency(start, seen[0].seconds, [seconds for one in alone for seconds in one.turns]),
-    ]
-    if len(seen) < len(instances):
-        text = f"Only {len(seen)} of {len(instances)} instances were drawn, as they are slow or long: what is said here"
-        found.append(Finding("time", "note", f"{text} rests on few."))
+    seen.odd = await reply_junk(subject, usable, tools, pace, share=0.75)
+    plan = product(usable, [reply for reply in CONSTANTS if reply not in failing(seen.odd)])
+    seen.constant = [await play(subject, index, reply, pace) async for index, reply in pace.take(plan, 0.95)]
+    seen.repeated = await reply_again(subject, seen.played, pace, share=1.0)
+    alone = [episode for episode in seen.constant or seen.odd if episode.score is not None]
+    calm = next((episode.reply for episode in alone if episode.reply not in failing(seen.odd)), EMPTY)
+    well = [episode for episode in alone if episode.reply == calm]
+    seen.crowd = await run_crowd(subject, well, scope.together, pace)
+    if lease is not None:
+        with suppress(EnvironmentFailure):  # the episodes have shown it
+            seen.facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
+    found = [finding for judge in CHECKS for finding in judge(seen)]
+    if len(seen.draws) < len(instances):
+        text = (
+            f"Only {len(seen.draws)} of {len(instances)} instances were drawn, as they are slow or long: what is said"
+        )
+        found.append(Finding("time", "note", f"{text} here rests on few."))
     return _sorted(found)
 
 
-def _sorted(findings: list[Finding]) -> list[Finding]:
+async def _measure(seen: Observed, ruler: Ruler | None, pace: Pace) -> None:
+    """The lengths of first prompts, in tokens of the base, or without a ruler in characters."""
+    seen.context = ruler.context if ruler is not None else 0
+    async for draw in pace.take(seen.draws, 0.55):
+        if isinstance(draw.reached, Ask):
+            try:
+                seen.lengths.append((await ruler.tokens(draw.reached) if ruler else len(draw.text), draw))
+            except (ValueError, MarlaasError) as error:
+                seen.refused = seen.refused or (draw, error)
+
+
+def _sorted(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 class Background:
-    """Checks promoted versions, each once, one after the other; a newer version replaces an older one."""
+    """Checks promoted versions, each once, one after the other; a newer version ends the check of the older."""
 
     def __init__(
         self,
@@ -182,45 +191,33 @@ class Background:
         self._found = found
         self._spare = tuple(spare)
         self._settled = settled
-        self._waiting: dict[str, None] = {}
-        self._current = ""
-        self._checking: asyncio.Task[None] | None = None
-        self._woken = asyncio.Event()
+        self._checks: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting) or self._checking is not None
+        return not all(check.done() for check in self._checks.values())
 
     def changed(self, plugin: str) -> None:
-        self._waiting[plugin] = None
-        self._woken.set()
-        if self._current == plugin and self._checking is not None:
-            self._checking.cancel()
+        if before := self._checks.get(plugin):
+            before.cancel()
+        self._checks[plugin] = asyncio.get_running_loop().create_task(self._check(plugin))
 
-    async def run(self) -> None:
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._waiting:
-                await asyncio.sleep(self._settled)
-                self._current = next(iter(self._waiting))
-                del self._waiting[self._current]
-                self._checking = asyncio.get_running_loop().create_task(self._check(self._current))
-                try:
-                    await asyncio.wait((self._checking,))
-                finally:
-                    self._checking.cancel()
-                    await asyncio.gather(self._checking, return_exceptions=True)
-                    self._current, self._checking = "", None
+    async def stop(self) -> None:
+        for check in self._checks.values():
+            check.cancel()
+        await asyncio.gather(*self._checks.values(), return_exceptions=True)
 
     async def _check(self, plugin: str) -> None:
-        for info in self._service.infos():
-            spared = any(Path(info.path).is_relative_to(folder) for folder in self._spare)
-            served = info.name.partition("/")[0] == plugin and info.version
-            if served and not spared and not self._known(info.name, info.version):
-                findings = await self._findings(info)
-                if findings is not None:
-                    self._found(info.name, info.version, findings)
+        await asyncio.sleep(self._settled)
+        async with self._turn:
+            for info in self._service.infos():
+                spared = any(Path(info.path).is_relative_to(folder) for folder in self._spare)
+                served = info.name.partition("/")[0] == plugin and info.version
+                if served and not spared and not self._known(info.name, info.version):
+                    findings = await self._findings(info)
+                    if findings is not None:
+                        self._found(info.name, info.version, findings)
 
     async def _findings(self, info: EnvironmentInfo) -> list[Finding] | None:
         """None for a version that rests: it may work later."""

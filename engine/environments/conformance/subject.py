@@ -1,4 +1,4 @@
-"""The subject of the checks: a version of an environment in its own process, canned replies, and a bounded time."""
+"""What the checks observe: an environment in its own process, canned replies, and a bounded time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from types import TracebackType
+from itertools import product
 from typing import TypeVar
 
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 
-from ...trajectories import Split
-from ..process.child import Child
-from ..process.wire import Place
+from ...trajectories import Failure, Split
 from ..protocol import EpisodeOutcome, EpisodeSpec
 from ..served_version import PATIENCE, Lease, ServedVersion, first_ask
 
@@ -32,6 +30,11 @@ NICENESS = 15
 MOST_TURNS = 1000
 HOPELESS = 4
 MOST_CHARACTERS = 16 << 20
+INSTANCES = 5
+JUNK_INSTANCES = 3
+AGAIN = 8
+BEATS = 2.5
+"""Least seconds of a crowd: its process has reported twice by then which line holds its loop."""
 _LONGEST_TOKEN = 8
 
 
@@ -49,6 +52,7 @@ class Pace:
         return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
+        """Some of the items, until ``share`` of the time is used up; at least two."""
         for number, item in enumerate(items):
             if number >= LEAST and self.clock() - self._began > share * self._seconds:
                 return
@@ -66,24 +70,21 @@ class Subject:
         declared = lease.declared
         self.config, self.timeout = lease.config, min(PATIENCE, declared.timeout)
         self.agents, self.ranked, self.name = declared.agents, declared.ranked, declared.name
-        self.movable = declared.own and not declared.scored
-        """True if its author could move the grading into a score function."""
         self._lease = lease
         self._serving: ServedVersion | None = None
-        self._watched: Child | None = None
         self._calmed: set[int] = set()
 
     async def __aenter__(self) -> Subject:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stop()
+    async def __aexit__(self, *_: object) -> None:
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.stop("its check is over")
 
     async def renew(self) -> float:
         """Start a fresh process; returns the seconds it took. Raises ``BrokenPlugin``."""
-        await self._stop()
+        await self.__aexit__()
         began = time.monotonic()
         self._serving = self._lease.serving.apart()
         await self._serving.warm()
@@ -100,20 +101,13 @@ class Subject:
             self._calmed.add(pid)
         return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
 
-    async def watch(self) -> None:
-        if self._serving is None:
-            await self.renew()
-        assert self._serving is not None
-        self._watched = await self._serving.watch()
-
-    async def watched(self) -> tuple[Place, ...]:
-        child, self._watched = self._watched, None
-        return await child.watched() if child is not None else ()
-
-    async def _stop(self) -> None:
-        serving, self._serving = self._serving, None
-        if serving is not None:
-            await serving.stop("its check is over")
+    def holds(self) -> tuple[str, int] | None:
+        """The line that held the loop of its process most often since the last call, if any."""
+        held: Counter[tuple[str, int]] = Counter()
+        for child in self._serving.children if self._serving is not None else ():
+            held.update(child.holds)
+            child.holds.clear()
+        return max(held, key=lambda place: held[place], default=None)
 
 
 def instance(subject: Subject, split: Split, index: int, member: int = 0) -> EpisodeSpec:
@@ -160,10 +154,25 @@ async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: 
     made: list[Draw] = []
     async for split, index in pace.take(instances, share):
         made.append(await draw(subject, split, index, pace))
-        hopeless = len(made) >= HOPELESS and all(one.prompt is None for one in made)
-        if hopeless or sum(len(one.text) for one in made) >= MOST_CHARACTERS:
+        hopeless = len(made) >= HOPELESS and all(drawn.prompt is None for drawn in made)
+        if hopeless or sum(len(drawn.text) for drawn in made) >= MOST_CHARACTERS:
             break
     return made
+
+
+async def draw_again(
+    subject: Subject, seen: Sequence[Draw], pace: Pace, share: float
+) -> list[tuple[Draw, Draw, Draw, Draw]]:
+    """Draw some instances again, then in a fresh process in the reverse order, there also as another sample."""
+    usable = [drawn for drawn in seen if drawn.prompt is not None]
+    chosen = [d for split in ("train", "eval") for d in [d for d in usable if d.split == split][:INSTANCES]]
+    again = [await draw(subject, d.split, d.index, pace) async for d in pace.take(chosen, share)]
+    await subject.renew()
+    repeats = []
+    async for first, second in pace.take(reversed(list(zip(chosen, again, strict=False))), share):
+        there = [await draw(subject, first.split, first.index, pace, member) for member in (0, 1)]
+        repeats.append((first, second, *there))
+    return repeats[::-1]  # type: ignore[return-value]  # four of them
 
 
 @dataclass(frozen=True)
@@ -179,8 +188,8 @@ class Canned:
             name = str(ask.tools[0].get("function", {}).get("name", "tool")) if ask.tools else "tool"
             return Reply("", "tool", turn, (ToolCall(name, {"": [None]}),))
         text = self.text
-        for stop in ask.stop:
-            text = text.partition(stop)[0] if stop else text
+        for stop in filter(None, ask.stop):
+            text = text.partition(stop)[0]
         longest = len(text) if ask.max_tokens is None else ask.max_tokens * _LONGEST_TOKEN
         return Reply(text[:longest], "stop" if len(text) <= longest else "length", turn)
 
@@ -230,6 +239,14 @@ class Played:
         return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
     @property
+    def failure(self) -> Failure | None:
+        return self.outcome.failure if self.outcome is not None else None
+
+    @property
+    def invalid(self) -> str:
+        return self.outcome.invalid if self.outcome is not None else ""
+
+    @property
     def status(self) -> str:
         return self.outcome.status if self.outcome is not None else "endless"
 
@@ -238,11 +255,8 @@ class _Endless(Exception):
     """The episode has had as many turns as it may."""
 
 
-async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None) -> Played:
-    """Run an episode to its end, or to ``MOST_TURNS`` replies.
-
-    All but the first agent that is asked answer ``others``, if given.
-    """
+async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Played:
+    """Run an episode to its end, or to ``MOST_TURNS`` replies."""
     turns: list[float] = []
     replies: Counter[tuple[str, int]] = Counter()
     resumed = pace.clock()
@@ -255,14 +269,68 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: 
         place = ask.agent, ask.branch
         if ask.fork is not None:
             replies[place] = ask.fork.turns
-        first = next(iter(replies), place)[0]
-        text = (others if others and ask.agent != first else reply).reply(ask, replies[place])
+        answered = reply.reply(ask, replies[place])
         replies[place] += 1
         resumed = pace.clock()
-        return text
+        return answered
 
     outcome = None
     with contextlib.suppress(_Endless):
         outcome = await subject.play(instance(subject, "train", index), answer)
         turns.append(pace.clock() - resumed)
     return Played(reply, index, outcome, tuple(turns), frozenset(agent for agent, _ in replies))
+
+
+async def reply_junk(subject: Subject, indices: Sequence[int], tools: bool, pace: Pace, share: float) -> list[Played]:
+    """Give every odd reply to a few instances; one that has failed is not tried again."""
+    played: list[Played] = []
+    replies = (*JUNK, WRONG_CALL) if tools else JUNK
+    async for index, reply in pace.take(product(indices[:JUNK_INSTANCES], replies), share):
+        if not any(episode.reply == reply and episode.score is None for episode in played):
+            played.append(await play(subject, index, reply, pace))
+    return played
+
+
+async def reply_again(
+    subject: Subject, played: Sequence[Played], pace: Pace, share: float
+) -> list[tuple[Played, Played]]:
+    """Run some episodes again with the same replies; returns pairs."""
+    chosen = [episode for episode in played if episode.score is not None][:: max(1, len(played) // AGAIN)]
+    return [(e, await play(subject, e.index, e.reply, pace)) async for e in pace.take(chosen, share)]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Episodes that ran at once, of instances that end well without others."""
+
+    played: tuple[Played, ...] = ()
+    seconds: float = 0.0
+    place: tuple[str, int] | None = None
+    """The line that held the loop most often."""
+    unfinished: int = 0
+    alone: float = 0.0
+
+
+async def run_crowd(subject: Subject, well: Sequence[Played], most: int, pace: Pace) -> Crowd | None:
+    """Run ``most`` episodes at once, like those in ``well``, which have the same reply; None without any.
+
+    They get the remaining time plus that of one episode without others; then they are cancelled.
+    """
+    if not well or most < 2:
+        return None
+    longest = max(math.fsum(episode.turns) for episode in well)
+    subject.holds()
+    began = pace.clock()
+    tasks = [
+        asyncio.ensure_future(play(subject, well[place % len(well)].index, well[0].reply, pace))
+        for place in range(most)
+    ]
+    try:
+        await asyncio.wait(tasks, timeout=max(BEATS, pace.left + longest))
+        seconds, place = pace.clock() - began, subject.holds()
+        played = tuple(task.result() for task in tasks if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return Crowd(played, seconds, place, most - len(played), longest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
-from .launch import HERE, Folders, Launched, Launcher, Load, judged
+from .launch import HERE, Folders, Launched, Launcher, judged
 from .wire import (
     Asked,
     Broken,
@@ -27,7 +28,6 @@ from .wire import (
     Hello,
     Opening,
     Outcome,
-    Place,
     Settled,
     WireError,
     decode_body,
@@ -92,7 +92,6 @@ HUNG = "compiled code of the plugin let nothing else run in its process"
 TOO_LONG = "importing the plugin took longer than {:g} s"
 STILL = "its process did not answer for minutes"
 _SOONEST = 0.05
-_WATCHED = 30.0
 _CLOSING = 3.0
 
 
@@ -124,7 +123,10 @@ class Child:
         self.refused: dict[str, Failure] = {}
         self.dead: Failure | None = None
         self.full = False
-        self.load = Load()
+        self.busy = 0.0
+        """Share of a core that its episodes take, or hold without computing; above 1 with several threads."""
+        self.holds: Counter[tuple[str, int]] = Counter()
+        """The lines that held its loop, by beats."""
         self._served = False
         self._closing = False
         self._process = process
@@ -208,16 +210,6 @@ class Child:
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """``data`` of a task, with the paths of the process. Raises ``OSError`` if it cannot have it."""
         return await self._process.rows(data)
-
-    def watch(self) -> None:
-        self._process.pulse.watch()
-
-    async def watched(self) -> tuple[Place, ...]:
-        pulse, until = self._process.pulse, time.monotonic() + _WATCHED
-        pulse.end_watch()
-        while (seen := pulse.watched()) is None and self.dead is None and time.monotonic() < until:
-            await asyncio.sleep(_SOONEST)
-        return seen or ()
 
     def interrupt(self) -> None:
         self._process.interrupt()
@@ -398,7 +390,7 @@ class Child:
         self._die(Failure(reason), silently=True, overloaded=self._process.lost)
 
     def _die(
-        self, failure: Failure, silently: bool = False, status: EpisodeStatus = "error", overloaded: bool = False
+        self, failure: Failure, status: EpisodeStatus = "error", silently: bool = False, overloaded: bool = False
     ) -> None:
         if self.dead is not None:
             return
@@ -429,36 +421,25 @@ class Child:
     async def _heartbeat(self) -> None:
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
-        answered = before = time.monotonic(), self._process.computed()
+        answered = time.monotonic(), self._process.computed()
         while not self.idle:
             pulse.ask()
             self._process.trim_log()
             await asyncio.sleep(BEAT)
             beat, now = pulse.answer(), (time.monotonic(), self._process.computed())
+            wall, computed = now[0] - answered[0], now[1] - answered[1]
             if beat is not None:
-                wall = max(now[0] - before[0], 1e-9)
-                self.load = Load(beat.late, (now[1] - before[1]) / wall, min(1.0, beat.asleep / wall))
-                answered = before = now
-                if beat.stubborn:
-                    self._die_stubborn()
-                    return
-            elif self._silent(now[0] - answered[0], now[1] - answered[1]):
+                self.busy, answered = (computed + beat.asleep) / max(wall, 1e-9), now
+                if beat.holds is not None:
+                    self.holds[beat.holds] += 1
+                if beat.stubborn and self._allowed:
+                    self._die(Failure(f"its score took longer than {self._allowed:g} s and did not stop"), "timeout")
+                elif beat.stubborn:
+                    self._die(Failure(UNSTOPPABLE))
+            elif verdict := judged(wall, computed, len(self._plays), self._allowed):
+                self._die(Failure(HUNG if verdict == "hung" else STILL), overloaded=verdict == "still")
+            else:
+                self._process.interrupt()  # ends a step without time left, if its compiled code looks at signals
+            if self.dead is not None:
                 return
-        self.load = Load()
-
-    def _die_stubborn(self) -> None:
-        if self._allowed:
-            message = f"its score took longer than {self._allowed:g} s and did not stop"
-            self._die(Failure(message), status="timeout")
-        else:
-            self._die(Failure(UNSTOPPABLE))
-
-    def _silent(self, wall: float, computed: float) -> bool:
-        match judged(wall, computed, len(self._plays), self._allowed):
-            case "hung":
-                self._die(Failure(HUNG))
-            case "still":
-                self._die(Failure(STILL), overloaded=True)
-            case "interrupt":
-                self._process.interrupt()
-        return self.dead is not None
+        self.busy = 0.0

@@ -104,7 +104,6 @@ class Described(Struct):
     closes: bool = False
     agents: _List[_Name] = ()
     rows: Rows = ""
-    own: bool = False
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)
@@ -160,23 +159,14 @@ class Opening(Struct, tag_field="op", tag="endpoint"):
     agents: _List[_Name] = ()
 
 
-class Place(Struct, frozen=True):
-    """A line of a plugin, and the seconds that it kept the event loop of its process busy."""
-
-    file: Annotated[str, Meta(max_length=LONGEST_NOTE)]
-    """Empty for a library that an adapter runs."""
-    line: _Count
-    seconds: _Finite
-
-
 class Beat(Struct, frozen=True):
     """The interpreter of the process runs."""
 
-    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     stubborn: bool
     asleep: _Seconds = 0.0
-    """Seconds since the beat before in which an episode held the loop and nothing computed or wanted to."""
-    watched: _List[Place] | None = None
+    """Seconds since the beat before in which a step held the loop and nothing computed or wanted to."""
+    holds: tuple[Annotated[str, Meta(max_length=LONGEST_NOTE)], _Count] | None = None
+    """File and line of the plugin that held the loop last; no file for a library that an adapter runs."""
 
 
 Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts

@@ -1,176 +1,171 @@
-"""Assigns sequences to conversations, and shares their memory.
+"""Gives sequences to conversations, and finds what is in their memory already.
 
-A computed prompt is copied to equal requests, and its first blocks to prompts of the same version that begin with
-them. An ended conversation's sequence is kept until it is needed or its version is retired.
+The first tokens of a prompt are named by a hash over version and tokens up to there, at each border of a block and at
+the end of the prompt. A new prompt copies the longest beginning that some sequence of its version holds; whole prompts
+need no pass at all. What ends is kept until its sequence is needed (RadixAttention, arXiv 2312.07104) or its version
+is retired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
-from .context import BLOCK, Context, Key, Logits, Prefixes, Prompt, Slots, blocks_of, common
-from .turn import SequenceState, Turn
+from .context import SPARE, Context, Key, Logits, keys_of
+from .turn import Conversation, Turn
 
 PART = 4
 """One in this many sequences may be kept for reuse."""
-STEP = 4
-"""Growth by at least one in this many sequences, because growing copies their memory."""
+
+
+class Prefixes:
+    """The beginnings that sequences hold."""
+
+    def __init__(self) -> None:
+        self.logits: dict[Key, Logits] = {}
+        """float32 (V,): those after whole prompts."""
+        self._holders: dict[Key, dict[int, None]] = {}
+        self._held: dict[int, list[Key]] = {}
+
+    def find(self, keys: Sequence[Key]) -> tuple[int | None, int]:
+        """The sequence that holds most of them, and its tokens; (None, 0) without any."""
+        match = next((key for key in reversed(keys) if key in self._holders), None)
+        return (None, 0) if match is None else (next(iter(self._holders[match])), match[0])
+
+    def hold(self, sequence: int, keys: Sequence[Key]) -> None:
+        self._held[sequence] = sorted({*self._held.get(sequence, ()), *keys})
+        for key in keys:
+            self._holders.setdefault(key, {})[sequence] = None
+
+    def cut(self, sequence: int, tokens: int) -> None:
+        keys = self._held.pop(sequence, [])
+        while keys and keys[-1][0] > tokens:
+            key = keys.pop()
+            del self._holders[key][sequence]
+            if not self._holders[key]:
+                del self._holders[key]
+                self.logits.pop(key, None)
+        if keys:
+            self._held[sequence] = keys
+
+    def last(self, sequence: int) -> int:
+        """The tokens of what only this sequence holds; 0 if others hold all of it."""
+        keys = self._held.get(sequence)
+        return keys[-1][0] if keys and len(self._holders[keys[-1]]) == 1 else 0
 
 
 class SharedMemory:
-    """The sequences of one context in ``slots``."""
+    """The sequences of one context."""
 
-    def __init__(self, context: Context, slots: Slots) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._slots = slots
-        self._prompts: dict[Key, Prompt] = {}
-        """Prompts that can be copied, the newest of each key."""
+        self._free = list(range(SPARE, context.room))
         self._prefixes = Prefixes()
         self._kept: dict[int, str] = {}
         """Versions of the kept sequences, the least recently used first."""
 
     @property
     def free(self) -> int:
-        return self._slots.free + len(self._kept)
+        return len(self._free) + len(self._kept)
 
     @property
     def grows(self) -> bool:
-        return self._slots.count < self._slots.most
+        return self._context.room < self._context.sequences
 
-    def widen(self, more: int, needed: bool) -> None:
-        """Add ``more`` sequences or some more, if the machine has memory to spare.
+    def grow(self, more: int, needed: bool) -> None:
+        """Raises ``MemoryError`` if more sequences are ``needed`` and there is no memory."""
+        before = self._context.room
+        self._context.grow(max(more, before // PART), needed)
+        self._free += range(before, self._context.room)
 
-        If not, and they are ``needed`` to continue, add two. Raises ``MemoryError`` if there is no memory for those.
-        """
-        step = max(more, self._slots.count // STEP)
-        count = min(self._slots.most, self._slots.count + step + step % 2)
-        if self._context.grow(count, False):
-            self._slots.widen(count)
-        elif needed and self._context.grow(self._slots.count + 2, True):
-            self._slots.widen(self._slots.count + 2)
+    def place(self, turns: Sequence[Turn]) -> Logits | None:
+        """Give sequences to first turns with a common prompt; the first gets the beginning that is known.
 
-    def place(self, turns: Sequence[Turn]) -> Prompt | None:
-        """Give sequences to first turns with a common prompt; the first gets its known part.
-
-        Returns the prompt if it is completely known; ``share`` copies it. Raises ``LookupError`` when too few are
-        free.
+        Returns the logits after it if all of it is known. Raises ``LookupError`` when too few are free.
         """
         first = turns[0]
-        prompt = self._prompts.get(first.key)
-        source, tokens = (None, 0) if prompt else self._prefixes.find(first.family, first.blocks)
-        slots = self._take(first.version.name, len(turns), source)
+        logits = self._prefixes.logits.get(first.keys[-1])
+        source, tokens = self._prefixes.find(first.keys if logits is not None else first.keys[:-1])
+        slots = self._take(len(turns), source)
         for turn, slot in zip(turns, slots, strict=True):
-            turn.conversation.slot = slot
-            turn.conversation.version = turn.version
-            turn.conversation.tokens = turn.prompt
+            turn.conversation.place(slot, turn)
         if source is not None and source != slots[0]:
-            self._context.copy(source, slots[0], tokens)
+            self._context.copy(source, [slots[0]], tokens)
         elif source is not None:
-            self._prefixes.cut(source, 0)
+            self._prefixes.cut(source, tokens)
             self._context.cut(source, tokens)
-        return prompt
+        return logits
 
     def awaits(self, turn: Turn, other: Turn) -> bool:
         """True if a first turn will find more in memory once the prompt of ``other``, another first turn, is read."""
-        if turn.family != other.family:
-            return False
-        ahead = common(turn.blocks, other.blocks)
-        return ahead > 0 and ahead > self._prefixes.find(turn.family, turn.blocks)[1]
+        common = max((tokens for tokens, _ in {*turn.keys[:-1]} & {*other.keys}), default=0)
+        return common > self._prefixes.find(turn.keys[:-1])[1]
 
-    def read(self, turn: Turn, logits: Logits) -> Prompt:
-        sequence = turn.conversation.sequence
-        prompt = Prompt(turn.key, logits.copy(), {sequence})
-        self._prompts[prompt.key] = prompt
-        self._prefixes.hold(sequence, turn.family, turn.blocks)
-        return prompt
+    def share(self, turns: Sequence[Turn], logits: Logits) -> None:
+        """The first turn's sequence holds the prompt of all, after which there are these logits (V,)."""
+        first, *others = [turn.conversation.sequence for turn in turns]
+        keys = turns[0].keys
+        if others:
+            self._context.copy(first, others, len(turns[0].prompt))
+        for sequence in (first, *others):
+            self._prefixes.hold(sequence, keys)
+        if keys[-1] not in self._prefixes.logits:
+            self._prefixes.logits[keys[-1]] = logits.copy()
 
-    def share(self, prompt: Prompt, turns: Sequence[Turn]) -> None:
-        source = next(iter(prompt.holders))
-        for turn in turns:
-            sequence = turn.conversation.sequence
-            if sequence not in prompt.holders:
-                self._context.copy(source, sequence, len(turn.prompt))
-                self._prefixes.hold(sequence, turns[0].family, turns[0].blocks)
-                prompt.holders.add(sequence)
-            turn.conversation.prompt = prompt
-
-    def grow(self, turn: Turn) -> None:
-        """A turn has ended: forks of its conversation may reuse its memory.
+    def extend(self, turn: Turn) -> None:
+        """A turn has ended: forks of its conversation may begin with its text.
 
         Sampled tokens have other last bits than prefilled ones, so turns that are ``alike`` share only the prompt.
         """
-        conversation = turn.conversation
-        if conversation.slot is None or turn.alike:
-            return
-        held = conversation.tokens[: self._context.held[conversation.slot]]
-        if len(held) >= self._prefixes.tokens(conversation.slot) + BLOCK:
-            self._prefixes.hold(conversation.slot, turn.family, blocks_of(held, turn.alike))
+        slot = turn.conversation.slot
+        if slot is not None and not turn.alike:
+            held = turn.conversation.tokens[: self._context.held[slot]]
+            self._prefixes.hold(slot, keys_of(turn.version.name, False, held)[:-1])
 
-    def empty(self, conversation: SequenceState) -> None:
-        self._leave_prompt(conversation)
-        self._prefixes.cut(conversation.sequence, 0)
-        self._context.cut(conversation.sequence, 0)
-
-    def end(self, conversation: SequenceState, intact: bool) -> None:
-        version, sequence = conversation.version, conversation.slot
-        if sequence is None or version is None:
-            return
-        begun = conversation.prompt.tokens if conversation.prompt else 0
-        self._leave_prompt(conversation)
-        self._prefixes.cut(sequence, begun)  # later text is useless to others
-        if intact and not version.retired and self._prefixes.alone(sequence):
-            self._keep(sequence, version.name)
-        else:
-            self._free(sequence)
-
-    def retire(self, version: str) -> None:
-        for sequence in [sequence for sequence, owner in self._kept.items() if owner == version]:
-            self._give_up(sequence)
-
-    def clear(self) -> None:
-        for sequence in list(self._kept):
-            self._give_up(sequence)
-
-    def _take(self, version: str, count: int, source: int | None) -> list[int]:
-        if source in self._kept:
-            self._kept[source] = self._kept.pop(source)
-        while self._slots.free < count and self._kept:
-            oldest = next(iter(self._kept))
-            if oldest == source:
-                del self._kept[source]
-                self._slots.give_back(source)
-            else:
-                self._give_up(oldest)
-        taken = self._slots.take(version, count)
-        return sorted(taken, key=lambda slot: slot != source)
-
-    def _keep(self, sequence: int, version: str) -> None:
-        for other in [other for other in self._kept if not self._prefixes.alone(other)]:
-            self._give_up(other)
-        if len(self._kept) >= max(1, self._slots.count // PART):
-            self._give_up(next(iter(self._kept)))
-        tokens, place = self._prefixes.tokens(sequence), self._slots.set_aside(sequence)
-        if place != sequence:
-            self._context.copy(sequence, place, tokens)
-            self._prefixes.join(place, sequence)
-            self._prefixes.cut(sequence, 0)
-            self._context.cut(sequence, 0)
-        else:
-            self._context.cut(sequence, tokens)
-        self._kept[place] = version
-
-    def _give_up(self, sequence: int) -> None:
-        del self._kept[sequence]
-        self._free(sequence)
-
-    def _free(self, sequence: int) -> None:
+    def empty(self, sequence: int) -> None:
         self._prefixes.cut(sequence, 0)
         self._context.cut(sequence, 0)
-        self._slots.give_back(sequence)
 
-    def _leave_prompt(self, conversation: SequenceState) -> None:
-        prompt, conversation.prompt = conversation.prompt, None
-        if prompt is not None:
-            prompt.holders.discard(conversation.sequence)
-            if not prompt.holders and self._prompts.get(prompt.key) is prompt:
-                del self._prompts[prompt.key]
+    def end(self, conversation: Conversation, intact: bool) -> None:
+        """Keep the prompt of an ended conversation if no other sequence holds it; later text is useless to others."""
+        slot, version = conversation.slot, conversation.version
+        if slot is None or version is None:
+            return
+        self._prefixes.cut(slot, conversation.begun)
+        tokens = self._prefixes.last(slot)
+        if not (intact and tokens) or version.retired:
+            self._give_up(slot)
+            return
+        self._context.cut(slot, tokens)
+        for other in [other for other in self._kept if not self._prefixes.last(other)]:
+            self._give_up(other)
+        if len(self._kept) >= max(1, (self._context.room - SPARE) // PART):
+            self._give_up(next(iter(self._kept)))
+        self._kept[slot] = version.name
+
+    def retire(self, version: str | None = None) -> None:
+        """Give up what is kept of this version; None: of all."""
+        for sequence in [sequence for sequence, owner in self._kept.items() if version in (owner, None)]:
+            self._give_up(sequence)
+
+    def _take(self, count: int, source: int | None) -> list[int]:
+        if source in self._kept:
+            self._kept[source] = self._kept.pop(source)
+        if count > self.free:
+            raise LookupError(f"{count} sequences are wanted, {self.free} are free.")
+        slots: list[int] = []
+        while len(slots) < count:
+            oldest = next(iter(self._kept), None)
+            if self._free or oldest is None:
+                slots.append(heappop(self._free))
+            elif oldest == source:  # the last one becomes the conversation's
+                del self._kept[oldest]
+                slots.insert(0, oldest)
+            else:
+                self._give_up(oldest)
+        return slots
+
+    def _give_up(self, sequence: int) -> None:
+        self._kept.pop(sequence, None)
+        self.empty(sequence)
+        heappush(self._free, sequence)

@@ -1,4 +1,4 @@
-"""A sampler's adapter versions, scores, answers and pace."""
+"""A sampler's adapter versions, and the answers to its callers."""
 
 from __future__ import annotations
 
@@ -8,55 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-
 from ...adapters.statefile import checksum, read_state
 from ...errors import AdapterError
 from ...faults import Point, reach
 from ...models.find import BaseModel
-from ...models.memory import scored_rows
-from ...trajectories import Logprobs, Tokens
-from ..sampling import logprobs_of
-from .context import Arrays, Context
-
-# Rows of one decode call of llama.cpp, and consecutive calls for them.
-#
-# If adapters share calls, or a large base is read from main memory, many rows share the cost of a call. Else few rows
-# stay for some tokens and keep their data in the processor's cache.
-
-CACHE = 16 << 20
-"""Bytes of weights that are assumed to stay in a processor's cache."""
-FEW, MORE = 1, 4
-"""Unused sequences between two that are computed, rather than make one micro-batch more. Both take as long as four
-rows and more; ``MORE``: each micro-batch is a new graph or reads all weights."""
-ENOUGH = 64
-"""Rows from which a call with a large base takes as long for each row: reading the weights is a small part of it."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The rows and tokens that the batch scheduler decodes at a time."""
-
-    rows: int
-    tokens: int
-    """Consecutive tokens for the same turns before others come."""
-    bridge: int = FEW
-    """Holes of up to this many sequences in a call are filled, on llama.cpp."""
-    enough: int = 128
-    """Running turns from which no memory is taken for more: a call would hardly be faster."""
-
-
-def large(weights: int) -> bool:
-    """True if each call reads a base of ``weights`` bytes from main memory: its adapters should then share calls."""
-    return weights > CACHE
-
-
-def pace_of(weights: int, mixes: bool) -> Pace:
-    """The pace for a base of ``weights`` bytes; ``mixes``: its adapters share calls."""
-    if large(weights):
-        return Pace(rows=256, tokens=1, bridge=MORE, enough=ENOUGH)
-    return Pace(rows=128, tokens=4, bridge=MORE) if mixes else Pace(rows=16, tokens=32)
-
+from .context import Arrays
 
 # Carries answers from the sampler's thread to the event loop, once for each step.
 #
@@ -192,30 +148,3 @@ class Versions:
         if version.retired and version.users == 0:
             self._adapters.free_adapter(version.handle)
             del self._versions[version.name]
-
-
-# Teacher-forced log-probabilities under one adapter version, for the canary and the contract tests.
-
-
-def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-    """Log-probabilities of ``tokens[start:]``, float32 (T-start,), computed in ``sequence``, which is then empty.
-
-    Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.
-    """
-    if not 1 <= start <= len(tokens):
-        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
-    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
-        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
-    context.use(np.array([adapter]))
-    given, targets = tokens[:-1], tokens[1:]
-    parts, chunk = [np.empty(0, np.float32)], scored_rows(context.vocabulary)
-    try:
-        for begin in range(0, len(given), chunk):
-            part = slice(begin, min(begin + chunk, len(given)))
-            positions = np.arange(part.start, part.stop, dtype=np.int32)
-            wanted = positions >= start - 1
-            logits = context.decode(given[part], positions, np.full_like(positions, sequence), wanted.astype(np.int8))
-            parts.append(logprobs_of(logits, targets[part][wanted], temperature))
-    finally:
-        context.cut(sequence, 0)
-    return np.concatenate(parts)

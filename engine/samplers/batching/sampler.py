@@ -6,12 +6,11 @@ import asyncio
 import logging
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ...devices.limits import LentCores, as_shortage, ran_out
 from ...errors import CallFailed
@@ -19,14 +18,9 @@ from ...models.find import BaseModel
 from ...trajectories import Logprobs, Tokens
 from ..protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..schemas import Schemas
-from .context import Context, DrawingContext, Slots
-from .requests import Answer, Answers, Pace, Versions, score
-from .scheduler import BatchScheduler, Pressed
-
-# Runs a scheduler on its own thread, for callers in an event loop.
-#
-# The thread empties an inbox, then makes one step of the scheduler, as long as there is work. Only it touches the
-# context.
+from .context import SPARE, Context, score
+from .requests import Answer, Answers, Versions
+from .scheduler import BatchScheduler
 
 T = TypeVar("T")
 Work = Callable[[], None]
@@ -51,8 +45,8 @@ class SteppedScheduler(Protocol):
     def release(self, name: str) -> None:
         """Forget a conversation and abort its turn; unknown names are ignored."""
 
-    def step(self, pressed: Pressed) -> None:
-        """Compute some tokens; may end early once ``pressed`` reports that a call other than a turn waits."""
+    def step(self) -> None:
+        """Compute some tokens."""
 
     def fail(self, error: Exception) -> None:
         """End every turn with ``error`` and start over with an empty scheduler."""
@@ -62,9 +56,10 @@ class SteppedScheduler(Protocol):
 
 
 class ThreadedSampler:
-    """``protocol.Sampler`` except for ``score``, over a scheduler and its versions.
+    """``protocol.Sampler`` except for ``score``: runs a scheduler on a thread for callers in an event loop.
 
-    Without memory all calls in progress raise ``OutOfMemory``; the sampler must not be used afterwards.
+    The thread empties an inbox, then makes one step, as long as there is work. Only it touches the context. Without
+    memory all calls in progress raise ``OutOfMemory``; the sampler must not be used afterwards.
     """
 
     def __init__(
@@ -85,8 +80,6 @@ class ThreadedSampler:
         self._idle = idle
         self._answers = Answers()
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._pressing: deque[None] = deque()
-        """One entry for each item in the inbox that ends a step early; both threads use it."""
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
 
@@ -94,15 +87,13 @@ class ThreadedSampler:
         return self._limits
 
     async def load(self, version: str, path: str) -> str:
-        return await self._do(partial(self._versions.load, version, Path(path)), pressing=True)
+        return await self._do(partial(self._versions.load, version, Path(path)))
 
     async def retire(self, version: str) -> None:
         await self._do(partial(self._versions.retire, version))
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        answer: Answer[SampleResult] = Answer(self._answers)
-        self._post(partial(self._scheduler.submit, request, answer, stream_to), answer)
-        return await answer.future
+        return await self._ask(partial(self._scheduler.submit, request, stream_to=stream_to))
 
     async def release(self, conversation: str) -> None:
         await self._do(partial(self._scheduler.release, conversation))
@@ -124,29 +115,22 @@ class ThreadedSampler:
     def _close(self) -> None:
         """Free the context; the last action of the thread."""
 
-    async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
+    async def _do(self, work: Callable[[], T]) -> T:
+        """The result of ``work`` on the thread."""
+        return await self._ask(lambda answer: answer.give(work()))
+
+    async def _ask(self, work: Callable[[Answer[T]], None]) -> T:
+        """Let the thread do ``work``, which gives the answer then or later."""
         answer: Answer[T] = Answer(self._answers)
 
-        def begun() -> None:
-            if pressing:
-                self._pressing.pop()
-            answer.give(work())
-
-        if pressing:
-            self._pressing.append(None)
-        self._post(begun, answer, pressing)
-        return await answer.future
-
-    def _post(self, work: Work, answer: Answer[Any], pressing: bool = False) -> None:
         def guarded() -> None:
             try:
-                work()
+                work(answer)
             except Exception as error:
                 answer.fail(as_shortage(error))
-            if pressing:
-                self._answers.flush()
 
         self._inbox.put(guarded)
+        return await answer.future
 
     def _run(self) -> None:
         going_on = True
@@ -169,73 +153,52 @@ class ThreadedSampler:
                 return False
             work()
         if self._scheduler.busy:
+            self._answers.flush()  # a version that is loaded is heard of before the next step
             try:
-                self._scheduler.step(self._pressed)
+                self._scheduler.step()
             except Exception as error:
                 self._failed(error)
         return True
 
-    def _pressed(self) -> bool:
-        return bool(self._pressing)
 
-
-# The sampler protocol over a context of llama.cpp or torch.
-
-SPARE = 2
-"""Sequences kept for scoring, an aligned pair."""
 FIRST = 16
-"""Conversations with memory from the start; more are allocated on demand."""
+"""Conversations with memory from the start on llama.cpp; more are allocated on demand."""
 
 
 class BatchingSampler(ThreadedSampler):
-    """``protocol.Sampler`` over a context."""
+    """``protocol.Sampler`` over a context of llama.cpp or torch."""
 
     def __init__(
-        self,
-        base: BaseModel,
-        context: Context,
-        length: int,
-        pace: Pace,
-        spare: int = SPARE,
-        cores: LentCores | None = None,
-        first: int = 0,
+        self, base: BaseModel, context: Context, length: int, cores: LentCores | None = None, note: str = ""
     ) -> None:
-        """Serve ``base`` from ``context``, with conversations of up to ``length`` tokens.
-
-        ``spare`` of its sequences are kept for scoring; ``cores`` are lent while idle. ``first``: conversations with
-        memory from the start, an even number; 0: all.
+        """Serve ``base`` from ``context``, with conversations of up to ``length`` tokens. ``cores`` are lent while
+        idle; ``note`` is that of its limits.
         """
-        limits = SamplerLimits(context.sequences - spare, min(length, context.length))
+        limits = SamplerLimits(context.sequences - SPARE, min(length, context.length), note)
         versions = Versions(base, context)
         self._context = context
         self._schemas = Schemas(base.path, context.vocabulary)
-        self._compiled = isinstance(context, DrawingContext)
-        slots = Slots(min(first, limits.sequences) or limits.sequences, limits.sequences)
-        self._batches = BatchScheduler(context, versions, slots, limits.context, pace)
+        self._batches = BatchScheduler(context, versions, limits.context)
         gate, idle = (cores.round, cores.rest) if cores else (nullcontext, lambda: None)
         super().__init__(self._batches, versions, limits, gate, idle)
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """See the protocol; a schema is compiled before the turn waits, else raises ``ConfigError``."""
-        wishes = request.wishes
-        if wishes is None or not wishes.schema:
-            return await super().generate(request, stream_to=stream_to)
-        grammar = await asyncio.to_thread(self._schemas.grammar, wishes.schema, request.stop)
-        answer: Answer[SampleResult] = Answer(self._answers)
-        self._post(partial(self._batches.submit, request, answer, stream_to, grammar), answer)
-        return await answer.future
+        grammar = None
+        if request.wishes is not None and request.wishes.schema:
+            grammar = await asyncio.to_thread(self._schemas.grammar, request.wishes.schema, request.stop)
+        return await self._ask(partial(self._batches.submit, request, stream_to=stream_to, grammar=grammar))
 
     async def retire(self, version: str) -> None:
         await super().retire(version)
-        await self._do(partial(self._batches.retire, version))
+        await self._do(partial(self._batches.memory.retire, version))
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        scoring = partial(self._score, version, tokens, start, temperature)
-        return await self._do(scoring, pressing=not self._compiled)  # a compiled step is short: none is cut off
+        def scored() -> Logprobs:
+            handle = self._versions.serving(version).handle
+            return score(self._context, handle, tokens, start, temperature)[0]
 
-    def _score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        handle = self._versions.serving(version).handle
-        return score(self._context, handle, self._limits.sequences, tokens, start, temperature)
+        return await self._do(scored)
 
     def _close(self) -> None:
         self._versions.close()

@@ -1,10 +1,15 @@
-"""Continuous batching: selects the conversations that each call prefills and decodes."""
+"""Continuous batching on one thread, without waiting: admit, prefill, decode, sample, deliver.
+
+Results are deterministic to the last bit, whatever else is scheduled: prompts are read in pieces with fixed borders,
+and all other calls hold one token for each sequence.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,33 +19,37 @@ from ...fairness.line import FairClock, rollout_cost
 from ...models.memory import PREFILL
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerStats
-from ..sampling import WHOLE, Cuts, Floats, choose
-from .context import BRIDGE, PIECE, Context, DrawingContext, Key, Logits, Slots, rows_with_fillers
+from ..sampling import WHOLE, Cuts, Floats
+from .context import PIECE, Context, Logits, score
 from .memory import SharedMemory
-from .requests import Answer, Pace, Versions
-from .turn import Grammar, SequenceState, Turn, check, echo, wanted_of
+from .requests import Answer, Versions
+from .turn import Conversation, Turn, check, draw_wished
 
-# Selects the next turn to prefill. Pure.
-#
-# First the account that is behind by weight; within an account, conversations with memory, then the oldest prompt.
+if TYPE_CHECKING:
+    from ..schemas import SchemaGrammar
+
+ENOUGH = 64
+"""Running turns from which no memory is taken for more: a call would hardly be faster."""
+NOTHING = -1
+"""Pads the stop tokens of turns; no token has this id."""
 
 
-class Order:
-    """All accounts with turns in the scheduler, and their waiting turns."""
+class Line:
+    """All accounts with turns in the scheduler, and their waiting turns.
+
+    First comes the account that is behind by weight; within an account, conversations with memory, then the oldest
+    prompt with all turns that share it.
+    """
 
     def __init__(self) -> None:
         self._clock: FairClock[str] = FairClock()
         """Number of turns in the scheduler, by account."""
-        self._returning: dict[str, dict[Turn, None]] = {}
-        self._first: dict[str, dict[Key, list[Turn]]] = {}
-        """First turns, by their shared prompt, in order of arrival."""
+        self._waiting: dict[tuple[str, bool], dict[Hashable, list[Turn]]] = {}
+        """By account and whether they have memory; then by what they share."""
+        self._places: dict[Turn, tuple[tuple[str, bool], Hashable]] = {}
 
-    def __iter__(self) -> Iterator[Turn]:
-        for returning in self._returning.values():
-            yield from returning
-        for prompts in self._first.values():
-            for turns in prompts.values():
-                yield from turns
+    def __len__(self) -> int:
+        return len(self._places)
 
     def enter(self, turn: Turn, weight: float) -> None:
         """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for an invalid weight."""
@@ -48,10 +57,10 @@ class Order:
         self._clock.join(turn.account)
 
     def wait(self, turn: Turn) -> None:
-        if turn.conversation.slot is None:
-            self._first.setdefault(turn.account, {}).setdefault(turn.key, []).append(turn)
-        else:
-            self._returning.setdefault(turn.account, {})[turn] = None
+        begun = turn.conversation.slot is not None
+        shared = turn if begun else (turn.version.name, turn.alike, turn.prompt.tobytes())
+        place = self._places[turn] = (turn.account, begun), shared
+        self._waiting.setdefault(place[0], {}).setdefault(shared, []).append(turn)
 
     def leave(self, turn: Turn) -> None:
         self._remove(turn)
@@ -63,21 +72,20 @@ class Order:
 
     @property
     def first(self) -> int:
-        return sum(len(turns) for prompts in self._first.values() for turns in prompts.values())
+        """Number of waiting turns without memory."""
+        return sum(not begun for (_, begun), _ in self._places.values())
 
     def ready(self, free: int) -> bool:
-        return bool(self._returning or (self._first and free))
+        return any(begun or free for _, begun in self._waiting)
 
     def next_account(self, free: int) -> str:
         """The account that is behind, of those with a turn that can begin. Raises ``ValueError`` without any."""
-        return self._clock.behind([*self._returning, *(self._first if free else ())])
+        return self._clock.behind(dict.fromkeys(account for account, begun in self._waiting if begun or free))
 
     def take(self, account: str, free: int) -> list[Turn]:
         """One turn of the account that has its sequence, else up to ``free`` with the oldest shared prompt."""
-        if account in self._returning:
-            turns = [next(iter(self._returning[account]))]
-        else:
-            turns = next(iter(self._first[account].values()))[:free]
+        waiting = self._waiting.get((account, True)) or self._waiting[account, False]
+        turns = next(iter(waiting.values()))[: max(free, 1)]
         for turn in turns:
             self._remove(turn)
         return turns
@@ -92,36 +100,24 @@ class Order:
         return sorted(turns, key=lambda turn: counters[turn.account]) if len(counters) > 1 else turns
 
     def _remove(self, turn: Turn) -> None:
-        returning = self._returning.get(turn.account, {})
-        if turn in returning:
-            del returning[turn]
-            if not returning:
-                del self._returning[turn.account]
-        prompts = self._first.get(turn.account, {})
-        sharing = prompts.get(turn.key, [])
-        if turn in sharing:
-            sharing.remove(turn)
-            if not sharing:
-                del prompts[turn.key]
-            if not prompts:
-                del self._first[turn.account]
+        if turn not in self._places:
+            return
+        place, shared = self._places.pop(turn)
+        waiting = self._waiting[place]
+        waiting[shared].remove(turn)
+        if not waiting[shared]:
+            del waiting[shared]
+        if not waiting:
+            del self._waiting[place]
 
 
-# Computes prompts, and appended parts of conversations.
-#
-# Unless a context joins, each part is its own call, because a row's last bits depend on its call. Long parts are
-# computed in pieces. On torch this takes a third to four fifths of the time at 2,000 tokens, and linear memory. The
-# borders are the same for all prompts, so shared blocks have the same bits.
-
-
-@dataclass(frozen=True)
-class Chunk:
+@dataclass(eq=False)
+class Part:
     """Two or more tokens at the end of one sequence."""
 
     turns: list[Turn]
     """The first has the sequence; the others share its prompt."""
-    new: Tokens
-    """int32 (n,)"""
+    pieces: list[Tokens]
     first: bool
     """True if a conversation begins with it, so that others may share it."""
 
@@ -130,149 +126,16 @@ class Chunk:
         return self.turns[0].conversation.sequence
 
 
-def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chunk], list[Logits] | CallFailed]]:
-    """Yield the parts that each call completes, with the logits (V,) after each, valid until the next call.
-
-    For a failed call yields its parts with the error.
-    """
-    for together in [list(parts)] if context.joins and parts else [[part] for part in parts]:
-        # a new prompt begins at a border: similar turns share memory in whole pieces
-        left = {part.sequence: np.split(part.new, range(PIECE, len(part.new) - 1, PIECE)) for part in together}
-        while together:
-            call = [Chunk(part.turns, left[part.sequence].pop(0), part.first) for part in together]
-            try:
-                logits = _decode(context, call)
-            except CallFailed as error:
-                yield together, error
-                break
-            ends = {part.sequence: row for part, row in zip(together, logits[1::2], strict=True)}
-            done = [part for part in together if not left[part.sequence]]
-            if done:
-                yield done, [ends[part.sequence] for part in done]
-            together = [part for part in together if left[part.sequence]]
-
-
-def _decode(context: Context, call: list[Chunk]) -> Logits:
-    counts = [len(part.new) for part in call]
-    held = [int(context.held[part.sequence]) for part in call]
-    positions = [np.arange(begin, begin + count) for begin, count in zip(held, counts, strict=True)]
-    ends = np.cumsum(counts)
-    outputs = np.zeros(ends[-1], np.int8)
-    outputs[np.concatenate([ends - 2, ends - 1])] = 1
-    alike = any(part.turns[0].alike for part in call)
-    context.use(np.repeat([part.turns[0].version.handle for part in call], counts), alike)
-    return context.decode(
-        np.concatenate([part.new for part in call]),
-        np.concatenate(positions).astype(np.int32),
-        np.repeat([part.sequence for part in call], counts).astype(np.int32),
-        outputs,
-    )
-
-
-# The inner loop: decodes running turns together until one of them may have ended. No Python runs for a single row.
-
-Pressed = Callable[[], bool]
-"""True if a call waits for the thread."""
-NOTHING = -1
-"""Pads the stop tokens of turns; no token has this id."""
-
-
-def never() -> bool:
-    """No call waits for the thread."""
-    return False
-
-
-def burst(
-    context: Context, turns: list[Turn], limit: int, pressed: Pressed = never, bridge: int = BRIDGE
-) -> tuple[Tokens, Logprobs]:
-    """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
-
-    They have one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k), k
-    >= 1; only the last token of a turn may end it. Holes of up to ``bridge`` sequences are computed, but not changed.
-    Ends once ``pressed``. Raises ``DecodeFailed``.
-    """
-    active = np.array([turn.conversation.sequence for turn in turns], np.int32)
-    rows = active if context.joins else rows_with_fillers(active, bridge)
-    places = np.searchsorted(rows, active)
-    alone = len(rows) == len(active)
-    positions = begin = context.held[rows]
-    limit = min(limit, min(turn.room for turn in turns), context.length - int(begin.max()))
-    current = np.zeros(len(rows), np.int32)
-    current[places] = [turn.last for turn in turns]
-    noise = np.array([turn.noise(limit) for turn in turns]).T
-    temperatures = np.array([turn.temperature for turn in turns])
-    cuts = cuts_of(turns, temperatures)
-    wanted = wanted_of([turn.wished for turn in turns])
-    drawing = context if alone and isinstance(context, DrawingContext) else None
-    draw = choose if drawing is None else drawing.choose
-    stops = _stops(turns)
-    outputs = np.ones(len(rows), np.int8)
-    tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
-    count = 0
-    handles = np.array([turn.version.handle for turn in turns])
-    alike = any(turn.alike for turn in turns)
-    context.use(handles[_before(active, rows)] if context.mixes else handles[:1], alike)
-    try:
-        while count < limit:
-            if drawing is not None and wanted is None:
-                tokens[count], logprobs[count] = drawing.draw(
-                    current, positions, rows, temperatures, noise[count], cuts
-                )
-            else:
-                logits = context.decode(current, positions, rows, outputs)
-                own = logits if alone else logits[places]
-                if wanted is None:
-                    tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
-                else:  # the other rows keep their bits
-                    tokens[count], logprobs[count] = wanted.draw(draw, own, temperatures, noise[count], cuts)
-            current[places] = tokens[count]
-            positions = positions + 1
-            count += 1
-            if (tokens[count - 1] == stops).any() or pressed() or (wanted is not None and wanted.over):
-                break
-    finally:
-        if not alone:
-            for place in np.setdiff1d(np.arange(len(rows)), places, assume_unique=True).tolist():
-                context.cut(int(rows[place]), int(begin[place]))
-    return tokens[:count].T, logprobs[:count].T
-
-
-def _before(active: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    return np.maximum(np.searchsorted(active, rows, side="right") - 1, 0)
-
-
-def cuts_of(turns: list[Turn], temperatures: Floats) -> Cuts | None:
-    """The truncations of the turns; None if all may draw any token, as in training."""
-    truncations = [turn.truncation for turn in turns]
-    return None if all(one is WHOLE or one == WHOLE for one in truncations) else Cuts(truncations, temperatures)
-
-
-def _stops(turns: list[Turn]) -> NDArray[np.int32]:
-    """The stop tokens of each turn in columns: int32 (maximum, n)."""
-    stops = np.full((max(len(turn.stop) for turn in turns), len(turns)), NOTHING, np.int32)
-    for column, turn in enumerate(turns):
-        stops[: len(turn.stop), column] = turn.stop
-    return stops
-
-
-# Continuous batching on one thread, without waiting.
-#
-# Results are deterministic to the last bit, whatever else is scheduled. Prompts are computed with two output rows
-# (``prefill``). All other calls hold one token per sequence: of one version unless the context mixes, and in runs of at
-# least two neighbours unless it joins (``Slots``).
-
-
 class BatchScheduler:
     """All conversations of one context; ``length`` tokens fit in each sequence."""
 
-    def __init__(self, context: Context, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
+    def __init__(self, context: Context, versions: Versions, length: int) -> None:
+        self.memory = SharedMemory(context)
         self._context = context
         self._versions = versions
-        self._memory = SharedMemory(context, slots)
         self._length = length
-        self._pace = pace
-        self._conversations: dict[str, SequenceState] = {}
-        self._order = Order()
+        self._conversations: dict[str, Conversation] = {}
+        self._line = Line()
         self._echoes: dict[Turn, None] = {}
         """Turns with prompts to score before they begin."""
         self._running: dict[Turn, None] = {}
@@ -282,14 +145,14 @@ class BatchScheduler:
 
     @property
     def busy(self) -> bool:
-        return self._works or self._order.ready(self._memory.grows)
+        return self._works or self._line.ready(self.memory.grows)
 
     @property
     def _works(self) -> bool:
-        return bool(self._running or self._echoes) or self._order.ready(self._memory.free)
+        return bool(self._running or self._echoes) or self._line.ready(self.memory.free)
 
     def stats(self) -> SamplerStats:
-        waiting = sum(1 for _ in self._order) + len(self._echoes)
+        waiting = len(self._line) + len(self._echoes)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting, self._passes)
 
     def submit(
@@ -297,11 +160,11 @@ class BatchScheduler:
         request: SampleRequest,
         answer: Answer[SampleResult],
         stream_to: OnTokens | None = None,
-        grammar: Grammar | None = None,
+        grammar: SchemaGrammar | None = None,
     ) -> None:
         """Queue a turn. Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
         version = self._versions.serving(request.version)
-        conversation = self._conversations.get(request.conversation) or SequenceState(request.conversation)
+        conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
         sampling = conversation.turn is not None
         check(request, conversation.tokens, sampling, self._length, self._context.vocabulary)
         room = min(request.max_tokens, self._length - len(request.tokens))
@@ -310,11 +173,11 @@ class BatchScheduler:
         if room == 0 and not echoed:
             answer.give(turn.result("length"))
             return
-        self._order.enter(turn, request.weight)
+        self._line.enter(turn, request.weight)
         if echoed:
             self._echoes[turn] = None
         else:
-            self._order.wait(turn)
+            self._line.wait(turn)
         self._conversations[request.conversation] = conversation
         conversation.turn = turn
         version.users += 1
@@ -327,162 +190,208 @@ class BatchScheduler:
             self._end(conversation.turn, "abort")
         self._forget(conversation, intact=True)
 
-    def retire(self, version: str) -> None:
-        self._memory.retire(version)
-
-    def step(self, pressed: Pressed = never) -> None:
-        """Ends early once ``pressed``, but not before it has sampled something."""
+    def step(self) -> None:
         begin = time.perf_counter()
         if self._echoes:
-            self._echo(self._order.sort(self._echoes)[0])
-        fresh = self._admit()
-        if self._pace.tokens > 1 and not self._context.mixes:
-            self._decode_fresh(fresh, pressed)
+            self._echo(self._line.sort(self._echoes)[0])
+        if self.memory.grows and not self.memory.free:
+            more = min(self._line.first, ENOUGH - len(self._running))
+            if more > 0:
+                self.memory.grow(more, needed=not self._works)
+        self._admit()
         if self._running:
-            self._decode(self._next(), pressed)
+            self._decode(self._next())
         self._seconds += time.perf_counter() - begin
 
+    def fail(self, error: Exception) -> None:
+        """End every turn with ``error`` and start over with an empty memory."""
+        for conversation in list(self._conversations.values()):
+            self._drop(conversation, error)
+        self.memory.retire()
+
+    # admission
+
     def _echo(self, turn: Turn) -> None:
+        """Score the prompt of a turn that wishes it."""
+        wished, prompt = turn.wished, turn.prompt
+        assert wished is not None
         try:
-            logits = echo(self._context, turn)
+            handle, count = turn.version.handle, wished.wishes.likeliest
+            logprobs, top, logits = score(self._context, handle, prompt, 1, turn.temperature, count, turn.alike)
         except CallFailed as error:
             self._drop(turn.conversation, error)
             return
+        wished.prompt = logprobs, top
         del self._echoes[turn]
-        self._prefilled += turn.begin(len(turn.prompt))
-        self._order.charge(turn.account, prefilled=len(turn.prompt))
+        turn.prefilled += len(prompt)
+        self._prefilled += len(prompt)
+        self._line.charge(turn.account, prefilled=len(prompt))
         if turn.room == 0:
             self._end(turn, "length")
         elif turn.room == 1:  # its memory is no longer needed
             self._first_token([turn], logits)
         else:
-            self._order.wait(turn)
+            self._line.wait(turn)
 
-    def _decode_fresh(self, fresh: list[Turn], pressed: Pressed) -> None:
-        for version in dict.fromkeys(turn.version.name for turn in fresh):
-            turns = [turn for turn in fresh if turn.version.name == version]
-            if not self._order.ahead(turns[0].account, self._running):
-                self._decode(sorted(turns, key=_sequence_of)[: self._pace.rows], pressed)
-
-    def fail(self, error: Exception) -> None:
-        for conversation in list(self._conversations.values()):
-            self._drop(conversation, error)
-        self._memory.clear()
-
-    def _grow(self) -> None:
-        free, running = self._memory.free, len(self._running)
-        more = min(self._order.first, self._pace.enough - running) - free
-        if more > 0 and self._memory.grows:
-            self._memory.widen(more, needed=not self._works)
-
-    def _admit(self) -> list[Turn]:
+    def _admit(self) -> None:
         """No turn begins for an account that is ahead of a running one while the running turns fill a call."""
-        self._grow()
-        fresh: list[Turn] = []
-        parts: list[Chunk] = []
-        budget, running = PREFILL, list(self._running)
-        while self._order.ready(self._memory.free) and budget > 0 and len(fresh) < self._pace.rows:
-            account = self._order.next_account(self._memory.free)
-            if len(running) >= self._pace.rows and self._order.ahead(account, running):
+        parts: list[Part] = []
+        streamed, budget, rows = [], PREFILL, self._context.rows
+        count, running = 0, list(self._running)
+        while self._line.ready(self.memory.free) and budget > 0 and count < rows:
+            account = self._line.next_account(self.memory.free)
+            if len(running) >= rows and self._line.ahead(account, running):
                 break
-            turns = self._order.take(account, self._memory.free)
+            turns = self._line.take(account, self.memory.free)
             if turns[0].conversation.slot is not None:
                 cost = self._resume(turns[0], parts)
             else:
-                if any(part.first and self._memory.awaits(turns[0], part.turns[0]) for part in parts):
+                if any(part.first and self.memory.awaits(turns[0], part.turns[0]) for part in parts):
                     self._prefill(parts)
                     parts = []
                 cost = self._begin(turns, parts)
-            self._order.charge(account, prefilled=cost)
+            turns[0].prefilled += cost
+            self._line.charge(account, prefilled=cost)
             budget -= cost
-            fresh += turns
+            count += len(turns)
+            streamed += [turn for turn in turns if turn.stream_to is not None]
         self._prefill(parts)
-        streamed = next((turn for turn in fresh if turn.streamed), None)
-        if streamed is not None:  # on a large base the next tokens of all take as long as a short prompt
-            streamed.answer.flush()
-        return [turn for turn in fresh if turn in self._running]
+        if streamed:  # on a large base the next tokens of all take as long as a short prompt
+            streamed[0].answer.flush()
 
-    def _prefill(self, parts: list[Chunk]) -> None:
-        for call, outcome in prefill(self._context, parts):
-            if isinstance(outcome, CallFailed):
-                self._fail([turn for part in call for turn in part.turns], outcome)
-                continue
-            for part, logits in zip(call, outcome, strict=True):
-                self._prefilled += len(part.new)
-                if part.first:
-                    self._memory.share(self._memory.read(part.turns[0], logits), part.turns)
-                self._first_token(part.turns, logits)
+    def _begin(self, turns: list[Turn], parts: list[Part]) -> int:
+        logits = self.memory.place(turns)
+        if logits is None:
+            return self._read(turns, parts, first=True)
+        self.memory.share(turns, logits)
+        self._first_token(turns, logits)
+        return 0
 
-    def _begin(self, turns: list[Turn], parts: list[Chunk]) -> int:
-        first = turns[0]
-        prompt = self._memory.place(turns)
-        if len(first.prompt) == 1:  # a call of one row has other last bits; it goes with the next step's rows
-            self._running |= dict.fromkeys(turns)
-            return first.begin(1)
-        if prompt is not None:
-            self._memory.share(prompt, turns)
-            self._first_token(turns, prompt.logits)
-            return 0
-        part = Chunk(turns, first.prompt[self._context.held[first.conversation.sequence] :], first=True)
-        parts.append(part)
-        return first.begin(len(part.new))
-
-    def _resume(self, turn: Turn, parts: list[Chunk]) -> int:
+    def _resume(self, turn: Turn, parts: list[Part]) -> int:
         conversation = turn.conversation
         if conversation.version is not turn.version:  # memory of another adapter is useless
-            self._memory.empty(conversation)
+            self.memory.empty(conversation.sequence)
             conversation.version = turn.version
         conversation.tokens = turn.prompt
-        new = turn.prompt[self._context.held[conversation.sequence] :]
-        if len(new) == 1:  # as above
-            self._running[turn] = None
-        else:
-            parts.append(Chunk([turn], new, first=False))
-        return turn.begin(len(new))
+        return self._read([turn], parts, first=False)
+
+    def _read(self, turns: list[Turn], parts: list[Part], first: bool) -> int:
+        """Read what the first turn's sequence lacks of the prompt; returns the number of tokens."""
+        new = turns[0].prompt[self._context.held[turns[0].conversation.sequence] :]
+        if len(new) == 1:  # a call of one row has other last bits: it goes with the next step's rows
+            self._running |= dict.fromkeys(turns)
+        else:  # a new prompt begins at a border: similar turns share memory in whole pieces
+            parts.append(Part(turns, np.split(new, range(PIECE, len(new) - 1, PIECE)), first))
+        return len(new)
+
+    def _prefill(self, parts: Sequence[Part]) -> None:
+        for call in [list(parts)] if self._context.joins else [[part] for part in parts]:
+            while call:
+                self._prefilled += sum(len(part.pieces[0]) for part in call)
+                try:
+                    logits = self._decode_pieces(call)
+                except CallFailed as error:
+                    for turn in [turn for part in call for turn in part.turns]:
+                        self._drop(turn.conversation, error)
+                    break
+                done = [part for part in call if not part.pieces]
+                for part, row in zip(done, logits, strict=True):
+                    if part.first:
+                        self.memory.share(part.turns, row)
+                    self._first_token(part.turns, row)
+                call = [part for part in call if part.pieces]
+
+    def _decode_pieces(self, call: list[Part]) -> Logits:
+        """Run one call with the next piece of each part; returns the logits after those that are the last."""
+        pieces = [part.pieces.pop(0) for part in call]
+        counts = [len(piece) for piece in pieces]
+        held = [int(self._context.held[part.sequence]) for part in call]
+        positions = [np.arange(begin, begin + count) for begin, count in zip(held, counts, strict=True)]
+        outputs = np.zeros(sum(counts), np.int8)
+        outputs[np.cumsum(counts) - 1] = [not part.pieces for part in call]
+        handles = np.repeat([part.turns[0].version.handle for part in call], counts)
+        self._context.use(handles, any(part.turns[0].alike for part in call))
+        return self._context.decode(
+            np.concatenate(pieces),
+            np.concatenate(positions).astype(np.int32),
+            np.repeat([part.sequence for part in call], counts).astype(np.int32),
+            outputs,
+        )
 
     def _first_token(self, turns: list[Turn], logits: Logits) -> None:
         self._running |= dict.fromkeys(turns)
-        temperatures = np.array([turn.temperature for turn in turns])
         noise = np.concatenate([turn.noise(1) for turn in turns])
-        draw = self._context.choose if isinstance(self._context, DrawingContext) else choose
-        wanted = wanted_of([turn.wished for turn in turns])
-        given = np.tile(logits, (len(turns), 1)), temperatures, noise, cuts_of(turns, temperatures)
-        tokens, logprobs = draw(*given) if wanted is None else wanted.draw(draw, *given)
+        temperatures, cuts = _heats(turns)
+        rows = np.tile(logits, (len(turns), 1))
+        if any(turn.wished for turn in turns):
+            wished = [turn.wished for turn in turns]
+            tokens, logprobs = draw_wished(self._context.choose, wished, rows, temperatures, noise, cuts)
+        else:
+            tokens, logprobs = self._context.choose(rows, temperatures, noise, cuts)
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
-    def _next(self) -> list[Turn]:
-        """All turns if versions mix, else the least recently decoded one with its neighbours under the same version."""
-        ordered = self._order.sort(self._running)
-        if self._context.mixes:
-            return sorted(ordered[: self._pace.rows], key=_sequence_of)
-        first = ordered[0]
-        turns = sorted((turn for turn in ordered if turn.version is first.version), key=_sequence_of)
-        start = min(turns.index(first), max(0, len(turns) - self._pace.rows))
-        return turns[start : start + self._pace.rows]
+    # decoding
 
-    def _decode(self, turns: list[Turn], pressed: Pressed) -> None:
+    def _next(self) -> list[Turn]:
+        """The turns of the next call, in the order of their sequences; of one version unless versions mix."""
+        ordered = self._line.sort(self._running)
+        if not self._context.mixes:
+            ordered = [turn for turn in ordered if turn.version is ordered[0].version]
+        return sorted(ordered[: self._context.rows], key=lambda turn: turn.conversation.sequence)
+
+    def _decode(self, turns: list[Turn]) -> None:
         for turn in turns:
             del self._running[turn]
             self._running[turn] = None
-        left = self._pace.tokens
+        left = self._context.steps
         while turns and left > 0:
             try:
-                tokens, logprobs = burst(self._context, turns, left, pressed, self._pace.bridge)
+                tokens, logprobs = self._burst(turns, left)
             except CallFailed as error:
-                self._fail(turns, error)
+                for turn in turns:
+                    self._drop(turn.conversation, error)
                 return
             left -= tokens.shape[1]
             self._passes += tokens.shape[1]
             turns = self._accept(turns, tokens, logprobs)
-            if pressed():
-                return
+
+    def _burst(self, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
+        """Sample up to ``limit`` tokens for each turn, until one of them may have ended; no Python runs for one row.
+
+        Returns tokens int32 (n, k) and log-probabilities float32 (n, k), k >= 1; only the last token may end a turn.
+        """
+        context = self._context
+        sequences = np.array([turn.conversation.sequence for turn in turns], np.int32)
+        positions = context.held[sequences]
+        limit = min(limit, min(turn.room for turn in turns), context.length - int(positions.max()))
+        current = np.array([turn.last for turn in turns], np.int32)
+        noise = np.array([turn.noise(limit) for turn in turns]).T
+        temperatures, cuts = _heats(turns)
+        wished = [turn.wished for turn in turns]
+        wishes, stops, outputs = any(wished), _stops(turns), np.ones(len(turns), np.int8)
+        tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
+        handles = np.array([turn.version.handle for turn in turns])
+        context.use(handles if context.mixes else handles[:1], any(turn.alike for turn in turns))
+        for count in range(limit):
+            if wishes:
+                logits = context.decode(current, positions, sequences, outputs)
+                drawn = draw_wished(context.choose, wished, logits, temperatures, noise[count], cuts)
+            else:
+                drawn = context.draw(current, positions, sequences, temperatures, noise[count], cuts)
+            tokens[count], logprobs[count] = drawn
+            current, positions = tokens[count], positions + 1
+            if (current == stops).any() or any(each is not None and each.over for each in wished):
+                break
+        return tokens[: count + 1].T, logprobs[: count + 1].T
+
+    # ends
 
     def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
         """Give turns their sampled tokens and log-probabilities, (n, k) each; returns the turns that continue."""
         self._sampled += tokens.size
         on = []
         for turn, its_tokens, its_logprobs in zip(turns, tokens, logprobs, strict=True):
-            self._order.charge(turn.account, sampled=len(its_tokens))
+            self._line.charge(turn.account, sampled=len(its_tokens))
             finish = turn.accept(its_tokens, its_logprobs)
             if finish is None:
                 on.append(turn)
@@ -493,18 +402,14 @@ class BatchScheduler:
     def _end(self, turn: Turn, finish: Finish) -> None:
         result = turn.result(finish)
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
-        self._memory.grow(turn)
+        self.memory.extend(turn)
         self._leave(turn)
         if turn.wished is not None and turn.wished.problem:
             turn.answer.fail(ValueError(turn.wished.problem))
         else:
             turn.answer.give(result)
 
-    def _fail(self, turns: list[Turn], error: Exception) -> None:
-        for turn in turns:
-            self._drop(turn.conversation, error)
-
-    def _drop(self, conversation: SequenceState, error: Exception) -> None:
+    def _drop(self, conversation: Conversation, error: Exception) -> None:
         turn = conversation.turn
         if turn is not None:
             self._leave(turn)
@@ -515,13 +420,25 @@ class BatchScheduler:
         turn.conversation.turn = None
         self._running.pop(turn, None)
         self._echoes.pop(turn, None)
-        self._order.leave(turn)
+        self._line.leave(turn)
         self._versions.leave(turn.version)
 
-    def _forget(self, conversation: SequenceState, intact: bool) -> None:
-        self._memory.end(conversation, intact)
+    def _forget(self, conversation: Conversation, intact: bool) -> None:
+        self.memory.end(conversation, intact)
         del self._conversations[conversation.name]
 
 
-def _sequence_of(turn: Turn) -> int:
-    return turn.conversation.sequence
+def _heats(turns: list[Turn]) -> tuple[Floats, Cuts | None]:
+    """The temperatures (n,) and truncations of the turns; None if all may draw any token, as in training."""
+    temperatures, truncations = np.array([turn.temperature for turn in turns]), [turn.truncation for turn in turns]
+    if all(each is WHOLE or each == WHOLE for each in truncations):
+        return temperatures, None
+    return temperatures, Cuts(truncations, temperatures)
+
+
+def _stops(turns: list[Turn]) -> NDArray[np.int32]:
+    """The stop tokens of each turn in columns: int32 (maximum, n)."""
+    stops = np.full((max(len(turn.stop) for turn in turns), len(turns)), NOTHING, np.int32)
+    for column, turn in enumerate(turns):
+        stops[: len(turn.stop), column] = turn.stop
+    return stops

@@ -1,10 +1,15 @@
-"""Adapters of several versions in one call of llama.cpp: tensors of its graph are replaced."""
+"""Adapters of several versions in one call of llama.cpp, for which it has no setting.
+
+The context computes only the base and shows us each product W x (``cb_eval`` in llama.h). We add every row's own term:
+y += (alpha / r) B (A x). Neighbouring rows of one adapter form a *run*; ggml computes its term with the same
+operations, in the same order, as llama.cpp for an adapter of all rows, so the bits are the same.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
-from collections import OrderedDict
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,26 +20,31 @@ from numpy.typing import NDArray
 
 from ...models.gguf import GgufNames
 from ...models.weights import linear_shapes, pairs
-from ..batching.context import Arrays, Handles, Ints
+from ..batching.context import Arrays, DecodeFailed, Handles, Ints
 from .native import llama
 
-# Bindings of ggml's tensors and graphs (ggml.h and ggml-backend.h of https://github.com/ggml-org/llama.cpp).
-#
-# llama_cpp does not declare them, so ``ggml`` checks the layout of a tensor against the installed library.
+log = logging.getLogger(__name__)
 
-F32, F16 = 0, 1
-"""GGML_TYPE_F32 and GGML_TYPE_F16"""
-NOTHING = 0
-"""GGML_OP_NONE: a tensor without an operation."""
+# --- ggml's tensors and graphs (ggml.h and ggml-backend.h of https://github.com/ggml-org/llama.cpp) ---
+
+F32, F16, NOTHING = 0, 1, 0
+"""GGML_TYPE_F32, GGML_TYPE_F16 and GGML_OP_NONE"""
 PROCESSOR = 0
 """GGML_BACKEND_DEVICE_TYPE_CPU"""
+OPENMP = b"OPENMP = 1"
 POINTER = ctypes.c_void_p
-WORD = 8
-"""Bytes of a pointer."""
+WORD, FLOAT = 8, 4
+"""Bytes of a pointer, and of a float32."""
+TENSORS = 10
+"""Most tensors of a graph for each run."""
+LAYOUTS = 16
+"""Most cached arrangements of rows: decoding repeats the same one."""
+SUFFIX = b".weight"
+Pointers = NDArray[np.uint64]
 
 
 class Tensor(ctypes.Structure):
-    """``struct ggml_tensor``; ``ne`` are sizes, the fastest axis first, ``nb`` strides in bytes."""
+    """``struct ggml_tensor``: sizes with the fastest axis first, and strides in bytes."""
 
     _fields_ = [
         ("type", ctypes.c_int),
@@ -62,12 +72,10 @@ class Tensor(ctypes.Structure):
     ]
 
 
-def operation(tensor: int, at: int = int(Tensor.op.offset)) -> int:
-    """The number of the operation of the tensor at an address; the fastest way to read it."""
-    return ctypes.c_int.from_address(tensor + at).value
+OPERATION = int(Tensor.op.offset)
 
 
-class _Room(ctypes.Structure):
+class _Memory(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("buffer", POINTER), ("no_alloc", ctypes.c_bool)]
 
 
@@ -75,8 +83,12 @@ class Unknown(Exception):
     """The installed ggml has another layout than this module expects."""
 
 
+class OtherForm(Exception):
+    """llama.cpp computes in another way than this module expects."""
+
+
 class Ggml:
-    """The library's functions, checked."""
+    """The library's functions; llama_cpp does not declare them, so the layout of a tensor is checked."""
 
     def __init__(self) -> None:
         llama()  # the backends register themselves
@@ -84,39 +96,37 @@ class Ggml:
 
         self._library = llama_cpp._ggml.libggml
         size, whole = ctypes.c_size_t, ctypes.c_int64
-        self.init = self._function("init", POINTER, _Room)
-        self.free = self._function("free", None, POINTER)
-        self.overhead = int(self._function("tensor_overhead", size)())
-        self.graph_overhead = self._function("graph_overhead_custom", size, size, ctypes.c_bool)
-        self.matrix = self._function("new_tensor_2d", POINTER, POINTER, ctypes.c_int, whole, whole)
-        self.view = self._function("view_2d", POINTER, POINTER, POINTER, whole, whole, size, size)
-        self.product = self._function("mul_mat", POINTER, POINTER, POINTER, POINTER)
-        self.scale = self._function("scale_inplace", POINTER, POINTER, POINTER, ctypes.c_float)
-        self.add = self._function("add_inplace", POINTER, POINTER, POINTER, POINTER)
-        self.graph = self._function("new_graph_custom", POINTER, POINTER, size, ctypes.c_bool)
-        self.expand = self._function("build_forward_expand", None, POINTER, POINTER)
-        self.compute = self._function("backend_graph_compute", ctypes.c_int, POINTER, POINTER)
-        self.close = self._function("backend_free", None, POINTER)
+        self.init = self.function("init", POINTER, _Memory)
+        self.free = self.function("free", None, POINTER)
+        self.overhead = int(self.function("tensor_overhead", size)())
+        self.graph_overhead = self.function("graph_overhead_custom", size, size, ctypes.c_bool)
+        self.matrix = self.function("new_tensor_2d", POINTER, POINTER, ctypes.c_int, whole, whole)
+        self.view = self.function("view_2d", POINTER, POINTER, POINTER, whole, whole, size, size)
+        self.product = self.function("mul_mat", POINTER, POINTER, POINTER, POINTER)
+        self.scale = self.function("scale_inplace", POINTER, POINTER, POINTER, ctypes.c_float)
+        self.add = self.function("add_inplace", POINTER, POINTER, POINTER, POINTER)
+        self.graph = self.function("new_graph_custom", POINTER, POINTER, size, ctypes.c_bool)
+        self.expand = self.function("build_forward_expand", None, POINTER, POINTER)
+        self.compute = self.function("backend_graph_compute", ctypes.c_int, POINTER, POINTER)
+        self.close = self.function("backend_free", None, POINTER)
         self.products = self._check()
         """The number of the operation that multiplies matrices."""
-        self.copies, self.attention = self._others()
+        self.copies, self.attention = self._check_attention()
         """The operations that copy to another type, and flash attention."""
 
     def processor(self, threads: int) -> int:
         """A backend that computes on ``threads`` threads; ``close`` frees it. Raises ``Unknown`` if there is none."""
-        device = self._function("backend_dev_by_type", POINTER, ctypes.c_int)(PROCESSOR)
-        backend = device and self._function("backend_dev_init", POINTER, POINTER, POINTER)(device, None)
-        if not backend:
-            raise Unknown("ggml has no backend for the processor.")
-        registry = self._function("backend_dev_backend_reg", POINTER, POINTER)(device)
-        find = self._function("backend_reg_get_proc_address", POINTER, POINTER, ctypes.c_char_p)
-        address = find(registry, b"ggml_backend_set_n_threads")
+        device = self.function("backend_dev_by_type", POINTER, ctypes.c_int)(PROCESSOR)
+        backend = device and self.function("backend_dev_init", POINTER, POINTER, POINTER)(device, None)
+        registry = device and self.function("backend_dev_backend_reg", POINTER, POINTER)(device)
+        find = self.function("backend_reg_get_proc_address", POINTER, POINTER, ctypes.c_char_p)
+        address = backend and find(registry, b"ggml_backend_set_n_threads")
         if not address:
-            raise Unknown("ggml's backend for the processor takes no number of threads.")
+            raise Unknown("ggml has no backend for the processor that takes a number of threads.")
         ctypes.CFUNCTYPE(None, POINTER, ctypes.c_int)(address)(backend, threads)
         return int(backend)
 
-    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
+    def function(self, name: str, result: Any, *arguments: Any) -> Any:
         try:
             function = self._library[f"ggml_{name}"]  # a new object, not shared with other modules
         except AttributeError as error:
@@ -127,35 +137,30 @@ class Ggml:
     def _check(self) -> int:
         room = Room(self, 8)
         left, right = room.matrix(16, 5), room.matrix(16, 3)
-        self._function("set_name", POINTER, POINTER, ctypes.c_char_p)(left, b"left")
-        room.place(left, 4096)
-        made = room.tensor(self.product(room.context, left, right))
-        one, got = room.tensor(left), self._function("get_data", POINTER, POINTER)(left)
-        room.done()
+        self.function("set_name", POINTER, POINTER, ctypes.c_char_p)(left, b"left")
+        Tensor.from_address(left).data = 4096
+        made = Tensor.from_address(self.product(room.context, left, right))
+        named = self.function("op_name", ctypes.c_char_p, ctypes.c_int)(made.op)
+        one, data = Tensor.from_address(left), self.function("get_data", POINTER, POINTER)(left)
         found = [self.overhead - ctypes.sizeof(Tensor), one.type, one.columns, one.rows, one.ne2, one.ne3]
-        found += [one.item, one.stride, one.nb2, one.op, one.data, got, one.name, made.left, made.right, made.columns]
-        wanted = [32, F32, 16, 5, 1, 1, 4, 64, 320, NOTHING, 4096, 4096, b"left", left, right, 5]
-        if found != wanted or self._name(made) != b"MUL_MAT":
+        found += [one.item, one.stride, one.nb2, one.data, data, one.name, made.left, made.right, made.columns, named]
+        room.done()
+        if found != [32, F32, 16, 5, 1, 1, 4, 64, 320, 4096, 4096, b"left", left, right, 5, b"MUL_MAT"]:
             raise Unknown("A tensor of ggml is laid out in another way.")
         return int(made.op)
 
-    def _others(self) -> tuple[int, int]:
-        cast = self._function("cast", POINTER, POINTER, POINTER, ctypes.c_int)
-        number, none = ctypes.c_float, None
-        attend = self._function("flash_attn_ext", POINTER, POINTER, *[POINTER] * 4, number, number, number)
+    def _check_attention(self) -> tuple[int, int]:
+        cast = self.function("cast", POINTER, POINTER, POINTER, ctypes.c_int)
+        attend = self.function("flash_attn_ext", POINTER, *[POINTER] * 5, *[ctypes.c_float] * 3)
         room = Room(self, 8)
         queries, keys, values = room.matrix(16, 1), room.matrix(16, 4), room.matrix(16, 4)
-        copied = room.tensor(cast(room.context, keys, F16))
-        attended = room.tensor(attend(room.context, queries, keys, values, none, 1.0, 0.0, 0.0))
+        copied = Tensor.from_address(cast(room.context, keys, F16))
+        attended = Tensor.from_address(attend(room.context, queries, keys, values, None, 1.0, 0.0, 0.0))
         room.done()
         found = [copied.left, copied.type, attended.left, attended.right, attended.others[0]]
-        names = self._name(copied), self._name(attended)
-        if found != [keys, F16, queries, keys, values] or names != (b"CPY", b"FLASH_ATTN_EXT"):
+        if found != [keys, F16, queries, keys, values]:
             raise Unknown("Flash attention of ggml has another form.")
         return int(copied.op), int(attended.op)
-
-    def _name(self, tensor: Tensor) -> bytes:
-        return bytes(self._function("op_name", ctypes.c_char_p, ctypes.c_int)(tensor.op))
 
 
 class Room:
@@ -165,23 +170,16 @@ class Room:
         self._ggml = ggml
         self._count = count
         size = count * ggml.overhead + ggml.graph_overhead(count, False) + ggml.overhead
-        self.words: NDArray[np.uint64] = np.zeros(size // WORD + 2, np.uint64)
+        self.words: Pointers = np.zeros(size // WORD + 2, np.uint64)
         """The memory itself; pointers to data may be written there."""
-        start = self.words.ctypes.data
-        self._start = start
-        start += -start % 16
-        self.context = ggml.init(_Room(size, start, True))
+        self._start = int(self.words.ctypes.data)
+        self.context = ggml.init(_Memory(size, self._start + -self._start % 16, True))
 
     def matrix(self, columns: int, rows: int) -> int:
         return int(self._ggml.matrix(self.context, F32, columns, rows))
 
-    def tensor(self, address: int) -> Tensor:
-        return Tensor.from_address(address)
-
-    def place(self, tensor: int, data: int) -> None:
-        Tensor.from_address(tensor).data = data
-
     def word(self, tensor: int) -> int:
+        """The place among ``words`` of the address of a tensor's data."""
         return (tensor - self._start + int(Tensor.data.offset)) // WORD
 
     def graph(self, results: list[int]) -> int:
@@ -192,7 +190,6 @@ class Room:
 
     def done(self) -> None:
         self._ggml.free(self.context)
-        self.context = None
 
 
 @cache
@@ -201,64 +198,7 @@ def ggml() -> Ggml:
     return Ggml()
 
 
-# The low-rank terms of the rows of a micro-batch, each under its own adapter: y += (alpha / r) B (A x).
-#
-# Neighbouring rows of one adapter form a *run*. ggml computes its term with the same operations, in the same order, as
-# llama.cpp for an adapter of all rows, so the bits are the same.
-
-FLOAT = 4
-GRAPHS = 256
-"""Cached graphs; one for 8 adapters takes 30 KB."""
-TENSORS = 10
-"""Most tensors of a graph for each run."""
-Pointers = NDArray[np.uint64]
-
-
-class OtherForm(Exception):
-    """llama.cpp computes in another way than this module expects."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """Rows ``begin`` … ``end`` - 1 of a micro-batch, all of one adapter."""
-
-    begin: int
-    end: int
-    adapter: int
-
-
-def runs(adapters: Handles) -> list[Run]:
-    """The runs of rows with the adapter handles (n,)."""
-    edges = [0, *(np.flatnonzero(np.diff(adapters)) + 1).tolist(), len(adapters)]
-    return [Run(begin, end, int(adapters[begin])) for begin, end in itertools.pairwise(edges)]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A run as a layer sees it, independent of its matrices."""
-
-    begin: int
-    end: int
-    rank: int
-    scale: float
-
-
-def window(run: Run | Part, rows: int) -> tuple[int, int]:
-    """The rows of a run's products: at least two, because a product with one row has other last bits."""
-    if run.end - run.begin > 1 or rows == 1:
-        return run.begin, run.end
-    return (run.begin - 1, run.end) if run.begin else (run.begin, run.end + 1)
-
-
-def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
-    """The rows of each micro-batch that llama.cpp makes of one token for each of ``sequences``.
-
-    They are ascending: consecutive ids, ``most`` at a time.
-    """
-    edges = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist(), len(sequences)]
-    for begin, end in itertools.pairwise(edges):
-        for first in range(begin, end, most):
-            yield slice(first, min(first + most, end))
+# --- the terms of a micro-batch ---
 
 
 @dataclass(frozen=True)
@@ -274,146 +214,157 @@ class Adapter:
     modules: frozenset[int]
     alpha: float
 
+    def scale(self, rank: int) -> float:
+        """As in llama.cpp, in float32."""
+        return float(np.float32(self.alpha) / np.float32(rank)) if self.alpha else 1.0
+
+
+Run = tuple[int, int, Adapter]
+"""Rows ``begin`` … ``end`` - 1 of a micro-batch, and their adapter."""
+
 
 class Terms:
     """The terms of all runs for layers of one shape: a graph with tensors that are moved from layer to layer."""
 
-    def __init__(self, ggml: Ggml, inputs: int, outputs: int, rows: int, own: Sequence[Part], scratch: int) -> None:
-        """``own`` are the runs among ``rows`` rows; ``scratch`` is the address of room for products."""
-        self._room = room = Room(ggml, TENSORS * len(own))
-        matrices: list[list[int]] = [[], [], [], []]
-        results = []
-        for run in own:
-            begin, end = window(run, rows)
-            count, rank = end - begin, run.rank
+    def __init__(
+        self,
+        ggml: Ggml,
+        inputs: int,
+        outputs: int,
+        rows: int,
+        runs: Sequence[tuple[int, int, int, float]],
+        scratch: int,
+    ) -> None:
+        """``runs`` are (begin, end, rank, scale); ``scratch`` is the address of room for products."""
+        self._room = room = Room(ggml, TENSORS * len(runs))
+        moved: list[tuple[int, ...]] = []
+        starts = []
+        for begin, end, rank, scale in runs:
+            # a product with one row has other last bits
+            lone = end - begin == 1 < rows
+            first, last = (begin - (begin > 0), end + (begin == 0)) if lone else (begin, end)
+            count = last - first
             x, a, b = room.matrix(inputs, count), room.matrix(inputs, rank), room.matrix(rank, outputs)
             down = ggml.product(room.context, a, x)
-            room.place(down, scratch)
             up = ggml.product(room.context, b, down)
-            room.place(up, scratch + FLOAT * rank * count)
-            term = ggml.scale(room.context, up, run.scale)
-            lines = run.end - run.begin
-            if lines < count:
+            Tensor.from_address(down).data = scratch
+            Tensor.from_address(up).data = scratch + FLOAT * rank * count
+            term = ggml.scale(room.context, up, scale)
+            if lone:
                 line = FLOAT * outputs
-                term = ggml.view(room.context, term, outputs, lines, line, line * (run.begin - begin))
-            y = room.matrix(outputs, lines)
-            z = ggml.add(room.context, y, term)
-            for group, tensor in zip(matrices, (a, b, x, y), strict=True):
-                group.append(tensor)
-            results.append(z)
-        self.graph = room.graph(results)
+                term = ggml.view(room.context, term, outputs, 1, line, line * (begin - first))
+            y = room.matrix(outputs, end - begin)
+            moved.append((a, b, x, y, ggml.add(room.context, y, term)))
+            starts.append((FLOAT * inputs * first, FLOAT * outputs * begin, FLOAT * outputs * begin))
+        self.graph = room.graph([tensors[-1] for tensors in moved])
         room.done()
-        self._words = np.array([room.word(each) for group in (*matrices, results) for each in group])
-        of_inputs = [FLOAT * inputs * window(run, rows)[0] for run in own]
-        of_outputs = [FLOAT * outputs * run.begin for run in own]
-        self._starts = np.array([of_inputs, of_outputs, of_outputs], np.uint64)
+        self._words = np.array([[room.word(each) for each in tensors] for tensors in moved])
+        self._starts = np.array(starts, np.uint64)
 
     def addresses(self, matrices: Pointers, inputs: int, outputs: int) -> Pointers:
         """The argument of ``move`` for a layer with these ``matrices`` (runs, 2), all data addresses."""
-        of_rows = self._starts + np.array([[inputs], [outputs], [outputs]], np.uint64)
-        return np.concatenate([matrices.T.ravel(), of_rows.ravel()])
+        return np.concatenate([matrices, self._starts + np.array([inputs, outputs, outputs], np.uint64)], 1)
 
     def move(self, addresses: Pointers) -> None:
         self._room.words[self._words] = addresses
 
 
-class Graphs:
-    """Caches recent graphs. Making one takes longer than computing it."""
-
-    def __init__(self, ggml: Ggml, scratch: int) -> None:
-        """``scratch`` is the address of room for products."""
-        self._ggml = ggml
-        self._scratch = scratch
-        self._made: OrderedDict[tuple[int, int, int, tuple[Part, ...]], Terms] = OrderedDict()
-
-    def of(self, inputs: int, outputs: int, rows: int, own: tuple[Part, ...]) -> Terms:
-        key = inputs, outputs, rows, own
-        terms = self._made.get(key)
-        if terms is None:
-            terms = self._made[key] = Terms(self._ggml, inputs, outputs, rows, own, self._scratch)
-            while len(self._made) > GRAPHS:
-                self._made.popitem(last=False)
-        self._made.move_to_end(key)
-        return terms
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The terms of a module, as long as its input and output keep their addresses."""
-
-    terms: Terms
-    inputs: int
-    outputs: int
-    addresses: Pointers
-
-
 class Layout:
     """The adapters of the rows of a micro-batch."""
 
-    def __init__(self, graphs: Graphs, rows: int, own: Sequence[tuple[Run, Adapter]]) -> None:
+    def __init__(self, ggml: Ggml, scratch: int, rows: int, runs: Sequence[Run]) -> None:
         self.rows = rows
-        self._graphs = graphs
-        self._own = own
-        self._pointers = np.stack([adapter.pointers for _, adapter in own], 1)
-        self._ranks = np.stack([adapter.ranks for _, adapter in own], 1)
-        self.modules = frozenset(np.flatnonzero(self._ranks.any(1)).tolist())
-        """The numbers of the modules that any of the adapters changes."""
-        self._layers: dict[int, Layer] = {}
+        self._ggml = ggml
+        self._scratch = scratch
+        self._runs = runs
+        self._pointers = np.stack([adapter.pointers for *_, adapter in runs], 1)
+        self._ranks = np.stack([adapter.ranks for *_, adapter in runs], 1)
+        self._layers: dict[int, tuple[int, int, Terms, Pointers]] = {}
+        """The terms of a module with their addresses, as long as its input and output keep theirs."""
         self._terms: dict[tuple[int, int, bytes], Terms] = {}
         """By the shapes of layers, and the ranks of the adapters."""
 
     def terms(self, number: int, inputs: Tensor, result: Tensor) -> Terms | None:
-        """The terms to add to a module's ``result``, or None if no adapter changes it.
-
-        Raises ``OtherForm`` if the tensors are not as expected.
-        """
-        if number not in self.modules:
-            return None
-        layer, x, y = self._layers.get(number), inputs.data, result.data
-        if layer is None or layer.inputs != x or layer.outputs != y:
+        """The terms to add to a module's ``result``, or None if no adapter changes it. Raises ``OtherForm``."""
+        x, y, ranks = inputs.data, result.data, self._ranks[number]
+        layer = self._layers.get(number)
+        if layer is None or layer[:2] != (x, y):
+            if not ranks.any():
+                return None
             for tensor in (inputs, result):
                 if tensor.type != F32 or tensor.stride != FLOAT * tensor.columns or tensor.rows != self.rows:
                     raise OtherForm("llama.cpp computes a layer in another form")
-            terms = self._terms_of(number, inputs.columns, result.columns)
-            used = self._ranks[number] > 0
-            layer = Layer(terms, x, y, terms.addresses(self._pointers[number][used], x, y))
+            key = inputs.columns, result.columns, ranks.tobytes()
+            if key not in self._terms:
+                runs = [
+                    (begin, end, rank, adapter.scale(rank))
+                    for (begin, end, adapter), rank in zip(self._runs, ranks.tolist(), strict=True)
+                    if rank
+                ]
+                self._terms[key] = Terms(self._ggml, *key[:2], self.rows, runs, self._scratch)
+            terms = self._terms[key]
+            layer = x, y, terms, terms.addresses(self._pointers[number][ranks > 0], x, y)
             self._layers[number] = layer
-        layer.terms.move(layer.addresses)
-        return layer.terms
-
-    def _terms_of(self, number: int, inputs: int, outputs: int) -> Terms:
-        ranks = self._ranks[number]
-        key = (inputs, outputs, ranks.tobytes())
-        terms = self._terms.get(key)
-        if terms is None:
-            own = tuple(
-                Part(run.begin, run.end, rank, _scale(adapter.alpha, rank))
-                for (run, adapter), rank in zip(self._own, ranks.tolist(), strict=True)
-                if rank
-            )
-            terms = self._terms[key] = self._graphs.of(inputs, outputs, self.rows, own)
-        return terms
+        layer[2].move(layer[3])
+        return layer[2]
 
 
-def _scale(alpha: float, rank: int) -> float:
-    """As in llama.cpp, in float32."""
-    return float(np.float32(alpha) / np.float32(rank)) if alpha else 1.0
+def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
+    """The rows of each micro-batch that llama.cpp makes of one token for each of ``sequences``.
+
+    They are ascending: consecutive ids, ``most`` at a time.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist(), len(sequences)]
+    for begin, end in itertools.pairwise(edges):
+        for first in range(begin, end, most):
+            yield slice(first, min(first + most, end))
 
 
-# Rows of several adapters in one call of llama.cpp.
-#
-# The context computes only the base, and shows us each product W x (``watch``); we add every row's own term in place.
+# --- the callback of a context ---
 
-LAYOUTS = 16
-"""Most cached arrangements of rows: decoding repeats the same one."""
-SUFFIX = b".weight"
+
+def past_casts(ggml: Ggml, attention: int) -> None:
+    """Let the flash attention at this address read keys and values in float32, as stored.
+
+    llama.cpp casts them to float16 first (``build_attn_mha``), although ggml's kernel takes both. A reused graph keeps
+    the change. Raises ``OtherForm`` if neither float32 nor a cast from it is there.
+    """
+    for place in (int(Tensor.right.offset), int(Tensor.others.offset)):
+        source = ctypes.c_size_t.from_address(attention + place)
+        cast = Tensor.from_address(source.value)
+        if cast.type == F32:
+            continue
+        if cast.op != ggml.copies or Tensor.from_address(cast.left).type != F32:
+            raise OtherForm("llama.cpp computes attention in another form")
+        source.value = cast.left
+        cast.op = NOTHING
+
+
+def mixing(library: Any, names: GgufNames, threads: int, rows: int, mixes: bool, floats: bool) -> Mixing | None:
+    """For a context of ``library``, llama.cpp, on the processor, with micro-batches of at most ``rows`` rows.
+
+    ``floats``: flash attention in float32, for which llama.cpp has no setting. None if nothing is to be changed, or
+    ggml is unknown. Without OpenMP the library would start its threads again for each layer, so nothing ``mixes``.
+    """
+    mixes = mixes and (threads == 1 or OPENMP in library.llama_print_system_info())
+    if not (mixes or floats):
+        return None
+    try:
+        return Mixing(library, ggml(), names, threads, rows, mixes, floats)
+    except Unknown as error:
+        log.warning("llama.cpp computes more slowly than it could: %s", error)
+        return None
 
 
 class Mixing:
     """All adapters of one context."""
 
-    def __init__(self, ggml: Ggml, names: GgufNames, threads: int, rows: int) -> None:
+    def __init__(
+        self, library: Any, ggml: Ggml, names: GgufNames, threads: int, rows: int, mixes: bool, floats: bool
+    ) -> None:
         """``rows`` is the most rows of a micro-batch. Raises ``Unknown``."""
+        self.mixes, self.floats = mixes, floats
+        self.callback = library.ggml_backend_sched_eval_callback(self._called)
         self._ggml = ggml
         self._names = names
         self._most = rows
@@ -424,19 +375,16 @@ class Mixing:
         self._weights: dict[int, int] = {}
         """Numbers of the modules by the addresses of their weights, -1 for others."""
         self._adapters: dict[int, Adapter] = {}
-        self._last = 0
-        self._layouts: dict[bytes | tuple[int, int], Layout] = {}
+        self._handles = itertools.count(1)
+        self._layouts: dict[tuple[bytes, int], Layout] = {}
         self._scratch = np.empty(0, np.float32)
-        self._graphs = Graphs(ggml, 0)
         self._parts: list[Handles] = []
-        """The adapters of the rows of each micro-batch of this call, if there are several."""
-        self._keys: list[bytes] = []
-        self._one: int | None = None
-        """The adapter of all rows, if there is only one."""
-        self._part = 0
-        self._seen: set[int] = set()
-
-    # adapters
+        """The adapters of the rows of each micro-batch of this call."""
+        self._same = False
+        """True if all rows have the same; then there is one part, with one adapter."""
+        self._shown: list[set[int]] = []
+        """The modules that each micro-batch has computed so far."""
+        self._error: BaseException | None = None
 
     def add(self, adapter: Arrays, alpha: float) -> int:
         matrices: list[NDArray[np.float32]] = []
@@ -445,18 +393,17 @@ class Mixing:
         for module, a, b in pairs(adapter):
             own = [np.array(each, np.float32, order="C") for each in (a, self._names.rows(module, b))]
             number = self._numbers[self._names.module(module).encode() + SUFFIX]
-            pointers[number] = [each.ctypes.data for each in own]
-            ranks[number] = len(a)
+            pointers[number], ranks[number] = [each.ctypes.data for each in own], len(a)
             widest = max(widest, len(a) + len(b))
             matrices += own
-        modules = frozenset(np.flatnonzero(ranks).tolist())
         if len(self._scratch) < widest * self._most:
             self._layouts.clear()
             self._scratch = np.empty(widest * self._most, np.float32)
-            self._graphs = Graphs(self._ggml, int(self._scratch.ctypes.data))
-        self._last += 1
-        self._adapters[self._last] = Adapter(tuple(matrices), pointers, ranks, modules, alpha)
-        return self._last
+        handle = next(self._handles)
+        self._adapters[handle] = Adapter(
+            tuple(matrices), pointers, ranks, frozenset(np.flatnonzero(ranks).tolist()), alpha
+        )
+        return handle
 
     def remove(self, adapter: int) -> None:
         del self._adapters[adapter]
@@ -468,53 +415,67 @@ class Mixing:
         self._adapters.clear()
         self._ggml.close(self._processor)
 
-    # calls
-
     def begin(self, adapters: Handles, sequences: Ints) -> None:
         """The next call of llama.cpp has rows of these ``sequences``, (n,).
 
         ``adapters``: (n,), (1,) for all rows, or (0,) for none.
         """
-        self._part, self._seen = 0, set()
-        self._one, self._parts = None, []
-        if len(adapters) and (adapters == adapters[0]).all():
-            self._one = int(adapters[0])
+        self._error, self._shown, self._parts = None, [], []
+        self._same = len(adapters) > 0 and bool((adapters == adapters[0]).all())
+        if self._same:
+            self._parts = [adapters[:1]]
         elif len(adapters):
             self._parts = [adapters[rows] for rows in micro_batches(sequences, self._most)]
-            self._keys = [part.tobytes() for part in self._parts]
 
-    def lacking(self) -> Exception | None:
-        return self._missing() or self._short() if self._one is not None or self._parts else None
+    def end(self) -> None:
+        """Raise what went wrong since ``begin``: ``MemoryError``, or ``DecodeFailed``."""
+        error: BaseException | None = self._error
+        if error is None and self._parts:
+            parts = self._parts * max(len(self._shown), 1) if self._same else self._parts
+            changed = [
+                frozenset[int]().union(*(self._adapters[each].modules for each in set(part.tolist()))) for part in parts
+            ]
+            if len(changed) != max(len(self._shown), 1):
+                error = OtherForm(f"llama.cpp made {len(self._shown)} micro-batches instead of {len(parts)}")
+            elif not all(map(frozenset.issubset, changed, self._shown or [set()])):
+                error = OtherForm("llama.cpp's graph lacks layers that they change")
+        if isinstance(error, MemoryError):
+            raise error
+        if error is not None:
+            raise DecodeFailed(f"llama.cpp did not compute what was asked for: {error}.") from error
 
-    def _missing(self) -> Exception | None:
-        adapters = {self._one} if self._one is not None else set(self._parts[self._part].tolist())
-        if all(self._adapters[adapter].modules <= self._seen for adapter in adapters if adapter is not None):
-            return None
-        return OtherForm("llama.cpp's graph lacks layers that they change")
+    def _called(self, address: int, ask: bool, _: object) -> bool:
+        """The ``ggml_backend_sched_eval_callback``: first asks if we want to see a tensor, then shows it.
 
-    def _short(self) -> Exception | None:
-        if self._parts and self._part != len(self._parts) - 1:
-            return OtherForm(f"llama.cpp made {self._part + 1} micro-batches instead of {len(self._parts)}")
-        return None
+        All tensors up to the next wanted one are asked about before any of them is computed.
+        """
+        if self._error is not None:
+            return False
+        try:
+            if not ask:
+                self._show(Tensor.from_address(address))
+                return True
+            kind = ctypes.c_int.from_address(address + OPERATION).value
+            if kind == self._ggml.products and self._parts:
+                return self._number(Tensor.from_address(address).left) >= 0
+            if kind == self._ggml.attention and self.floats:
+                past_casts(self._ggml, address)
+            return False
+        except BaseException as error:  # it must not go through C
+            self._error = error
+            return False
 
-    def asks(self, tensor: Tensor) -> bool:
-        number = self._weights.get(tensor.left)
-        if number is None:
-            number = self._numbers.get(Tensor.from_address(tensor.left).name, -1)
-            self._weights[tensor.left] = number
-        return number >= 0 and (self._one is not None or bool(self._parts))
+    def _number(self, weight: int) -> int:
+        if weight not in self._weights:
+            self._weights[weight] = self._numbers.get(Tensor.from_address(weight).name, -1)
+        return self._weights[weight]
 
-    def show(self, result: Tensor) -> None:
+    def _show(self, result: Tensor) -> None:
         """Add the adapters' terms to a product. Raises ``OtherForm`` if it is not as expected."""
         number = self._weights[result.left]
-        if number in self._seen:  # the next micro-batch has begun
-            if error := self._missing():
-                raise error
-            self._seen.clear()
-            self._part += 1
-            if self._parts and self._part == len(self._parts):
-                raise OtherForm(f"llama.cpp made more than {self._part} micro-batches")
-        self._seen.add(number)
+        if not self._shown or number in self._shown[-1]:  # the next micro-batch has begun
+            self._shown.append(set())
+        self._shown[-1].add(number)
         if not result.rows:  # no row of a long prompt's part is requested
             return
         terms = self._layout(result.rows).terms(number, Tensor.from_address(result.right), result)
@@ -522,44 +483,16 @@ class Mixing:
             raise OtherForm(f"ggml failed with code {code}")
 
     def _layout(self, rows: int) -> Layout:
-        if self._one is not None:
-            key: bytes | tuple[int, int] = (self._one, rows)
-        else:
-            key = self._keys[self._part]
-        layout = self._layouts.get(key)
-        if layout is None:
-            own = [Run(0, rows, self._one)] if self._one is not None else runs(self._parts[self._part])
+        if not self._same and len(self._shown) > len(self._parts):
+            raise OtherForm(f"llama.cpp made more than {len(self._parts)} micro-batches")
+        part = self._parts[0 if self._same else len(self._shown) - 1]
+        if rows != len(part) and not self._same:
+            raise OtherForm(f"llama.cpp made a micro-batch of {rows} rows instead of {len(part)}")
+        key = part.tobytes(), rows
+        if key not in self._layouts:
             if len(self._layouts) >= LAYOUTS:
                 self._layouts.clear()
-            places = [(run, self._adapters[run.adapter]) for run in own]
-            layout = Layout(self._graphs, own[-1].end, places)
-            self._layouts[key] = layout
-        if layout.rows != rows:
-            raise OtherForm(f"llama.cpp made a micro-batch of {rows} rows instead of {layout.rows}")
-        return layout
-
-
-# Flash attention in float32, for which llama.cpp has no setting.
-#
-# Its graphs cast float32 keys and values to float16 before flash attention (``build_attn_mha`` in llama-graph.cpp),
-# although ggml's kernel takes both (``ggml_compute_forward_flash_attn_ext`` in ggml-cpu). So each new graph is changed
-# to skip its casts. Attention without flash reads full blocks of 256 tokens of each sequence.
-
-KEYS, VALUES = int(Tensor.right.offset), int(Tensor.others.offset)
-"""Offsets of the addresses of an attention's keys and values, after its queries."""
-
-
-def past_casts(ggml: Ggml, attention: int) -> None:
-    """Let the flash attention at this address read keys and values in float32, as stored.
-
-    A reused graph keeps the change. Raises ``OtherForm`` if neither float32 nor a cast from it is there.
-    """
-    for place in (KEYS, VALUES):
-        source = ctypes.c_size_t.from_address(attention + place)
-        if ctypes.c_int.from_address(source.value).value == F32:
-            continue
-        cast = Tensor.from_address(source.value)
-        if cast.op != ggml.copies or Tensor.from_address(cast.left).type != F32:
-            raise OtherForm("llama.cpp computes attention in another form")
-        source.value = cast.left
-        cast.op = NOTHING
+            edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), rows]
+            runs = [(begin, end, self._adapters[int(part[begin])]) for begin, end in itertools.pairwise(edges)]
+            self._layouts[key] = Layout(self._ggml, int(self._scratch.ctypes.data), rows, runs)
+        return self._layouts[key]

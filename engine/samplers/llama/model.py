@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...devices.limits import LentCores, Loan
 from ...errors import BaseModelError
-from ...models.config import BITS, WRITTEN, BaseConfig, halves_memory, nearest
+from ...models.config import BITS, WRITTEN, halves_memory, nearest
 from ...models.find import BaseModel, load_base
 from ...models.gguf import (
     GgufNames,
@@ -21,13 +21,12 @@ from ...models.gguf import (
     names_of,
     path_of,
     plain_layers,
-    verify,
     write_base,
 )
 from ...models.memory import layers_on_card
 from ...models.weights import parameters
-from ..batching.requests import Pace, pace_of
-from ..batching.sampler import FIRST, SPARE, BatchingSampler
+from ..batching.context import SPARE
+from ..batching.sampler import FIRST, BatchingSampler
 from .context import LlamaContext, NoRoom, give_back
 from .native import handles, last_errors, llama
 
@@ -56,19 +55,19 @@ def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "
 
 
 def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
-    """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing or damaged.
+    """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing.
 
     ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does
     not cover, and if the file cannot be written.
     """
     path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
-    if verify(path) is None:
+    if path.exists():
         return path
     size = base_bytes(base, weights if weights in WRITTEN else "f32")
     if weights in WRITTEN:
         return ensure(path, size, partial(write_base, base, weights=weights))
     quantised = int(size / 32 * (BITS[weights] + 1))  # one bit more: matrices that do not fit the type get a finer one
-    if verify(plain) is None:
+    if plain.exists():
         return ensure(path, quantised, lambda target: quantise(plain, target, weights, threads))
     return ensure(path, size + quantised, partial(_by_way_of_float32, base, weights, threads))
 
@@ -129,7 +128,13 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
     model = library.llama_model_load_from_file(str(file.path).encode(), settings)
     if not model:
         raise BaseModelError(f"llama.cpp cannot load {file.path}{last_errors()}.", DAMAGED if file.ours else BROUGHT)
-    if reason := _other_kind(library, model):
+    kinds = {
+        "has recurrent layers": library.llama_model_is_recurrent(model) or library.llama_model_is_hybrid(model),
+        "has an encoder": library.llama_model_has_encoder(model),
+        "does not write from left to right": library.llama_model_is_diffusion(model),
+    }
+    reason = next((kind for kind, is_one in kinds.items() if is_one), "")
+    if reason:
         library.llama_model_free(model)
         raise BaseModelError(
             f"the model {reason}; marlaas samples decoders with attention only.",
@@ -137,21 +142,6 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
             where=str(file.path),
         )
     return model
-
-
-def _other_kind(library: Any, model: Any) -> str:
-    for other, kind in (
-        (library.llama_model_is_recurrent(model), "has recurrent layers"),
-        (library.llama_model_is_hybrid(model), "has recurrent layers"),
-        (library.llama_model_has_encoder(model), "has an encoder"),
-        (library.llama_model_is_diffusion(model), "does not write from left to right"),
-    ):
-        if other:
-            return kind
-    return ""
-
-
-# Opens a base for sampling, with reduced sizes if memory is short: planned memory may be taken by now.
 
 
 @dataclass(frozen=True)
@@ -167,7 +157,7 @@ class Opened:
 
 def open_base(
     file: BaseFile,
-    sequences: Sequence[int],
+    sequences: int,
     length: int,
     threads: int = 1,
     exact: bool = False,
@@ -177,67 +167,45 @@ def open_base(
     first: int = 0,
     half: bool = False,
 ) -> Opened:
-    """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that fits into memory.
+    """Open the base in ``file`` with ``sequences`` of ``length`` tokens, or with fewer if memory is short.
 
-    On the processor ``first`` sequences get memory, and more on demand (0: all); ``half``: keys and values in float16.
-    ``layers`` are tried in order on the cards called ``devices``, at last only the processor, with shared calls if
-    ``mixes``.
+    ``layers`` are tried in order on the cards called ``devices``, at last only the processor. There ``first`` sequences
+    get memory, and more on demand (0: all); calls are shared if it ``mixes``; ``half``: keys and values in float16.
     Raises ``BaseModelError`` if nothing fits or the file holds no base; ``ConfigError`` for a missing card.
     """
+
     refused = ""
+
+    def opened(cards: Sequence[str], part: int) -> Opened:
+        nonlocal refused
+        model, card, count = load_model(file, cards, part), bool(cards), sequences
+        settings = length, threads, exact, card, mixes, first, half and not card
+        while True:
+            try:
+                return Opened(LlamaContext(model, file.names, count, *settings), part, refused)
+            except NoRoom as error:
+                refused = refused or error.message
+                if count <= LEAST + SPARE:
+                    llama().llama_model_free(model)
+                    raise
+                count = max(LEAST + SPARE, count // 4 * 2)
+
     for part in layers if devices else ():
         try:
-            return _open(file, sequences, length, threads, exact, devices, part, refused, mixes, first, half)
+            return opened(devices, part)
         except BaseModelError as error:
             refused = refused or error.message
-    return _open(file, sequences, length, threads, exact, (), 0, refused, mixes, first, half)
-
-
-def fewer(sequences: int, least: int) -> tuple[int, ...]:
-    """``sequences``, then repeatedly half of that as an even number, and ``least`` at the end."""
-    if sequences <= least:
-        return (sequences,)
-    return (sequences, *fewer(max(least, sequences // 4 * 2), least))
-
-
-def _open(
-    file: BaseFile,
-    sequences: Sequence[int],
-    length: int,
-    threads: int,
-    exact: bool,
-    devices: Sequence[str],
-    layers: int,
-    refused: str,
-    mixes: bool,
-    first: int,
-    half: bool,
-) -> Opened:
-    model = load_model(file, devices, layers)
-    *larger, least = sequences
-    card = bool(devices)
-    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact)
-    make = partial(make, card=card, mixes=mixes, first=first, half=half and not card)
-    for count in larger:
-        try:
-            return Opened(make(sequences=count), layers, refused)
-        except NoRoom as error:
-            refused = refused or error.message
-    try:
-        return Opened(make(sequences=least), layers, refused)
-    except NoRoom:
-        llama().llama_model_free(model)
-        raise
+    return opened((), 0)
 
 
 # The worker class on llama.cpp: a ``BatchingSampler`` over a ``LlamaContext``.
 
 MOST = 256 - SPARE
 """llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""
+
+
 LEAST = 8
 """Fewest conversations to try if memory is short: a default group."""
-ON_CARD = Pace(rows=256, tokens=1)
-"""Pace on a card, if a call costs the same for one row as for many."""
 
 
 class LlamaSampler(BatchingSampler):
@@ -279,31 +247,23 @@ class LlamaSampler(BatchingSampler):
         length = min(context, model.config.context_length)
         file = base_file(model, Path(cache), weights, gguf, threads)
         room, size = memory * len(devices), file.path.stat().st_size
-        layers = layers_on_card(model.config, size, count + SPARE, length, exact, room) if room else ALL
-        mixes = mixes and plain_layers(file.path, file.names)
-        counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
-        first = min(first + first % 2, count)
-        begin = first + SPARE if first else 0
-        layers_tried = _choices(model.config, layers)
-        half = halves_memory(nearest(8 * size / parameters(model)) if gguf else weights)
-        opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, begin, half)
-        llama = opened.context
+        layers = model.config.layers + 1
+        if room:
+            layers = layers_on_card(model.config, size, count + SPARE, length, exact, room)
+        opened = open_base(
+            file,
+            count + SPARE,
+            length,
+            threads,
+            exact,
+            devices,
+            [part for part in (layers, layers // 2) if part],
+            mixes and plain_layers(file.path, file.names),
+            min(first + first % 2, count) + SPARE if first else 0,
+            halves_memory(nearest(8 * size / parameters(model)) if gguf else weights),
+        )
         give_back()  # the memory for writing and loading the file
-        pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)
-        cores = LentCores(loan) if loan else None
-        super().__init__(model, llama, length, pace, cores=cores, first=0 if opened.layers else first)
-        self._limits = replace(self._limits, note=_note(opened, counts[0], length, devices))
-
-
-def _choices(config: BaseConfig, layers: int) -> tuple[int, ...]:
-    planned = config.layers + 1 if layers == ALL else layers
-    return tuple(dict.fromkeys(part for part in (planned, planned // 2) if part))
-
-
-def _note(opened: Opened, wanted: int, length: int, devices: Sequence[str]) -> str:
-    if not opened.refused:
-        return ""
-    held = opened.context.sequences - SPARE
-    fewer = f"{held} conversations of {length} tokens instead of {wanted - SPARE}"
-    where = f", with {opened.layers or 'no'} layers on the card" if devices else ""
-    return f"Memory was short: the sampler holds {fewer}{where}. {opened.refused}"
+        held = f"{opened.context.sequences - SPARE} conversations of {length} tokens instead of {count}"
+        held += f", with {opened.layers or 'no'} layers on the card" if devices else ""
+        note = f"Memory was short: the sampler holds {held}. {opened.refused}" if opened.refused else ""
+        super().__init__(model, opened.context, length, LentCores(loan) if loan else None, note)

@@ -1,4 +1,4 @@
-"""The cache of the torch sampler, its adapters, and products in tiles."""
+"""The cache of the torch sampler, and the adapters of all live versions with their products for the rows of a pass."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import heapq
 import math
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -18,13 +18,21 @@ from torch import Tensor
 from ...models.tensors import Base
 from ..batching.context import Arrays
 
-# Zeros that take no memory until they are written: most of a cache is seldom used.
+TILE = 8
+"""Rows of a tile, padded: one adapter's rows in a product. A usual group fills one, and wider tiles are not faster."""
+BRIDGE = 4
+"""Up to this many empty slots between two are computed: that is cheaper than one call more."""
+LEAST_RANK = 8
+
+Indices = NDArray[np.int64]
+Call = tuple[slice, list[tuple[int, int]]]
+"""Slots, and the tiles in order as (slot, index among the slot's tiles)."""
 
 
 def untouched(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A page-aligned tensor of zeros in pages that the system allocates at the first write.
 
-    ``torch.zeros`` writes its zeros, so it allocates all pages at once.
+    Most of a cache is seldom used; ``torch.zeros`` writes its zeros, so it allocates all pages at once.
     """
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize), **private)
@@ -32,109 +40,6 @@ def untouched(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         with contextlib.suppress(OSError):  # a kernel without large pages
             pages.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(pages, dtype=dtype, count=math.prod(shape)).view(shape)
-
-
-# Assigns the rows of a pass to tiles, and tiles to calls. Pure.
-#
-# A tile is ``TILE`` rows of one adapter: every product has the same shape, so its last bits do not depend on other
-# rows.
-
-TILE = 8
-"""Rows of a tile, padded. A usual group fills one, and wider tiles are not faster."""
-BRIDGE = 4
-"""Up to this many empty slots between two are computed: that is cheaper than one call more."""
-
-Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True, order=True)
-class BlockSlot:
-    """The place of an adapter: ``slot`` in the block for adapters of up to ``rank``."""
-
-    rank: int
-    slot: int
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Tiles for one call: one for each of several neighbouring slots, or several for one slot."""
-
-    rank: int
-    slots: slice
-    tiles: slice
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """All tiles of a pass of n rows."""
-
-    segments: tuple[Segment, ...]
-    rows: Indices
-    """(tiles · TILE,): the row at each place; row 0 for an empty place."""
-    places: Indices
-    """(n,): the place of each row."""
-
-    @property
-    def plain(self) -> bool:
-        """True if tiles hold the rows in their order, so that nothing has to be moved."""
-        return len(self.rows) == len(self.places) and bool((self.places == np.arange(len(self.places))).all())
-
-
-def tiling(owners: Mapping[BlockSlot, Indices]) -> Tiling:
-    """Tiles for the rows of each adapter, ascending; all rows together are 0 … n-1."""
-    segments: list[Segment] = []
-    blocks: list[Indices] = []
-    for rank in sorted({place.rank for place in owners}):
-        rows = {place.slot: own for place, own in owners.items() if place.rank == rank}
-        for slots, tiles in _calls({slot: -(-len(own) // TILE) for slot, own in rows.items()}):
-            first = len(blocks)
-            blocks += [rows.get(slot, _NOBODY)[tile * TILE : (tile + 1) * TILE] for slot, tile in tiles]
-            segments.append(Segment(rank, slots, slice(first, len(blocks))))
-    standing = np.zeros((len(blocks), TILE), np.int64)
-    places = np.zeros(sum(map(len, owners.values())), np.int64)
-    for number, block in enumerate(blocks):
-        standing[number, : len(block)] = block
-        places[block] = number * TILE + np.arange(len(block))
-    return Tiling(tuple(segments), standing.ravel(), places)
-
-
-_NOBODY: Indices = np.empty(0, np.int64)
-Call = tuple[slice, list[tuple[int, int]]]
-"""Slots, and the tiles in order as (slot, index among the slot's tiles)."""
-
-
-def _calls(counts: Mapping[int, int]) -> list[Call]:
-    spent: list[Call] = []
-    best = list(_apart(counts, 0))
-    for level in range(max(counts.values(), default=0)):
-        runs = _runs([slot for slot in sorted(counts) if counts[slot] > level])
-        spent += [(slice(run[0], run[-1] + 1), [(slot, level) for slot in run]) for run in runs]
-        if len(spent) >= len(best):
-            break
-        whole = [*spent, *_apart(counts, level + 1)]
-        best = min(best, whole, key=len)
-    return best
-
-
-def _apart(counts: Mapping[int, int], level: int) -> Iterator[Call]:
-    for slot in sorted(counts):
-        if counts[slot] > level:
-            yield slice(slot, slot + 1), [(slot, tile) for tile in range(level, counts[slot])]
-
-
-def _runs(slots: Sequence[int]) -> list[range]:
-    runs: list[range] = []
-    for slot in slots:
-        if runs and slot - runs[-1].stop <= BRIDGE:
-            runs[-1] = range(runs[-1].start, slot + 1)
-        else:
-            runs.append(range(slot, slot + 1))
-    return runs
-
-
-# The adapters of all live versions. Those of similar rank share a block, padded with zeros to its rank.
-
-LEAST_RANK = 8
 
 
 @dataclass(frozen=True)
@@ -146,33 +51,38 @@ class Fused:
     inputs: int
 
 
+def fused_layers(base: Base) -> list[Fused]:
+    """In the order in which the model applies them."""
+    linears = (linear for layer in base.layers for linear in layer.linears)
+    return [Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears]
+
+
 class AdapterCache:
-    """Adapters by handle; fused layers are numbered in the order in which the model applies them."""
+    """Adapters by handle. Those of similar rank share a block, padded with zeros to its rank."""
 
     def __init__(self, base: Base) -> None:
-        linears = (linear for layer in base.layers for linear in layer.linears)
-        self._linears = tuple(Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears)
+        self._linears = fused_layers(base)
         self._blocks: dict[int, RankBlock] = {}
-        self._places: dict[int, BlockSlot] = {}
+        self._places: dict[int, tuple[int, int]] = {}
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        rank = _block_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
+        rank = max(len(a) for name, a in adapter.items() if name.endswith(".lora_A"))
+        rank = max(LEAST_RANK, 1 << (rank - 1).bit_length())
         if rank not in self._blocks:
             self._blocks[rank] = RankBlock(rank, self._linears)
-        place = BlockSlot(rank, self._blocks[rank].add(adapter, alpha))
         handle = next(self._handles)
-        self._places[handle] = place
+        self._places[handle] = rank, self._blocks[rank].add(adapter, alpha)
         return handle
 
     def remove(self, handle: int) -> None:
-        place = self._places.pop(handle)
-        block = self._blocks[place.rank]
-        block.remove(place.slot)
-        if block.empty:
-            del self._blocks[place.rank]
+        rank, slot = self._places.pop(handle)
+        self._blocks[rank].remove(slot)
+        if self._blocks[rank].empty:
+            del self._blocks[rank]
 
-    def place(self, handle: int) -> BlockSlot:
+    def place(self, handle: int) -> tuple[int, int]:
+        """The rank of its block, and its slot there."""
         return self._places[handle]
 
     def block(self, rank: int) -> RankBlock:
@@ -182,7 +92,7 @@ class AdapterCache:
 class RankBlock:
     """Slots for adapters of up to ``rank``; the lowest free one is used, so that used ones stay neighbours."""
 
-    def __init__(self, rank: int, linears: tuple[Fused, ...]) -> None:
+    def __init__(self, rank: int, linears: list[Fused]) -> None:
         self._rank = rank
         self._linears = linears
         self._free: list[int] = []
@@ -227,5 +137,58 @@ class RankBlock:
         self._slots += more
 
 
-def _block_rank(rank: int) -> int:
-    return max(LEAST_RANK, 1 << (rank - 1).bit_length())
+def tile_calls(counts: dict[int, int]) -> list[Call]:
+    """The calls for adapters in slots with so many tiles each: one for each slot, or one for each tile of several
+    neighbouring slots, whichever are fewer.
+    """
+    apart = [(slice(slot, slot + 1), [(slot, tile) for tile in range(tiles)]) for slot, tiles in counts.items()]
+    levels: list[Call] = []
+    for level in range(max(counts.values())):
+        if len(levels) >= len(apart):
+            return apart
+        slots = [slot for slot, tiles in counts.items() if tiles > level]
+        breaks = [place for place, (one, other) in enumerate(pairwise(slots), 1) if other - one > BRIDGE + 1]
+        for begin, end in pairwise([0, *breaks, len(slots)]):
+            run = range(slots[begin], slots[end - 1] + 1)
+            levels.append((slice(run.start, run.stop), [(slot, level) for slot in run]))
+    return min(levels, apart, key=len)
+
+
+class Mix:
+    """The low-rank terms of rows, each under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
+
+    The products run over tiles of one shape, so their last bits do not depend on other rows. Valid while all adapters
+    stay in the cache and no other is loaded.
+    """
+
+    def __init__(self, cache: AdapterCache, adapters: Indices, alike: bool = True) -> None:
+        """``adapters`` (n,) are handles, one for each row. Without ``alike`` a single adapter has one tile."""
+        handles, owner = np.unique(adapters, return_inverse=True)
+        self._tile = TILE if alike or len(handles) > 1 else len(adapters)
+        rows_of = {cache.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())}
+        self._segments, tiles = [], list[Indices]()
+        for rank in sorted({rank for rank, _ in rows_of}):
+            rows = {slot: own for (other, slot), own in sorted(rows_of.items(), key=itemgetter(0)) if other == rank}
+            for slots, places in tile_calls({slot: -(-len(own) // self._tile) for slot, own in rows.items()}):
+                part = slice(len(tiles), len(tiles) + len(places))
+                none = np.empty(0, np.int64)
+                tiles += [rows.get(slot, none)[tile * self._tile : (tile + 1) * self._tile] for slot, tile in places]
+                self._segments.append((cache.block(rank), slots, part))
+        standing, places_of = np.zeros((len(tiles), self._tile), np.int64), np.zeros(len(adapters), np.int64)
+        for number, own in enumerate(tiles):
+            standing[number, : len(own)] = own
+            places_of[own] = number * self._tile + np.arange(len(own))
+        self._plain = standing.size == len(adapters) and bool((places_of == np.arange(len(adapters))).all())
+        """True if tiles hold the rows in their order, so that nothing has to be moved."""
+        self._rows, self._places = torch.from_numpy(standing.ravel()), torch.from_numpy(places_of)
+
+    def add(self, number: int, x: Tensor, y: Tensor) -> None:
+        """Add to ``y`` (n, out) the adapters' terms of fused layer ``number`` for inputs ``x`` (n, in)."""
+        tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, self._tile, x.shape[1])
+        moved = y.new_empty(len(tiles), self._tile, y.shape[1])
+        for block, slots, part in self._segments:
+            count = part.stop - part.start
+            down, up = (each[number][slots].expand(count, -1, -1) for each in (block.downs, block.ups))
+            torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
+        rows = moved.view(-1, y.shape[1])
+        y += rows if self._plain else rows.index_select(0, self._places)

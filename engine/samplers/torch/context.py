@@ -22,16 +22,16 @@ from ...models.find import BaseModel
 from ...models.kernels import halves, rotate
 from ...models.tensors import Layer, load
 from ...models.weights import check_adapter
-from ..batching.context import Arrays, Handles, Ints, Logits
-from .blocks import Appended, Exact, Mix, OneEach, Rounded, Runs, calls, exact, mix_of, rounded
-from .cache import TILE, AdapterCache, untouched
+from ..batching.context import Arrays, Context, Handles, Ints, Logits
+from .blocks import Appended, Linear, OneEach, weights_of
+from .cache import TILE, AdapterCache, Mix, untouched
 
 TorchWeights = Literal["f32", "bf16"]
 """The type of the base's matrices, by names of ``models.config``."""
 
 
-class TorchContext:
-    """Implements ``batching.context.Context``. Raises ``BaseModelError`` if the base cannot be read."""
+class TorchContext(Context):
+    """Raises ``BaseModelError`` if the base cannot be read."""
 
     def __init__(
         self,
@@ -44,41 +44,30 @@ class TorchContext:
         """``cores`` may change with each layer, for passes without reproducible last bits."""
         self._cores = cores
         self._config = base.config
-        loaded = load(base, torch.device("cpu"), torch.float32 if weights == "f32" else torch.bfloat16)
+        self._kind = torch.float32 if weights == "f32" else torch.bfloat16
+        loaded = load(base, torch.device("cpu"), self._kind)
         self._bank = AdapterCache(loaded)
-        layers = deque(loaded.layers)
-        table = loaded.embedding if weights == "f32" else loaded.embedding.bfloat16()
+        self.weights = sum(linear.weight.nbytes for layer in loaded.layers for linear in layer.linears)
+        layers, table = deque(loaded.layers), loaded.embedding.to(self._kind)
         self._base, output = replace(loaded, layers=(), embedding=table, head=table), loaded.head
         del loaded
-        self._weights = (exact if weights == "f32" else rounded)(layers, output)
-        self._pass = self._weights.alike
+        self._blocks, self._head = weights_of(layers, output, half=weights != "f32")
+        self._alike = True
         self._adapters: Handles = np.empty(0, np.int64)
-        self._mixed: tuple[tuple[bytes, bool], Mix | Runs] | None = None
+        self._mixed: tuple[tuple[bytes, bool], Mix] | None = None
         """The last one, with its adapters and its ``alike`` flag."""
         heads = self._base.heads
-        kind = torch.float32 if weights == "f32" else torch.bfloat16
-        self._memory = untouched(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=kind)
+        self._memory = untouched(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=self._kind)
         """Keys and values of every layer and sequence; unwritten pages take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
         self.sequences = sequences
         self.length = length
-        self.mixes = self.joins = True
         self.vocabulary = len(self._base.embedding)
-        self.weights = self._weights.nbytes
         self.held: Ints = np.zeros(sequences, np.int32)
 
     @torch.inference_mode()
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        parts = calls(sequences)
-        if len(parts) == 1:
-            return self._decode(tokens, positions, sequences, outputs)
-        found = [self._decode(tokens[p], positions[p], sequences[p], outputs[p], p.start).copy() for p in parts]
-        return np.concatenate(found)
-
-    def _decode(
-        self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8], first: int = 0
-    ) -> Logits:
         self.held[sequences] = positions + 1
         at = _padded(positions)
         x = self._base.embedding[_padded(tokens)].float()  # (n, H)
@@ -89,65 +78,56 @@ class TorchContext:
             attention = Appended(sequences[begins], positions, begins)
         else:
             attention = OneEach(sequences, positions, self.length)
-        mix = self._mix(np.arange(first, first + len(tokens)))
-        wanted = np.flatnonzero(outputs)
-        eps, size = self._base.eps, (x.shape[1],)
-        free = self._pass is not self._weights.alike
-        for number, block in enumerate(self._pass.blocks):
+        mix, wanted = self._mix(np.arange(len(tokens))), np.flatnonzero(outputs)
+        eps, size, alike = self._base.eps, (x.shape[1],), self._alike
+        for number, block in enumerate(self._blocks):
             if self._cores is not None:
-                self._cores.settle(free)
+                self._cores.settle(not alike)
             q, k, v = self._heads(block, rms_norm(x, size, block.attention_norm, eps), mix, cosine, sine)
             attended = attention(self._memory[number], q, k, v)
-            if number == len(self._pass.blocks) - 1 and len(wanted) < len(tokens):
+            if number == len(self._blocks) - 1 and len(wanted) < len(tokens):
                 if not len(wanted):
                     return np.empty((0, self.vocabulary), np.float32)
                 kept = _padded(wanted)
                 attended, x = attended[kept], x[kept]
-                mix = self._mix(first + wanted)
-            x = x + block.o(attended, mix)
-            gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps), mix))
-            x = x + block.down(silu(gate).mul_(up), mix)
-        logits: Logits = self._pass.head(rms_norm(x, size, self._base.norm, eps))[: len(wanted)].numpy()
+                mix = self._mix(wanted)
+            x = x + block.o(attended, mix, alike)
+            gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps), mix, alike))
+            x = x + block.down(silu(gate).mul_(up), mix, alike)
+        logits: Logits = self._head(rms_norm(x, size, self._base.norm, eps), alike)[: len(wanted)].numpy()
         return logits
 
-    def _mix(self, rows: NDArray[np.int64]) -> Mix | Runs | None:
+    def _mix(self, rows: NDArray[np.int64]) -> Mix | None:
         if not len(self._adapters) or not len(rows):
             return None
         own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)
         adapters = own[_padded(rows).numpy()]
-        alike = self._pass is self._weights.alike
-        key = adapters.tobytes(), alike
+        key = adapters.tobytes(), self._alike
         if self._mixed is None or self._mixed[0] != key:
-            self._mixed = key, mix_of(self._bank, adapters, alike)
+            self._mixed = key, Mix(self._bank, adapters, self._alike)
         return self._mixed[1]
 
     def _heads(
-        self, block: Layer[Exact] | Layer[Rounded], x: Tensor, mix: Mix | Runs | None, cosine: Tensor, sine: Tensor
+        self, block: Layer[Linear], x: Tensor, mix: Mix | None, cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (n, K, R, D), scaled, and keys and values (n, K, D), at their positions."""
         heads = self._base.heads
-        qkv = block.qkv(x, mix).view(len(x), -1, heads.size)
+        qkv = block.qkv(x, mix, self._alike).view(len(x), -1, heads.size)
         turned = qkv[:, : heads.turned]
         if block.head_norm is not None:
             turned = rms_norm(turned, (heads.size,), None, self._base.eps).mul_(block.head_norm)
         turned = rotate(turned, cosine, sine)
         q = turned[:, : heads.queries].mul(heads.scale).view(len(x), heads.keys, heads.fold, heads.size)
-        kind = self._memory.dtype
-        return q.to(kind), turned[:, heads.queries :].to(kind), qkv[:, heads.turned :].to(kind)
+        return q.to(self._kind), turned[:, heads.queries :].to(self._kind), qkv[:, heads.turned :].to(self._kind)
 
-    def cut(self, sequence: int, length: int) -> None:
-        self.held[sequence] = min(self.held[sequence], length)
-
-    def copy(self, source: int, target: int, length: int) -> None:
-        self._memory[:, :, target, :, :length] = self._memory[:, :, source, :, :length]
-        self.held[target] = length
-
-    def grow(self, sequences: int, needed: bool) -> bool:
-        return True
+    def copy(self, source: int, targets: list[int], length: int) -> None:
+        for target in targets:
+            self._memory[:, :, target, :, :length] = self._memory[:, :, source, :, :length]
+            self.held[target] = length
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
         self._adapters = adapters
-        self._pass = self._weights.alike if alike else self._weights.fast
+        self._alike = alike or self._kind == torch.float32  # in float32 the same bits cost nothing
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         check_adapter(self._config, adapter)

@@ -1,4 +1,4 @@
-"""The sampler on vLLM, which batches turns and scores by itself: what is in progress, and the worker class.
+"""The sampler on vLLM, which batches turns and scores by itself: its settings, adapters and engine, and the worker.
 
 The scheduler runs on one thread and never waits. The tokens of conversations are kept here; vLLM's prefix cache finds
 their keys and values. vLLM seeds requests, not positions, so noise does not follow the protocol's rule.
@@ -7,33 +7,45 @@ their keys and values. vLLM seeds requests, not positions, so noise does not fol
 from __future__ import annotations
 
 import itertools
+import json
 import logging
+import os
+import shutil
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from packaging.version import InvalidVersion, Version
 
-from ...devices.limits import end_process
+from ...adapters.export import read_peft_folder, write_peft_folder
+from ...adapters.statefile import PolicyState, StateHeader, checksum
+from ...devices.limits import end_process, ran_out
+from ...devices.software import GPU_EXTRA, LEAST_VLLM, find_installed
 from ...errors import AdapterError, BaseModelError, CallFailed, ConfigError
 from ...home.guard import PrivateFolder
+from ...models.config import FAMILIES, BaseConfig
 from ...models.find import BaseModel, load_base
-from ...models.memory import SLOTS, Device, whole_blocks
+from ...models.memory import BLOCK, SLOTS, SPARE, Device, batch_for, cache_bytes, rank_class, whole_blocks
 from ...trajectories import Logprobs, Tokens
-from ..batching.requests import Answer, Version, Versions
+from ..batching.context import Arrays
+from ..batching.requests import Answer, Version as Serving, Versions
 from ..batching.sampler import Gate, ThreadedSampler
-from ..batching.scheduler import Pressed
 from ..batching.turn import check
 from ..options import NONE, Extras, Likeliest, Wishes, join
 from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ..sampling import WHOLE, Truncation
 from ..seeds import noise_seed
-from .engine import Ask, Engine, FolderAdapters, Progress, VllmSettings
+
+if TYPE_CHECKING:
+    import torch
 
 log = logging.getLogger(__name__)
+
 PREFIX = "vllm-"
 MOST = 1024
 """Most concurrent conversations."""
@@ -42,25 +54,373 @@ LEAST_TEMPERATURE = 0.01
 LOGITS = 1 << 26
 """Most logits of one score, a quarter of a gigabyte, which vLLM's own planning does not include."""
 
+INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
 
-@dataclass
-class Conversation:
-    """A name and the tokens seen so far."""
+
+def require() -> None:
+    """Raise ``BaseModelError`` if vLLM is missing or too old."""
+    found = find_installed().vllm
+    if not found:
+        raise BaseModelError("vLLM is not installed.", f"{GPU_EXTRA}, about 12 GB. {INSTEAD}")
+    old = False
+    with suppress(InvalidVersion):  # a custom build
+        old = Version(found) < LEAST_VLLM
+    if old:
+        raise BaseModelError(
+            f"vLLM {found} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used.",
+            f"`pip install --upgrade 'marlaas[gpu]'` installs another. {INSTEAD}",
+        )
+
+
+# vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
+#
+# The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
+
+ADAPTERS = 1 << 16
+"""Adapters that vLLM may keep in main memory: more than can be live. It dies if it must reload one without a folder."""
+INTERVAL = 8
+"""Tokens between two reports of a turn: each report costs as much as a small model's row."""
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, which is a worker already
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+ON_CPU = {
+    "TORCHDYNAMO_DISABLE": "1",  # else the first log-probabilities wait half a minute for a C++ compiler
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the worker is pinned already; vLLM would take the first core for itself
+}
+ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+"""vLLM's names of the layers that our adapters adapt. By default vLLM also adapts the embedding and the output
+head, and scores of whole requests then fail on a processor."""
+ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+"""Architecture by ``model_type``, for configurations without one."""
+
+
+@dataclass(frozen=True)
+class VllmSettings:
+    """The start options of one engine."""
+
+    path: str
+    config: BaseConfig
+    device: Device = "cpu"
+    sequences: int = 128
+    """Concurrent conversations."""
+    context: int = 512
+    largest_rank: int = 64
+    """Largest rank of adapters; vLLM is started for the next one that it knows."""
+    slots: int = SLOTS
+    """Adapters in one pass; requests for others wait for a slot."""
+    memory: int = 0
+    """Bytes for keys and values; 0: on a processor enough for all conversations, on a card what vLLM finds free."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further arguments for vLLM on a shared device."""
+
+    @property
+    def known(self) -> bool:
+        return self.config.architecture in FAMILIES
+
+    @property
+    def rank(self) -> int:
+        """The rank that vLLM is started for. Raises ``ValueError`` beyond the largest that it knows."""
+        return rank_class(self.largest_rank)
+
+
+def environment(device: Device) -> dict[str, str]:
+    """Environment variables that must be set before vllm is imported."""
+    return ENVIRONMENT | (ON_CPU if device == "cpu" else {})
+
+
+def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
+    """Keyword arguments of vLLM's ``EngineArgs``."""
+    cpu = settings.device == "cpu"
+    arguments: dict[str, Any] = {
+        "model": settings.path,
+        "skip_tokenizer_init": True,  # token ids in and out
+        "generation_config": "vllm",  # a base's own would change sampling
+        "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled from
+        "dtype": "float32" if cpu else "bfloat16",
+        "max_model_len": settings.context + 1,
+        "max_num_seqs": settings.sequences,
+        "block_size": BLOCK[settings.device],
+        "enable_prefix_caching": True,
+        "distributed_executor_backend": "uni",
+        "enable_lora": True,
+        "max_lora_rank": settings.rank,
+        "max_loras": settings.slots,
+        "max_cpu_loras": max(ADAPTERS, settings.slots),
+        "stream_interval": INTERVAL,
+        "disable_log_stats": True,
+        "seed": 0,
+    }
+    if settings.known:
+        arguments["lora_target_modules"] = list(ADAPTED)
+    if cpu:
+        arguments["enforce_eager"] = True
+        arguments["enable_chunked_prefill"] = False  # see ``BATCH``
+        arguments["max_num_batched_tokens"] = batch_for(settings.sequences, settings.context)
+    memory = settings.memory
+    if cpu and not memory:
+        memory = cache_bytes(settings.config, settings.sequences, settings.context, settings.device)
+    if memory:
+        arguments["kv_cache_memory_bytes"] = memory
+    return arguments | settings.extra
+
+
+# Adapters in vLLM, each in its own folder.
+#
+# vLLM's whole engine dies if an adapter's folder is gone. So each is below a folder that only this account may enter.
+# vLLM reads it once, before its handle is used, and keeps it until the handle is freed.
+
+HANDLES = itertools.count(1)
+"""Handles are never reused in a process, because vLLM finds cached keys and values by them."""
+
+
+class FolderAdapters:
+    """Implements ``versions.Adapters`` on vLLM; the adapters' folders are in ``folder``."""
+
+    def __init__(self, engine: Engine, base: Path, folder: PrivateFolder, rank: int) -> None:
+        self._engine = engine
+        self._base = base
+        self._folder = folder
+        self._rank = rank
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """Let vLLM read an adapter. Raises ``AdapterError`` if its rank is too large, the disk or vLLM refuses it,
+        or the folder has changed after the reading.
+        """
+        rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
+        if rank > self._rank:
+            raise AdapterError(
+                f"The adapter has rank {rank}; vLLM was started for ranks up to {self._rank}.",
+                f"Set `largest_rank = {rank}` under [rollout] in marlaas.toml and restart the engine.",
+            )
+        handle = next(HANDLES)
+        folder = self._of(handle)
+        try:
+            self._folder.ensure()
+            folder.mkdir(mode=0o700)
+            write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
+            self._engine.add_adapter(handle, folder)
+            self._check(handle, folder, checksum(adapter))
+        except (OSError, AdapterError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, AdapterError):
+                raise
+            raise AdapterError(f"The adapter could not be written to {folder}: {error.strerror}.") from error
+        return handle
+
+    def free_adapter(self, adapter: int) -> None:
+        self._engine.remove_adapter(adapter)
+        shutil.rmtree(self._of(adapter), ignore_errors=True)
+
+    def _check(self, handle: int, folder: Path, expected: str) -> None:
+        try:
+            found = checksum(read_peft_folder(folder).adapter)
+        except AdapterError:
+            found = "nothing that can be read"
+        if found != expected:
+            self._engine.remove_adapter(handle)
+            raise AdapterError(f"While vLLM read the adapter in {folder} somebody changed it: it holds {found}.")
+
+    def _of(self, handle: int) -> Path:
+        return self._folder.path / str(handle)
+
+
+# vLLM's engine in this process. Not thread-safe. Written for vLLM 0.26 and later; run with 0.32 on a processor.
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The results of a request since its last progress."""
 
     name: str
-    tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
-    turn: Turn | None = None
+    tokens: list[int]
+    logprobs: list[float]
+    """Of the tokens, or of ``target`` if given."""
+    scored: list[float] | None
+    """Of the request's own tokens but the first, if requested; only with the first token."""
+    finish: str | None
+    """vLLM's reason: stop, length, abort or error; None while it continues."""
+    cached: int
+    """The number of its tokens with cached keys and values."""
+    likeliest: Likeliest | None = None
+    """For each token, if requested."""
+    prompt_likeliest: Likeliest | None = None
+    """For each of the request's own tokens but the first."""
+
+
+class Engine:
+    """A running vLLM."""
+
+    def __init__(self, settings: VllmSettings) -> None:
+        """Start it. Raises ``BaseModelError`` if vLLM is missing, too old, or cannot serve the base."""
+        require()
+        os.environ.update(environment(settings.device))
+        self.settings = settings
+        try:
+            from vllm import EngineArgs, LLMEngine, SamplingParams
+            from vllm.lora.request import LoRARequest
+            from vllm.sampling_params import RequestOutputKind
+        except Exception as error:  # a missing library, one of another version, a build for other cards
+            raise BaseModelError(
+                f"vLLM is installed and cannot be imported: {_first_line(error)}", f"Install it again. {INSTEAD}"
+            ) from error
+        arguments = engine_arguments(settings) | _named_architecture(settings)
+        try:
+            self.llm: Any = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        except Exception as error:
+            raise BaseModelError(
+                f"vLLM cannot serve the base in {settings.path}: {_first_line(error)}",
+                f"The log of the worker says more. {INSTEAD}",
+            ) from error
+        self._lora_request, self._sampling_params, self._delta = LoRARequest, SamplingParams, RequestOutputKind.DELTA
+        self._adapters: dict[int, Any] = {}
+        self._likeliest: dict[str, int] = {}
+        """The requested number of likeliest tokens, by the request's name."""
+        cache = self.llm.vllm_config.cache_config
+        self.tokens: int = max(0, cache.num_gpu_blocks - SPARE) * cache.block_size
+        """Tokens that fit into the memory that vLLM has really taken for keys and values."""
+
+    @property
+    def model(self) -> torch.nn.Module:
+        network: torch.nn.Module = self.llm.apply_model(lambda model: model)[0]
+        return network
+
+    def add_adapter(self, handle: int, folder: Path) -> None:
+        """Read an adapter in PEFT's format and keep it in memory. Raises ``AdapterError``; the engine survives."""
+        request = self._lora_request(str(handle), handle, str(folder))
+        try:
+            self.llm.add_lora(request)
+        except Exception as error:
+            if ran_out(error):
+                raise
+            raise AdapterError(f"vLLM refuses the adapter in {folder}: {_first_line(error)}") from error
+        self._adapters[handle] = request
+
+    def remove_adapter(self, handle: int) -> None:
+        del self._adapters[handle]
+        self.llm.remove_lora(handle)
+
+    def holds(self, handle: int) -> bool:
+        return handle in self._adapters and handle in self.llm.list_loras()
+
+    def add(
+        self,
+        name: str,
+        tokens: list[int],
+        adapter: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int = 0,
+        stop: tuple[int, ...] = (),
+        truncation: Truncation = WHOLE,
+        target: int | None = None,
+        whole: bool = False,
+        wishes: Wishes = NONE,
+    ) -> None:
+        """Add a request for tokens that follow others. Raises ``ValueError`` if it can never be served.
+
+        ``name`` is unique among the requests in progress, ``seed`` below 2**63. ``target`` is a token that gets its
+        log-probability as the next one, in place of the sampled one; ``whole``: those of all ``tokens``, at
+        temperature 1. ``wishes`` have no schema.
+        """
+        parameters = self._sampling_params(
+            temperature=temperature,
+            top_k=truncation.top_k,
+            top_p=truncation.top_p,
+            min_p=truncation.min_p,
+            max_tokens=max_tokens,
+            seed=seed,
+            stop_token_ids=list(stop),
+            ignore_eos=True,
+            logprobs=None if target is not None else wishes.likeliest,
+            logprob_token_ids=None if target is None else [target],
+            prompt_logprobs=wishes.likeliest if whole else None,
+            presence_penalty=wishes.presence_penalty,
+            frequency_penalty=wishes.frequency_penalty,
+            repetition_penalty=wishes.repetition_penalty,
+            detokenize=False,
+            flat_logprobs=True,
+            output_kind=self._delta,
+        )
+        prompt = {"prompt_token_ids": tokens, "cache_salt": str(adapter)}
+        self.llm.add_request(name, prompt, parameters, lora_request=self._adapters[adapter])
+        if wishes.likeliest:
+            self._likeliest[name] = wishes.likeliest
+
+    def abort(self, names: Sequence[str]) -> None:
+        self.llm.abort_request(list(names))
+        for name in names:
+            self._likeliest.pop(name, None)
+
+    def step(self) -> list[Progress]:
+        return [self._progress(output) for output in self.llm.step()]
+
+    def close(self) -> None:
+        shutdown = getattr(self.llm.engine_core, "shutdown", None)
+        if shutdown is not None:
+            shutdown()
+
+    def _progress(self, output: Any) -> Progress:
+        (completion,) = output.outputs
+        name, count = output.request_id, self._likeliest.get(output.request_id, 0)
+        if completion.finish_reason is not None:
+            self._likeliest.pop(name, None)
+        last = -1 - count  # before the likeliest, which follow the requested one
+        told, scored = completion.logprobs, output.prompt_logprobs or None
+        return Progress(
+            name=name,
+            tokens=list(completion.token_ids),
+            logprobs=_one_of_each(told, last),
+            scored=None if scored is None else _one_of_each(scored, last),
+            finish=completion.finish_reason,
+            cached=output.num_cached_tokens or 0,
+            likeliest=_likeliest(told, count) if count else None,
+            prompt_likeliest=_likeliest(scored, count) if count and scored is not None else None,
+        )
+
+
+def _places(flat: Any) -> list[tuple[int, int]]:
+    pairs = zip(flat.start_indices, flat.end_indices, strict=True)
+    return [(begin, end) for begin, end in pairs if end > begin]
+
+
+def _one_of_each(flat: Any, place: int) -> list[float]:
+    return [] if flat is None else [flat.logprobs[end + place] for _, end in _places(flat)]
+
+
+def _likeliest(flat: Any, count: int) -> Likeliest:
+    places = [] if flat is None else _places(flat)
+    tokens = [list(flat.token_ids[end - count : end]) for _, end in places]
+    logprobs = [list(flat.logprobs[end - count : end]) for _, end in places]
+    shape = len(places), count
+    return Likeliest(np.array(tokens, np.int32).reshape(shape), np.array(logprobs, np.float32).reshape(shape))
+
+
+def _named_architecture(settings: VllmSettings) -> dict[str, Any]:
+    config = json.loads(Path(settings.path, "config.json").read_text("utf-8"))
+    known = ARCHITECTURES.get(settings.config.architecture)
+    return {} if config.get("architectures") or not known else {"hf_overrides": {"architectures": [known]}}
+
+
+def _first_line(error: Exception) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line if line.endswith(".") else f"{line}."
+
+
+# What is in progress: turns and scores.
 
 
 @dataclass
 class Turn:
-    """One running request, and its sampled tokens."""
+    """One running request of a conversation, and its sampled tokens."""
 
     name: str
     """Name of its request in vLLM."""
     request: SampleRequest
-    conversation: Conversation
-    version: Version
+    version: Serving
     answer: Answer[SampleResult]
     room: int
     """Most tokens to sample; 0 if only the prompt is scored."""
@@ -75,8 +435,8 @@ class Turn:
     def take(self, progress: Progress) -> None:
         tokens, logprobs, wishes = progress.tokens, progress.logprobs, self.request.wishes
         if progress.scored is not None and wishes is not None:
-            beside = progress.prompt_likeliest or _none(len(progress.scored))
-            self.prompt = np.array(progress.scored, np.float32), beside
+            top = progress.prompt_likeliest or _none(len(progress.scored))
+            self.prompt = np.array(progress.scored, np.float32), top
         if not self.room:  # vLLM samples at least one
             return
         self.tokens += tokens
@@ -84,9 +444,8 @@ class Turn:
         news = np.array(tokens, np.int32), np.array(logprobs, np.float32)
         extras = None
         if wishes is not None:
-            beside = progress.likeliest or _none(len(tokens))
-            self.likeliest.append(beside)
-            extras = Extras(news[1], beside)
+            self.likeliest.append(progress.likeliest or _none(len(tokens)))
+            extras = Extras(news[1], self.likeliest[-1])
         if self.stream_to is not None and tokens:
             self.answer.stream(self.stream_to, NewTokens(*news, extras))
 
@@ -103,11 +462,11 @@ class Turn:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class Score:
     """Log-probabilities in progress, from one request or one for each token."""
 
-    version: Version
+    version: Serving
     answer: Answer[Logprobs]
     values: Logprobs
     missing: int
@@ -122,7 +481,10 @@ class VllmScheduler:
         self._versions = versions
         self._length = length
         self._vocabulary = engine.settings.config.vocab_size
-        self._conversations: dict[str, Conversation] = {}
+        self._tokens: dict[str, Tokens] = {}
+        """The tokens so far, by conversation."""
+        self._turns: dict[str, Turn] = {}
+        """By conversation."""
         self._waiting: dict[str, Callable[[Progress], None]] = {}
         """The receiver of a request's progress, by its name."""
         self._scores: dict[str, Score] = {}
@@ -135,39 +497,35 @@ class VllmScheduler:
         return bool(self._waiting)
 
     def stats(self) -> SamplerStats:
-        turns = [each.turn for each in self._conversations.values() if each.turn is not None]
-        active = sum(1 for turn in turns if turn.tokens)
-        return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active, self._passes)
+        active = sum(1 for turn in self._turns.values() if turn.tokens)
+        waiting = len(self._turns) - active
+        return SamplerStats(self._sampled, self._prefilled, self._seconds, active, waiting, self._passes)
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
         """Begin a turn. Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
-        version = self._serving(request.version)
-        conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
-        check(request, conversation.tokens, conversation.turn is not None, self._length, self._vocabulary)
+        version, name, wishes = self._serving(request.version), request.conversation, request.wishes or NONE
+        known = self._tokens.get(name, np.empty(0, np.int32))
+        check(request, known, name in self._turns, self._length, self._vocabulary)
         _check_temperature(request.temperature)
-        wishes = request.wishes or NONE
         self._check_wishes(wishes, request)
         room = min(request.max_tokens, self._length - len(request.tokens))
-        turn = Turn(f"turn {next(self._numbers)}", request, conversation, version, answer, room, stream_to)
+        turn = Turn(f"turn {next(self._numbers)}", request, version, answer, room, stream_to)
         if room == 0 and not wishes.prompt:
             answer.give(turn.result("length"))
             return
         self._engine.add(
-            Ask(
-                name=turn.name,
-                tokens=request.tokens.tolist(),
-                adapter=version.handle,
-                max_tokens=max(room, 1),
-                temperature=request.temperature,
-                seed=noise_seed(request.seed, len(request.tokens)) >> 1,
-                stop=request.stop,
-                truncation=request.truncation,
-                whole=wishes.prompt,
-                wishes=wishes,
-            )
+            turn.name,
+            request.tokens.tolist(),
+            version.handle,
+            max_tokens=max(room, 1),
+            temperature=request.temperature,
+            seed=noise_seed(request.seed, len(request.tokens)) >> 1,
+            stop=request.stop,
+            truncation=request.truncation,
+            whole=wishes.prompt,
+            wishes=wishes,
         )
-        self._conversations[request.conversation] = conversation
-        conversation.turn = turn
+        self._tokens[name], self._turns[name] = known, turn
         version.users += 1
         self._waiting[turn.name] = partial(self._move, turn)
 
@@ -175,48 +533,34 @@ class VllmScheduler:
         """Ask for the log-probabilities of ``tokens[start:]``, float32 (T-start,).
 
         vLLM gives those of a request's own tokens only at temperature 1, and all at once. Else each token gets its own
-        request.
-        Raises ``ValueError`` or ``AdapterError``.
+        request. Raises ``ValueError`` or ``AdapterError``.
         """
-        version = self._serving(name)
+        version, count = self._serving(name), len(tokens) - start
         if not 1 <= start <= len(tokens):
             raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
         check(SampleRequest("", "", tokens, 1, temperature, (), 0), tokens[:0], False, self._length, self._vocabulary)
         _check_temperature(temperature)
-        count = len(tokens) - start
         if count == 0:
             answer.give(np.empty(0, np.float32))
             return
-        whole = temperature in (0.0, 1.0) and self._engine.settings.known
-        whole = whole and len(tokens) * self._vocabulary <= LOGITS
+        whole = temperature in (0.0, 1.0) and self._engine.settings.known and len(tokens) * self._vocabulary <= LOGITS
         score = Score(version, answer, np.empty(count, np.float32), 1 if whole else count)
         version.users += 1
         for offset in range(score.missing):
             stop = len(tokens) if whole else start + offset
-            ask = Ask(
-                name=f"score {next(self._numbers)}",
-                tokens=tokens[:stop].tolist(),
-                adapter=version.handle,
-                max_tokens=1,
-                temperature=temperature,
-                seed=0,
-                target=None if whole else int(tokens[stop]),
-                whole=whole,
-            )
-            self._engine.add(ask)
-            self._scores[ask.name] = score
-            self._waiting[ask.name] = partial(self._learn, score, None if whole else offset)
+            asked, target = f"score {next(self._numbers)}", None if whole else int(tokens[stop])
+            self._engine.add(asked, tokens[:stop].tolist(), version.handle, 1, temperature, target=target, whole=whole)
+            self._scores[asked] = score
+            self._waiting[asked] = partial(self._learn, score, None if whole else offset)
 
     def release(self, name: str) -> None:
-        conversation = self._conversations.get(name)
-        if conversation is None:
-            return
-        if conversation.turn is not None:
-            self._engine.abort([conversation.turn.name])
-            self._end(conversation.turn, "abort")
-        del self._conversations[name]
+        turn = self._turns.get(name)
+        if turn is not None:
+            self._engine.abort([turn.name])
+            self._end(turn, "abort")
+        self._tokens.pop(name, None)
 
-    def step(self, pressed: Pressed) -> None:
+    def step(self) -> None:
         begin = time.perf_counter()
         self._passes += 1
         for progress in self._engine.step():
@@ -227,16 +571,12 @@ class VllmScheduler:
 
     def fail(self, error: Exception) -> None:
         self._engine.abort(list(self._waiting))
-        self._waiting.clear()
-        for conversation in self._conversations.values():
-            if conversation.turn is not None:
-                self._versions.leave(conversation.turn.version)
-                conversation.turn.answer.fail(error)
-        self._conversations.clear()
-        for score in {id(score): score for score in self._scores.values()}.values():
-            self._versions.leave(score.version)
-            score.answer.fail(error)
-        self._scores.clear()
+        pending: list[Turn | Score] = [*self._turns.values(), *dict.fromkeys(self._scores.values())]
+        for each in pending:
+            self._versions.leave(each.version)
+            each.answer.fail(error)
+        for everything in (self._waiting, self._turns, self._tokens, self._scores):
+            everything.clear()
 
     def _check_wishes(self, wishes: Wishes, request: SampleRequest) -> None:
         if wishes.schema:
@@ -244,15 +584,13 @@ class VllmScheduler:
                 "vLLM is started without a tokenizer here, so replies cannot be held to a JSON schema.",
                 'Set `sampler = "torch"` or `"llama.cpp"` under [rollout] in marlaas.toml.',
             )
-        if not wishes.prompt:
-            return
-        if request.temperature not in (0.0, 1.0) or not self._engine.settings.known:
-            raise ValueError("vLLM tells prompts' log-probabilities at temperatures 0 and 1 alone, of bases it adapts.")
         most = LOGITS // self._vocabulary
-        if len(request.tokens) > most:
+        if wishes.prompt and (request.temperature not in (0.0, 1.0) or not self._engine.settings.known):
+            raise ValueError("vLLM tells prompts' log-probabilities at temperatures 0 and 1 alone, of bases it adapts.")
+        if wishes.prompt and len(request.tokens) > most:
             raise ValueError(f"vLLM can tell the log-probabilities of prompts of up to {most} tokens of this base.")
 
-    def _serving(self, name: str) -> Version:
+    def _serving(self, name: str) -> Serving:
         version = self._versions.serving(name)
         if not self._engine.holds(version.handle):
             raise AdapterError(f"vLLM has lost the adapter version {name!r}.", "Resume the task to publish it again.")
@@ -264,24 +602,21 @@ class VllmScheduler:
             self._prefilled += turn.prefilled
         turn.take(progress)
         self._sampled += len(progress.tokens)
-        if progress.finish is None:
-            return
         if progress.finish in ("stop", "length"):
             self._end(turn, "stop" if progress.finish == "stop" and turn.tokens else "length")
-            return
-        self._leave(turn)
-        del self._conversations[turn.conversation.name]
-        turn.answer.fail(CallFailed(f"vLLM ended a turn with {progress.finish!r}."))
+        elif progress.finish is not None:
+            self._leave(turn)
+            del self._tokens[turn.request.conversation]
+            turn.answer.fail(CallFailed(f"vLLM ended a turn with {progress.finish!r}."))
 
     def _end(self, turn: Turn, finish: Finish) -> None:
         result = turn.result(finish)
-        turn.conversation.tokens = np.concatenate([turn.request.tokens, result.tokens])
+        self._tokens[turn.request.conversation] = np.concatenate([turn.request.tokens, result.tokens])
         self._leave(turn)
         turn.answer.give(result)
 
     def _leave(self, turn: Turn) -> None:
-        del self._waiting[turn.name]
-        turn.conversation.turn = None
+        del self._waiting[turn.name], self._turns[turn.request.conversation]
         self._versions.leave(turn.version)
 
     def _learn(self, score: Score, offset: int | None, progress: Progress) -> None:
@@ -307,9 +642,6 @@ def _check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature is {temperature}; vLLM knows 0, and {LEAST_TEMPERATURE} or more.")
 
 
-# The worker class: ``protocol.Sampler`` over a running engine.
-
-
 class EngineSampler(ThreadedSampler):
     """``protocol.Sampler`` on an engine that the caller has started, and may use as well."""
 
@@ -333,9 +665,7 @@ class EngineSampler(ThreadedSampler):
         super().__init__(self.scheduler, versions, limits, gate, idle)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        answer: Answer[Logprobs] = Answer(self._answers)
-        self._post(partial(self.scheduler.score, version, tokens, start, temperature, answer), answer)
-        return await answer.future
+        return await self._ask(partial(self.scheduler.score, version, tokens, start, temperature))
 
     def tidy(self) -> None:
         self._folder.remove()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,7 +33,7 @@ from ...trajectories import Tokens
 from ..memory import AdamState, Layout, PolicyMemory
 from ..model import Criterion, Groups, pass_room
 from ..protocol import TrainGroup, TrainSequence
-from .attention import Attention, AttentionPlan, FusedAttention, TiledAttention
+from .attention import Attention, FusedAttention, TiledAttention
 from .layer import (
     CACHED,
     WIDE,
@@ -53,29 +51,8 @@ from .layer import (
     token_scores,
     token_scores_backward,
 )
-from .linear import (
-    Adapters,
-    Dense,
-    Jagged,
-    Kernel,
-    Linear,
-    Matrix,
-    Padded,
-    Stack,
-    Views,
-    adapted,
-    grouped,
-    loaded_as,
-    separate,
-)
-from .packing import ROUND_SLOTS, PackedBatch, Places, Spans, packed_batches, places_within
-
-# On a processor, calls are cheap and the cache matters: plain products, small tiles. On a card each call is expensive:
-# its own kernels, large tiles. The code for cards also runs on a processor, for tests.
-
-Attend = Callable[[Places, HeadShape], Attention]
-GROUPED_SINCE = (9, 0)
-"""The least compute capability with kernels for grouped products in bfloat16."""
+from .linear import Linear, Matrix, adapted, loaded_as, quantising
+from .packing import ROUND_SLOTS, PackedBatch, Places, packed_batches, places_within
 
 
 def nothing() -> None:
@@ -88,78 +65,42 @@ class Compute:
 
     device: torch.device
     precision: Precision
-    attention: Attend
-    stack: Stack
     tile: Tile
     most: int
     """Tokens beyond which a batch gains nothing."""
     kept: Kept
     writes: torch.dtype = torch.float32
+    """The type of products with the base and with adapters."""
+    tiled: int = 0
+    """Tokens from which attention is computed in tiles; 0: never."""
     settle: Callable[[], None] = nothing
     """Called before each layer, when the number of threads may change."""
 
+    def attention(self, places: Places, heads: HeadShape) -> Attention:
+        longest = places.prefixes.shape[1] + places.rows.shape[2]
+        kind = TiledAttention if self.tiled and longest >= self.tiled and tiles() else FusedAttention
+        return kind.of(places, heads, loaded_as(self.precision))
+
 
 def compute_on(device: str, precision: Precision = "f32") -> Compute:
-    """Choose for a torch device."""
+    """Choose for a torch device. On a processor small tiles stay in the cache; on a card each call is expensive."""
     where = torch.device(device)
-    if where.type == "cpu":
-        return for_processor(where, precision)
-    capability = torch.cuda.get_device_capability(where) if where.type == "cuda" else (0, 0)
-    return for_card(where, precision, capability)
-
-
-def for_processor(device: torch.device, precision: Precision) -> Compute:
-    """Kernels for a processor."""
-    dtype = loaded_as(precision)
+    if where.type != "cpu":
+        return for_card(where, precision)
     if precision == "f32":
-        attention = by_length(AttentionPlan.of, TILED, dtype)
-        kept = EXACT if tiles() else replace(EXACT, scores=sys.maxsize)
-        return Compute(device, precision, attention, separate, CACHED, MOST_TOKENS, kept)
-    attention = by_length(partial(FusedAttention.of, dtype=dtype), TILED_HALVED, dtype)
-    stack = partial(separate, dtype=dtype)
-    return Compute(device, precision, attention, stack, CACHED, MOST_TOKENS, HALVED, dtype)
+        return Compute(where, precision, CACHED, MOST_TOKENS, replace(EXACT, scores=0), tiled=TILED)
+    return Compute(where, precision, CACHED, MOST_TOKENS, HALVED, torch.bfloat16, TILED_HALVED)
 
 
-def by_length(short: Attend, since: int, dtype: torch.dtype) -> Attend:
-    """``short``, but attention in tiles for batches with tokens that attend to ``since`` tokens or more."""
-
-    def chosen(places: Places, heads: HeadShape) -> Attention:
-        long = places.prefixes.shape[1] + places.rows.shape[2] >= since
-        return TiledAttention.of(places, heads, dtype) if long and tiles() else short(places, heads)
-
-    return chosen
-
-
-def for_card(device: torch.device, precision: Precision, capability: tuple[int, int] = (0, 0)) -> Compute:
-    """Kernels for a card of this compute capability; they run on any device."""
-    dtype = loaded_as(precision)
-    jagged = Kernel() if dtype == torch.bfloat16 and capability >= GROUPED_SINCE else Padded()
-    return Compute(
-        device,
-        precision,
-        partial(FusedAttention.of, dtype=dtype),
-        partial(_stack, jagged),
-        WIDE,
-        MOST_ON_CARD,
-        kept_on_card(precision),
-    )
-
-
-def _stack(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Adapters:
-    return separate(modules, outputs, policies) if len(policies) == 1 else grouped(jagged, modules, outputs, policies)
+def for_card(device: torch.device, precision: Precision) -> Compute:
+    """Kernels for a card; they run on any device, for tests."""
+    return Compute(device, precision, WIDE, MOST_ON_CARD, kept_on_card(precision))
 
 
 Temperatures = tuple[float, ...]
-
-
-class Keep(Enum):
-    """What a forward pass keeps for the backward pass."""
-
-    NOTHING = auto()
-    INPUTS = auto()
-    """The input of each layer, which is recomputed in the backward pass (Chen et al., arXiv 1604.06174): a third
-    more work."""
-    ALL = auto()
+Keep = Literal["nothing", "inputs", "all"]
+"""What a forward pass keeps for the backward pass; with the ``inputs`` of layers these are computed again (Chen et al.,
+arXiv 1604.06174), which is a third more work."""
 
 
 @dataclass(frozen=True)
@@ -176,67 +117,67 @@ class Tape:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a pass computes with: the base, its layers, and the kernels."""
+    """Passes over packed batches with a base and the layers of some policies."""
 
     base: Base
     compute: Compute
     layers: Sequence[Layer[Linear]]
 
+    def logprobs(self, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
+        """Log-probabilities (N,) of the trained tokens."""
+        places = Places.of(batch, self.compute.device)
+        hidden, *_ = self._hidden_states(batch, places, "nothing")
+        temperature = _temperature(batch, temperatures, hidden)
+        return token_logprobs(hidden, self.base.head, places.source, places.targets, temperature, self.compute.tile)
 
-def logprobs(over: Decoding, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
-    """Log-probabilities (N,) of the trained tokens."""
-    places = Places.of(batch, over.compute.device)
-    hidden, _, _, _ = _hidden_states(over, batch, places, Keep.NOTHING)
-    temperature = _temperature(batch, temperatures, hidden)
-    return token_logprobs(hidden, over.base.head, places.source, places.targets, temperature, over.compute.tile)
+    def forward(self, batch: PackedBatch, temperatures: Temperatures, keep: Keep) -> tuple[Tensor, Tensor, Tape]:
+        """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape."""
+        places = Places.of(batch, self.compute.device)
+        hidden, place, kept, norm = self._hidden_states(batch, places, keep)
+        temperature = _temperature(batch, temperatures, hidden)
+        logp, entropy, head = token_scores(
+            hidden, self.base.head, places.source, places.targets, temperature, self.compute.tile
+        )
+        return logp, entropy, Tape(place, kept, norm, head, temperature)
 
+    def backward(self, tape: Tape, grad: Tensor, by_entropy: Tensor | None) -> None:
+        """Add the adapters' gradients; ``grad`` (N,) is that of the loss by the log-probabilities."""
+        base, layers = self.base, self.layers
+        by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
+        if by_entropy is not None:
+            by_hidden += entropies_backward(by_entropy, tape.head, base.head, tape.temperature, self.compute.tile)
+        by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
+        for number in reversed(range(len(layers))):
+            self.compute.settle()
+            kept, last = tape.layers[number], number == len(layers) - 1
+            if isinstance(kept, Tensor):
+                by_x = backward_again(layers[number], by_x, kept, tape.place, last, self.compute.kept.rows)
+            else:
+                by_x = backward(layers[number], by_x, kept, tape.place, last)
 
-def run(over: Decoding, batch: PackedBatch, temperatures: Temperatures, keep: Keep) -> tuple[Tensor, Tensor, Tape]:
-    """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
-    places = Places.of(batch, over.compute.device)
-    hidden, place, kept, norm = _hidden_states(over, batch, places, keep)
-    temperature = _temperature(batch, temperatures, hidden)
-    logp, entropy, head = token_scores(
-        hidden, over.base.head, places.source, places.targets, temperature, over.compute.tile
-    )
-    return logp, entropy, Tape(place, kept, norm, head, temperature)
-
-
-def run_backward(over: Decoding, tape: Tape, grad: Tensor, by_entropy: Tensor | None = None) -> None:
-    """Add the adapters' gradients; ``grad`` (N,) is that of the loss by the log-probabilities."""
-    base, layers = over.base, over.layers
-    by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
-    if by_entropy is not None:
-        by_hidden += entropies_backward(by_entropy, tape.head, base.head, tape.temperature, over.compute.tile)
-    by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
-    for number in reversed(range(len(layers))):
-        over.compute.settle()
-        kept, last = tape.layers[number], number == len(layers) - 1
-        if isinstance(kept, Tensor):
-            by_x = backward_again(layers[number], by_x, kept, tape.place, last, over.compute.kept.rows)
-        else:
-            by_x = backward(layers[number], by_x, kept, tape.place, last)
-
-
-def _hidden_states(
-    over: Decoding, batch: PackedBatch, places: Places, keep: Keep
-) -> tuple[Tensor, PassLayout, tuple[LayerTape | Tensor, ...], Normed]:
-    """The inputs of the output head, (M, H), and what is kept for the backward pass."""
-    base, layers, place = over.base, over.layers, _place(over, batch, places)
-    x = base.embedding[places.tokens].float()  # (T, H)
-    kept: list[LayerTape | Tensor] = []
-    for number, layer in enumerate(layers):
-        over.compute.settle()
-        last = number == len(layers) - 1
-        if keep is Keep.ALL:
-            x, tape = forward(layer, x, place, last)
-            kept.append(tape)
-            continue
-        if keep is Keep.INPUTS:
-            kept.append(x)
-        x = forward_only(layer, x, place, last, over.compute.kept.rows)
-    hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
-    return hidden, place, tuple(kept), Normed(*norm)
+    def _hidden_states(
+        self, batch: PackedBatch, places: Places, keep: Keep
+    ) -> tuple[Tensor, PassLayout, tuple[LayerTape | Tensor, ...], Normed]:
+        """The inputs of the output head, (M, H), and what is kept for the backward pass."""
+        base, compute = self.base, self.compute
+        angles = places.positions[:, None] * base.frequencies  # (T, D/2)
+        turns = angles.cos().float()[:, None], angles.sin().float()[:, None]
+        attention = compute.attention(places, base.heads)
+        place = PassLayout(attention, *turns, places.needed, base.eps, batch.spans, batch.needed_spans)
+        x = base.embedding[places.tokens].float()  # (T, H)
+        kept: list[LayerTape | Tensor] = []
+        for number, layer in enumerate(self.layers):
+            compute.settle()
+            last = number == len(self.layers) - 1
+            if keep == "all":
+                x, tape = forward(layer, x, place, last)
+                kept.append(tape)
+                continue
+            if keep == "inputs":
+                kept.append(x)
+            x = forward_only(layer, x, place, last, compute.kept.rows)
+        hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
+        return hidden, place, tuple(kept), Normed(*norm)
 
 
 def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor) -> float | Tensor:
@@ -247,19 +188,6 @@ def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor)
     for span, temperature in zip(batch.needed_spans, temperatures, strict=True):
         result[span] = temperature
     return result
-
-
-def _place(over: Decoding, batch: PackedBatch, places: Places) -> PassLayout:
-    angles = places.positions[:, None] * over.base.frequencies  # (T, D/2)
-    return PassLayout(
-        over.compute.attention(places, over.base.heads),
-        angles.cos().float()[:, None],
-        angles.sin().float()[:, None],
-        places.needed,
-        over.base.eps,
-        Spans(batch.spans, places.stops.int()),
-        Spans(batch.needed_spans, places.needed_stops.int()),
-    )
 
 
 SMALLEST = 16
@@ -307,7 +235,7 @@ class Decoder:
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
-        layers = adapted(self.plain.layers, policies, self.plain.compute.stack)
+        layers = adapted(self.plain.layers, policies)
         self._over, self._mounted = replace(self.plain, layers=layers), states
 
     def unmount(self) -> None:
@@ -338,16 +266,15 @@ class Decoder:
 
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperatures: Temperatures, adapted: bool = True) -> Tensor:
-        return logprobs(self._over if adapted else self.plain, batch, temperatures).cpu()
+        return (self._over if adapted else self.plain).logprobs(batch, temperatures).cpu()
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
-        keep = Keep.ALL if self.keeps_all(batch) else Keep.INPUTS
-        logp, entropy, tape = run(self._over, batch, temperatures, keep)
+        logp, entropy, tape = self._over.forward(batch, temperatures, "all" if self.keeps_all(batch) else "inputs")
         slopes = criterion(logp.cpu(), entropy.cpu())
         grad = slopes.logp.to(logp.device, non_blocking=True)
         by_entropy = None if slopes.entropy is None else slopes.entropy.to(logp.device, non_blocking=True)
-        run_backward(self._over, tape, grad, by_entropy)
+        self._over.backward(tape, grad, by_entropy)
 
 
 @torch.no_grad()
@@ -359,15 +286,17 @@ def score_by_layers(base: BaseModel, tokens: Tokens) -> Tensor:
     mask[0] = 0
     sequence = TrainSequence(tokens, mask, np.zeros(len(tokens), np.float32), 1.0)
     (batch,) = packed_batches([(TrainGroup(0, (sequence,)),)], len(tokens))
-    over = Decoding(replace(tensors, layers=()), compute, _Linears(tensors.layers, compute))
-    return logprobs(over, batch, (1.0,))
+    return Decoding(replace(tensors, layers=()), compute, _Linears(tensors.layers, compute)).logprobs(batch, (1.0,))
 
 
 class _Linears(Sequence[Layer[Linear]]):
     """The base's layers as passes compute with them, converted on access."""
 
     def __init__(self, layers: Sequence[Layer[Stacked]], compute: Compute) -> None:
-        self._layers, self._keep = layers, _keeping(compute)
+        self._layers = layers
+        self._matrix: Callable[[Tensor], Matrix] = partial(_dense, compute)
+        if compute.precision == "nf4":
+            self._matrix = quantising(compute.device, compute.writes)
 
     def __len__(self) -> int:
         return len(self._layers)
@@ -376,16 +305,12 @@ class _Linears(Sequence[Layer[Linear]]):
         return self._layers[number].map(self._linear)
 
     def _linear(self, stacked: Stacked) -> Linear:
-        return Linear(stacked.modules, stacked.outputs, self._keep(stacked.weight), stacked.bias)
+        return Linear(stacked.modules, stacked.outputs, self._matrix(stacked.weight), stacked.bias)
+
+
+def _dense(compute: Compute, weight: Tensor) -> Matrix:
+    return Matrix(weight.to(compute.device), compute.writes)
 
 
 def _size(batch: PackedBatch) -> tuple[int, int]:
     return len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2]
-
-
-def _keeping(compute: Compute) -> Callable[[Tensor], Matrix]:
-    if compute.precision == "nf4":
-        from .linear import quantising
-
-        return quantising(compute.device, compute.writes)
-    return lambda weight: Dense(weight.to(compute.device), compute.writes)

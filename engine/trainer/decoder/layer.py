@@ -22,8 +22,7 @@ from ...models.kernels import (
 )
 from ...models.tensors import Layer
 from .attention import Attention
-from .linear import Applied, Linear
-from .packing import Spans
+from .linear import Applied, Linear, Spans
 
 # The logits of a step can be larger than everything else: 64 answers of 200 tokens with 152,000 entries are 7.8 GB. So
 # they are computed in tiles that stay in the cache, and only running sums are kept: of the exponentials, and of the
@@ -278,7 +277,7 @@ def _parts(place: PassLayout, last: bool, count: int, rows: int) -> Iterator[tup
     spans = _spans(place, last)
     for begin in range(0, count, rows):
         part = slice(begin, min(begin + rows, count))
-        yield part, spans if count <= rows else spans.within(part)
+        yield part, tuple(slice(*(min(max(row, begin), part.stop) - begin for row in (s.start, s.stop))) for s in spans)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -15,52 +14,6 @@ from torch import Tensor
 from ...models.memory import AGAIN
 from ..model import Ints, Lesson, lesson_of
 from ..protocol import TrainGroup, TrainSequence
-
-
-@dataclass(frozen=True)
-class Spans:
-    """The spans of policies among some rows; rows after the last span belong to no policy."""
-
-    rows: tuple[slice, ...]
-    """The rows of each policy, in order from 0; empty if it has none."""
-    stops: Tensor
-    """int32 (policies,): the end of each span, on the computing device."""
-
-    @property
-    def end(self) -> int:
-        return self.rows[-1].stop if self.rows else 0
-
-    @property
-    def empty(self) -> tuple[int, ...]:
-        return tuple(number for number, span in enumerate(self.rows) if span.start == span.stop)
-
-    def within(self, part: slice) -> Spans:
-        """The spans among only these rows, counted from 0."""
-
-        begin, end = int(part.start), int(part.stop)
-
-        def moved(row: int) -> int:
-            return min(max(row, begin), end) - begin
-
-        rows = tuple(slice(moved(span.start), moved(span.stop)) for span in self.rows)
-        return Spans(rows, self.stops.clamp(begin, end) - begin)
-
-    @cached_property
-    def slots(self) -> Tensor:
-        """int64 (policies, longest): each policy's rows, padded with ``end``."""
-        longest = max(span.stop - span.start for span in self.rows)
-        stops = self.stops.long()
-        starts = torch.cat([stops.new_zeros(1), stops[:-1]])
-        rows = starts[:, None] + torch.arange(longest, device=self.stops.device)
-        return torch.where(rows < stops[:, None], rows, self.end)
-
-    @cached_property
-    def places(self) -> Tensor:
-        """int64 (end,): the index of each row among the flattened ``slots``."""
-        found = torch.empty(self.end + 1, dtype=torch.int64, device=self.stops.device)
-        found[self.slots.view(-1)] = torch.arange(self.slots.numel(), device=self.stops.device)
-        return found[:-1]
-
 
 # Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
 # once. Equal inputs, or beginnings of others, share a row. Sums and gradient stay the same.
@@ -121,31 +74,6 @@ class Family:
         return len(self.prompt) + sum(len(row) for row in self.rows)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The size of a batch of some families."""
-
-    families: int = 0
-    places: int = 0
-    prompt: int = 0
-    rows: int = 0
-    row: int = 0
-
-    @property
-    def slots(self) -> int:
-        """Slots of attention, padding included."""
-        return self.families * (self.prompt + self.rows * self.row)
-
-    def with_(self, family: Family) -> Extent:
-        return Extent(
-            self.families + 1,
-            self.places + family.size,
-            max(self.prompt, len(family.prompt)),
-            max(self.rows, len(family.rows)),
-            max(self.row, *(len(row) for row in family.rows)),
-        )
-
-
 def packed_batches(
     jobs: Sequence[Iterable[TrainGroup]], max_tokens: int, most_tokens: int = 0
 ) -> Iterator[PackedBatch]:
@@ -156,19 +84,25 @@ def packed_batches(
     separate batches with recomputed layers.
     """
     pending: list[tuple[int, Family]] = []
-    extent, before = Extent(), max_tokens
+    before = max_tokens
     for policy, groups in enumerate(jobs):
-        wholes = (whole for group in groups for whole in families(group))
-        for family in (part for whole in wholes for part in parts(whole, max_tokens, most_tokens)):
+        for family in (
+            part for group in groups for whole in families(group) for part in parts(whole, max_tokens, most_tokens)
+        ):
             limit = max_tokens if family.size <= max_tokens else max(max_tokens, most_tokens)
-            grown = extent.with_(family)
-            if pending and (grown.places > limit or grown.slots > PADDED * limit or limit != before):
+            if pending and (limit != before or not _fit([*(each for _, each in pending), family], limit)):
                 yield pack(pending, len(jobs))
-                pending, grown = [], Extent().with_(family)
+                pending = []
             pending.append((policy, family))
-            extent, before = grown, limit
+            before = limit
     if pending:
         yield pack(pending, len(jobs))
+
+
+def _fit(some: Sequence[Family], limit: int) -> bool:
+    longest = max(len(row) for family in some for row in family.rows)
+    slots = max(len(family.prompt) for family in some) + max(len(family.rows) for family in some) * longest
+    return sum(family.size for family in some) <= limit and len(some) * slots <= PADDED * limit
 
 
 def parts(whole: Family, max_tokens: int, most_tokens: int) -> list[Family]:
@@ -299,133 +233,17 @@ def _round(count: int, to: int) -> int:
 
 @dataclass(frozen=True)
 class Places:
-    """The arrays of a ``PackedBatch`` as int64 tensors."""
+    """The arrays of a ``PackedBatch`` as int64 tensors on a device."""
 
     tokens: Tensor
-    """(T,)"""
     positions: Tensor
-    """(T,)"""
     prefixes: Tensor
-    """(F, P)"""
     prefix_lengths: Tensor
-    """(F,)"""
     rows: Tensor
-    """(F, G, L)"""
     needed: Tensor
-    """(M,)"""
     source: Tensor
-    """(N,)"""
     targets: Tensor
-    """(N,)"""
-    stops: Tensor
-    """(policies,): the end of each policy's span."""
-    needed_stops: Tensor
-    """(policies,): likewise among the needed places."""
 
     @classmethod
     def of(cls, batch: PackedBatch, device: torch.device) -> Places:
-        return cls(
-            *uploaded(
-                (
-                    batch.tokens,
-                    batch.positions,
-                    batch.prefixes,
-                    batch.prefix_lengths,
-                    batch.rows,
-                    batch.needed,
-                    batch.source,
-                    batch.targets,
-                    _stops(batch.spans),
-                    _stops(batch.needed_spans),
-                ),
-                device,
-            )
-        )
-
-    @property
-    def count(self) -> int:
-        """T"""
-        return len(self.tokens)
-
-    @property
-    def padding(self) -> int:
-        return self.count - 1
-
-    @property
-    def device(self) -> torch.device:
-        return self.tokens.device
-
-
-def _stops(spans: Sequence[slice]) -> Ints:
-    return np.array([span.stop for span in spans], dtype=np.int64)
-
-
-def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
-    """The arrays on ``device``, in their shapes."""
-    if device.type == "cpu":
-        return [torch.from_numpy(array) for array in arrays]
-    together = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]))
-    if device.type == "cuda":
-        together = together.pin_memory()
-    parts = torch.split(together.to(device, non_blocking=True), [array.size for array in arrays])
-    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
-
-
-# A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold them in the order of batched
-# products. Every vector has at most one slot, so the way back is a gather, too.
-
-
-@dataclass(frozen=True)
-class Slots:
-    """The slots of F prompts of P slots, then of F · G answers of L slots, for K · R heads."""
-
-    take: Tensor
-    """(S,): each slot's row in the table that is gathered from, viewed as (T · heads, D)."""
-    give: Tensor
-    """(T · heads,): the slot of each row of the table that is scattered to, with these heads only; S, a slot of
-    zeros, for places without one."""
-    shape_prompt: tuple[int, int]
-    """(F · K, R · P)"""
-    shape_answer: tuple[int, int]
-    """(F · K, G · R · L)"""
-
-    @classmethod
-    def of(cls, places: Places, groups: int, fold: int, first: int, table: int) -> Slots:
-        """For K ``groups`` of R = ``fold`` heads, which begin at head ``first`` of a wider ``table``."""
-        (families, prompt), (rows, length) = places.prefixes.shape, places.rows.shape[1:]
-        heads = groups * fold
-        head = torch.arange(heads, device=places.device).view(1, groups, 1, fold, 1)
-        of_prompts = places.prefixes[:, None, None, :], head[:, :, 0]  # (F, K, R, P)
-        of_answers = places.rows[:, None, :, None, :], head  # (F, K, G, R, L)
-
-        def rows_of(width: int, offset: int) -> Tensor:
-            """Each slot's row in a table of ``width`` heads, in which these begin at head ``offset``."""
-            return torch.cat([(place * width + h).view(-1) for place, h in (of_prompts, of_answers)]).add_(offset)
-
-        own, take = rows_of(heads, 0), rows_of(table, first)
-        give = torch.full((places.count * heads,), len(take), device=places.device)
-        give[own] = torch.arange(len(take), device=places.device)
-        give[places.padding * heads :] = len(take)
-        return cls(take, give, (families * groups, fold * prompt), (families * groups, rows * fold * length))
-
-    def gather(self, table: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Slots of the prompts (F · K, R · P, D) and of the answers (F · K, G · R · L, D); padding repeats a place."""
-        return self.split(table.view(-1, size).index_select(0, self.take))
-
-    def empty(self, like: Tensor) -> Tensor:
-        """An empty tensor for all slots, (S + 1, D); only the last slot is zero."""
-        room = like.new_empty(len(self.take) + 1, like.shape[-1])
-        room[-1] = 0.0
-        return room
-
-    def split(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        middle = self.shape_prompt[0] * self.shape_prompt[1]
-        size = slots.shape[-1]
-        return (
-            slots[:middle].view(*self.shape_prompt, size),
-            slots[middle : len(self.take)].view(*self.shape_answer, size),
-        )
-
-    def scatter(self, slots: Tensor, places: int) -> Tensor:
-        """The table (T, heads · D) from slots in a tensor made by ``empty``; zero for places without a slot."""
-        return slots.index_select(0, self.give).view(places, -1)
+        return cls(*(torch.from_numpy(getattr(batch, part.name)).to(device) for part in fields(cls)))

@@ -12,15 +12,21 @@ from hypothesis import given, strategies as st
 from marlaas.engine.environments import pool as pools
 from marlaas.engine.environments.health import Health
 from marlaas.engine.environments.nodes.remote import Reach
-from marlaas.engine.environments.pool import REST, Cut, ProcessBudget, ProcessPool, Worker
+from marlaas.engine.environments.pool import (
+    FULL,
+    GROW_AFTER,
+    REST,
+    Cut,
+    ProcessBudget,
+    ProcessPool,
+    Worker,
+    processes_needed,
+)
 from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
-from marlaas.engine.environments.process.launch import Load, Workers
+from marlaas.engine.environments.process.launch import Workers
 from marlaas.engine.environments.served_version import ServedVersion
 from marlaas.engine.trajectories import Failure
 
-PRESSED, IDLE = Load(late=3.2, busy=1.0), Load()
-ASLEEP = Load(late=2.0, busy=0.0, asleep=1.0)
-"""What a request to somebody else does to the loop, without an await."""
 USUAL = Workers(1, 4)
 
 
@@ -32,7 +38,7 @@ class FakeChild:
     owner: Owner
     dead: Failure | None = None
     full: bool = False
-    load: Load = IDLE
+    busy: float = 0.0
     idle: bool = True
     node: str = ""
     lost: bool = False
@@ -107,9 +113,9 @@ class Made:
     async def places(self, count: int) -> list[Worker]:
         return [await self.place() for _ in range(count)]
 
-    def press(self, load: Load = PRESSED) -> None:
+    def press(self, busy: float = 1.0) -> None:
         for child in self.children:
-            child.load = load
+            child.busy = busy
 
 
 async def settled() -> None:
@@ -123,6 +129,61 @@ async def test_one_process_is_enough_for_little() -> None:
     made.pool.look(100.0)
     await settled()
     assert {worker.child.pid for worker in places} == {0} and made.pool.live == 4 and made.pool.further == 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "live", "waiting", "needed"),
+    [
+        (1.0, 64, 0, 2),  # a grader that computes, or holds the loop
+        (0.3, 64, 0, 1),  # an environment that mostly waits for the model
+        (1.0, 1, 0, 1),  # a second process would have nothing to run
+        (0.4, 64, 0, 1),
+        (0.4, 64, 65, 3),  # no place for the last
+        (1.0, 64, 64, 3),  # those that wait will take as much
+        (3.0, 64, 0, 4),
+        (0.0, 0, 0, 0),
+    ],
+)
+def test_processes_for_the_share_of_a_core(busy: float, live: int, waiting: int, needed: int) -> None:
+    assert processes_needed(busy, live, waiting, episodes=64) == needed
+
+
+@given(need=st.floats(0, 20), cores=st.integers(1, 16), most=st.integers(1, 60))
+def test_a_steady_demand_finds_its_number_and_keeps_it(need: float, cores: int, most: int) -> None:
+    """``need``: cores that 64 episodes take together."""
+
+    async def run() -> list[int]:
+        made, counts = Made(Workers(1, most), episodes=100, cores=cores), []
+        held = await made.places(64)
+        for second in range(200):
+            live = [child for child in made.children if child.dead is None]
+            for child in live:
+                child.busy = min(1.0, need / len(live))
+            made.pool.look(1.0)
+            await settled()
+            counts.append(len(made.pool.pids))
+            if second == 100:  # the episodes of a process that is to end have ended
+                for worker in held:
+                    made.pool.leave(worker)
+                held = await made.places(64)
+        return counts
+
+    counts = asyncio.run(run())
+    assert len(set(counts[-50:])) == 1, "no coming and going"
+    bound = min(most, cores + 1)
+    assert 1 <= counts[-1] <= bound and (counts[-1] == bound or counts[-1] >= need / FULL - 1e-9)
+
+
+async def test_a_short_burst_starts_nothing() -> None:
+    made = Made(Workers(1, 8), 100)
+    await made.places(64)
+    for _ in range(8):
+        made.press()
+        made.pool.look(GROW_AFTER - 0.1)
+        made.press(0.1)
+        made.pool.look(1.0)
+    await settled()
+    assert made.pool.pids == [0]
 
 
 async def test_a_pressed_version_grows_to_its_bound() -> None:
@@ -150,37 +211,6 @@ async def test_all_versions_share_the_cores() -> None:
             await settled()
             await made.places(8)
     assert len(first.pool.pids) + len(second.pool.pids) == 2 + 3 and first.budget.left() == 0
-
-
-async def grown(made: Made, load: Load) -> int:
-    """Processes after some seconds in which all have that load, while episodes come."""
-    for _ in range(8):
-        await made.places(40)
-        made.press(load)
-        made.pool.look(10.0)
-        await settled()
-    return len(made.pool.pids)
-
-
-async def test_code_that_waits_on_the_loop_has_several_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Made(None, 512, cores=2)
-    assert await grown(made, ASLEEP) == 16 and made.pool.further == 1 and made.budget.left() == 1
-    assert await grown(Made(None, 512, cores=2), PRESSED) == 2
-    assert await grown(Made(Workers(1, 4), 512, cores=2), ASLEEP) == 4, "its author's number holds"
-    short = Made(None, 512, cores=2)
-    monkeypatch.setattr(pools, "available_memory", lambda: (5 - len(short.children)) * 2 * pools._SMALLEST)
-    assert await grown(short, ASLEEP) == 5, "of memory"
-
-
-async def test_they_end_where_it_computes_after_all() -> None:
-    made = Made(None, 512, cores=2)
-    await grown(made, ASLEEP)
-    made.press()
-    for child in made.children:
-        child.idle = False
-    for _ in range(2):
-        made.pool.look(REST / 2)
-    assert [worker.leaving for worker in made.pool._workers].count(False) == 2
 
 
 async def test_who_finds_no_place_waits_in_turn() -> None:
@@ -322,26 +352,6 @@ async def test_what_is_not_needed_ends_with_its_last_episode() -> None:
     assert made.pool.pids == [2], "the least number stays"
 
 
-async def test_a_process_that_is_to_end_may_stay() -> None:
-    made = Made(Workers(1, 2), episodes=2)
-    places = await made.places(2)
-    waiting = asyncio.create_task(made.place())
-    await settled()
-    made.pool.look(1.0)
-    places.append(await waiting)
-    for child in made.children:
-        child.idle = False
-    made.pool.leave(places[0])
-    made.pool.look(REST)
-    assert [worker.leaving for worker in made.pool._workers] == [True, False]
-    await made.place()  # the one that stays is full now
-    waiting = asyncio.create_task(made.place())
-    await settled()
-    assert not waiting.done()
-    made.pool.look(1.0)
-    assert (await waiting).child.pid == 0 and len(made.children) == 2, "nothing was started for it"
-
-
 @pytest.mark.parametrize("cut", [False, True])
 async def test_an_end_reaches_those_who_wait(cut: bool) -> None:
     made = Made(Workers(1, 1), episodes=1)
@@ -481,19 +491,6 @@ async def test_each_version_may_have_one_that_scores() -> None:
     for made in (first, *others):
         await made.place()
     assert [len(made.children) for made in (first, *others)] == [1] * 4 and first.budget.left() == 1
-
-
-async def test_scores_that_wait_for_others_have_several_for_a_core() -> None:
-    made = scoring(cores=2)
-    requests = [asyncio.create_task(made.place()) for _ in range(40)]
-    for _ in range(8):
-        await settled()
-        made.press(Load(busy=0.1, asleep=0.9))
-        made.pool.look(10.0)
-    await settled()
-    assert 12 <= len(made.children) <= 8 * 3
-    made.pool.end("over")
-    await asyncio.gather(*requests, return_exceptions=True)
 
 
 async def test_a_score_that_comes_in_time_starts_nothing() -> None:

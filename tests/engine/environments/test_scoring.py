@@ -135,7 +135,7 @@ async def test_what_goes_wrong_has_no_reward(
 
 async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SOON", 0.05)
-    monkeypatch.setattr(pool, "LEAST_PRICE", 0.0)
+    monkeypatch.setattr(pool, "GROW_AFTER", 0.0)
     marker = tmp_path / "marker"
     endless = asyncio.create_task(judged.play("judged", how="waits", marker=str(marker)))
     plain = await asyncio.gather(*(judged.play("plain") for _ in range(50)))

@@ -7,23 +7,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import served_version as draining
 from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import ProcessBudget
 from marlaas.engine.environments.process.launch import Folders
-from marlaas.engine.environments.served_version import LONGEST, SHORTEST, ServedVersion, percentile
+from marlaas.engine.environments.served_version import LONGEST, SHORTEST, ServedVersion
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
 WORSE = ECHO.replace("reply.text == word", "0.25")
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
-def test_a_percentile_is_a_value_that_its_share_does_not_exceed(values: list[float], share: float) -> None:
-    found = percentile(values, share)
-    assert found in values and sum(value <= found for value in values) >= share * len(values)
 
 
 @pytest.mark.parametrize(

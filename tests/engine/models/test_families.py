@@ -104,7 +104,7 @@ async def test_a_step_matches_peft_and_every_sampler(made: Made, tmp_path: Path)
 
     export_adapter(tmp_path / "1", made.base.path, tmp_path / "out", gguf=True)
     assert await sampler.load("1", str(tmp_path / "1")) == stepped.checksum
-    context = open_base(base_file(made.base, made.cache), [2], CONTEXT, exact=True).context
+    context = open_base(base_file(made.base, made.cache), 2, CONTEXT, exact=True).context
     adapter = context.read_adapter(tmp_path / "out" / "adapter.gguf")
     context.use(np.array([adapter]))
     model, start = made.transformers(tmp_path / "out"), len(made.prompt)

@@ -88,9 +88,7 @@ async def test_llama_cpp_and_trainer_match_transformers(case: str, tmp_path: Pat
     base = make(tmp_path / "base", *RIGHT[case])
     reference = logprobs_of(transformers(base), TOKENS, 1)
     write_base(base, tmp_path / "base.gguf")
-    context = open_base(
-        BaseFile(tmp_path / "base.gguf", names_of(base.config), ours=True), [2], 256, exact=True
-    ).context
+    context = open_base(BaseFile(tmp_path / "base.gguf", names_of(base.config), ours=True), 2, 256, exact=True).context
     assert gap(scores(context, TOKENS, 1), reference) < CLOSE
     context.close()
     assert gap(await trained(base, tmp_path), reference) < CLOSE

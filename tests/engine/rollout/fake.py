@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.samplers.batching.turn import Wished, wanted_of
+from marlaas.engine.samplers.batching.turn import Wished, draw_wished
 from marlaas.engine.samplers.protocol import (
     Finish,
     NewTokens,
@@ -97,13 +97,12 @@ class FakeSampler:
             logits = self._logits(version.checksum, tokens)[None]
             temperature = np.array([request.temperature])
             given = logits, temperature, np.array([u]), Cuts([request.truncation], temperature)
-            wanted = wanted_of([wished])
-            token, logprob = choose(*given) if wanted is None else wanted.draw(choose, *given)
+            token, logprob = draw_wished(choose, [wished], *given)
             tokens = np.concatenate([tokens, token])
             logprobs.append(logprob[0])
             self.sampled += 1
             if stream_to is not None:
-                stream_to(NewTokens(token, logprob, None if wished is None else wished.news(len(logprobs) - 1)))
+                stream_to(NewTokens(token, logprob, None if wished is None else wished.extras(len(logprobs) - 1)))
             if token[0] in request.stop:
                 finish = "stop"
                 break

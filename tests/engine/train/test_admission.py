@@ -23,11 +23,12 @@ from marlaas.engine.train.admission import (
     CALL_TOKENS,
     Admission,
     Background,
+    Filling,
     PolicyGroups,
     may_begin,
     step_groups,
 )
-from marlaas.engine.train.groups import GroupListener, GroupRunner
+from marlaas.engine.train.groups import GroupRunner
 from marlaas.engine.trainer.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.trajectories import Episode, Group, Trajectory
 from tests.oracle.audit import audit
@@ -199,7 +200,7 @@ class Runner:
     async def room(self, number: int, policies: Iterable[str]) -> None:
         await self.place.wait()
 
-    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener) -> Mapping[str, Any]:
+    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> Mapping[str, Any]:
         self.begun.append(number)
         left = policies[0].spec.train.group_size
         while left:
@@ -366,7 +367,7 @@ class Stage:
         for _ in range(self.random.randint(0, 3)):
             await asyncio.sleep(0)
 
-    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener) -> dict[str, Any]:
+    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> dict[str, Any]:
         over, names = asyncio.Event(), frozenset(one.name for one in policies)
         began = {one.name: closed(number, version=one.served) for one in policies}
         self.groups.append((number, names))

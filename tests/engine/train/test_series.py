@@ -15,7 +15,7 @@ from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.train.evaluation import EVAL_ATTEMPTS
+from marlaas.engine.train.groups import RUNS
 
 from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
@@ -127,7 +127,7 @@ async def test_the_best_of_a_series_that_ended_stays(tmp_path: Path) -> None:
 
 async def test_an_edit_mended_while_measured_pauses_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
-    failures = iter(range(LONG.eval.prompts * EVAL_ATTEMPTS))
+    failures = iter(range(LONG.eval.prompts * RUNS))
 
     def failing(spec: EpisodeSpec) -> bool:
         if spec.split == "train" or world.environments.version == "e1" or next(failures, None) is None:

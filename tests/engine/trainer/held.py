@@ -19,12 +19,18 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for part in tree_leaves((args, kwargs)):
             if isinstance(part, Tensor) and part.device.type != "meta":
-                self._known.add(part.untyped_storage()._cdata)  # whatever was there before
+                self._note(part.untyped_storage())  # whatever was there before
         result = func(*args, **(kwargs or {}))
         for part in tree_leaves(result):
             if isinstance(part, Tensor):
                 self._count(part.untyped_storage())
         return result
+
+    def _note(self, storage: Any) -> None:
+        key = storage._cdata
+        if key not in self._known:  # until it is gone: its place may be another's then
+            self._known.add(key)
+            weakref.finalize(storage, self._known.discard, key)
 
     def _count(self, storage: Any) -> None:
         key = storage._cdata

@@ -12,7 +12,7 @@ import pytest
 from marlaas.plugins import Environment, env
 from marlaas.plugins.host import threads as instances
 from marlaas.plugins.host.blame import Blame
-from marlaas.plugins.host.meter import Clock, Verdict
+from marlaas.plugins.host.meter import LIMITS
 from marlaas.plugins.host.threads import Instances, Late
 
 told: list[str] = []
@@ -77,6 +77,7 @@ async def test_a_set_up_that_fails_is_tried_again_next_episode() -> None:
     await held.close()
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_late_set_up_says_where_it_stood() -> None:
     class Slow(Base):
         async def setup(self) -> None:
@@ -89,21 +90,21 @@ async def test_a_late_set_up_says_where_it_stood() -> None:
     assert not caught.value.overloaded
 
 
-async def test_a_set_up_that_the_wall_limit_ends_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    class WallClock(Clock):
-        def verdict(self, more: float) -> Verdict:
-            return "wall"
-
+async def test_a_set_up_that_the_wall_limit_ends_is_marked() -> None:
     class Slow(Base):
         async def setup(self) -> None:
             await asyncio.Future()
 
-    monkeypatch.setattr(instances, "Clock", WallClock)
+    making = asyncio.create_task(Instances().player(declared(Slow)))
+    while not LIMITS:
+        await asyncio.sleep(0)
+    LIMITS.copy().pop().end("wall")
     with pytest.raises(Late) as caught:
-        await Instances().player(declared(Slow, timeout=0.01))
+        await making
     assert caught.value.overloaded
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_set_up_that_will_not_end_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "_GRACE", 0.01)
     go = asyncio.Event()

@@ -1,63 +1,195 @@
-"""What a process's time was used for: never more is called idle than was."""
+"""An episode's own time: what it computes and waits for counts; asks, siblings and a busy machine do not."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import inspect
+import socket
 import time
+from collections.abc import Iterator
 
-from hypothesis import given, strategies as st
+import pytest
 
-from marlaas.plugins.host.meter import TICK, Meter, Reading, Usage, idle_between
-
-SECONDS = st.floats(0, 100)
-
-
-@given(SECONDS, SECONDS, st.dictionaries(st.integers(1, 5), SECONDS), st.dictionaries(st.integers(1, 5), SECONDS))
-def test_idle_time_has_bounds(wall: float, processor: float, before: dict[int, float], after: dict[int, float]) -> None:
-    idle = idle_between(Reading(0.0, 0.0, before), Reading(wall, processor, after))
-    assert 0.0 <= idle <= wall
-    assert idle <= max(0.0, wall - processor)
+from marlaas.plugins.host import meter
+from marlaas.plugins.host.meter import OwnTime, Steps, Watchdog, charge_tasks, charged, idle_seconds
+from marlaas.plugins.sandbox_supervisor import wall_limit
 
 
-def test_threads_that_came_and_went() -> None:
-    before, after = Reading(0.0, 0.0, {1: 5.0, 2: 1.0}), Reading(10.0, 2.0, {2: 2.0, 3: 3.0})
-    assert idle_between(before, after) == 10.0 - 2.0 - 1.0 - 3.0
+class World:
+    """A process whose clocks are set by the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.processor = self.delayed = 0.0
+        self.expired: list[bool] = []
+        monkeypatch.setattr(meter, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "process_time", lambda: self.processor)
+        monkeypatch.setattr(meter, "read_delays", lambda: {1: self.delayed})
+        monkeypatch.setattr(meter, "LIMITS", set())
+        self.ends = socket.socketpair()
+        self.watchdog = Watchdog(self.ends[0], lambda frame: None)
+
+    def own(self, seconds: float) -> OwnTime:
+        return OwnTime(seconds, self.expired.append)
+
+    async def passes(self, seconds: float, computed: float = 0.0, others: float = 0.0, delayed: float = 0.0) -> None:
+        """Time passes, in which the episode and others compute, and the process waits for a core."""
+        self.now += seconds
+        self.processor += computed + others
+        self.delayed += delayed
+        for own in meter.LIMITS:
+            own.on_loop += computed
+        self.watchdog.tick(self.now)
+        await asyncio.sleep(0)
 
 
-def test_it_is_read_once_a_tick() -> None:
-    readings: list[Reading] = []
-
-    def read() -> Reading:
-        readings.append(Reading(now, now / 2))
-        return readings[-1]
-
-    now = 0.0
-    meter = Meter(read)
-    for step in range(100):
-        now = step * TICK / 10
-        meter.look(now)
-    assert len(readings) == 10
-    assert meter.free(now) == now / 2
-    now += TICK / 2
-    assert meter.free(now) == now / 2, "since the last look as in the time before it"
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = World(monkeypatch)
+    yield made
+    for end in made.ends:
+        end.close()
 
 
-def test_threads_are_charged_while_they_run_and_after() -> None:
-    usage, computed, go = Usage(), threading.Event(), threading.Event()
+async def test_waiting_and_computing_count(world: World) -> None:
+    world.own(10)
+    await world.passes(4)
+    await world.passes(5, computed=5)
+    assert world.expired == []
+    await world.passes(1)
+    assert world.expired == [False]
 
-    def compute() -> None:
-        usage.enter_thread()
-        until = time.thread_time() + 0.02
-        while time.thread_time() < until:
-            pass
-        computed.set()
-        go.wait()
-        usage.leave_thread()
 
-    thread = threading.Thread(target=compute)
-    thread.start()
-    computed.wait()
-    running = usage.processor
-    go.set()
-    thread.join()
-    assert 0.02 <= running <= usage.processor
+async def test_asks_do_not_count(world: World) -> None:
+    own = world.own(10)
+    await world.passes(4)
+    own.pause()
+    own.pause()
+    await world.passes(96)
+    own.resume()
+    await world.passes(1)
+    own.resume()
+    await world.passes(5)
+    assert world.expired == [] and own.seconds == pytest.approx(9.0)
+    await world.passes(1)
+    assert world.expired == [False]
+
+
+@pytest.mark.parametrize("taken", [{"others": 9.0}, {"delayed": 9.0}])
+async def test_what_others_take_does_not_count(world: World, taken: dict[str, float]) -> None:
+    """Nine tenths of the time are a sibling's, or the machine's."""
+    own = world.own(4)
+    for _ in range(3):
+        await world.passes(10, **taken)
+    assert world.expired == [] and own.seconds == pytest.approx(3.0)
+    await world.passes(10, **taken)
+    assert world.expired == [False]
+
+
+async def test_who_holds_the_loop_is_charged_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sleeps in its step: that is its own time, and no sibling's."""
+    holder, sibling = world.own(100), world.own(100)
+    monkeypatch.setattr(meter._Running, "step", (holder, time.thread_time(), world.now))
+    await world.passes(9)
+    assert holder.seconds == pytest.approx(9.0) and sibling.seconds == 0.0
+
+
+async def test_the_wall_limit_ends_what_is_starved(world: World) -> None:
+    world.own(1)
+    await world.passes(wall_limit(1) - 1, others=100)
+    assert world.expired == []
+    await world.passes(1, others=10)
+    assert world.expired == [True]
+
+
+async def test_time_is_given_again_and_ends_once(world: World) -> None:
+    own = world.own(1)
+    await world.passes(2)
+    await world.passes(2)
+    assert world.expired == [False]
+    own.renew(5, lambda wall: world.expired.append(True))
+    await world.passes(4)
+    assert world.expired == [False]
+    own.stop()
+    await world.passes(9)
+    assert world.expired == [False], "a stopped limit stays stopped"
+
+
+def test_idle_time_has_bounds() -> None:
+    assert idle_seconds(10.0, 4.0, {1: 1.0}, {1: 2.0, 2: 0.5}) == pytest.approx(4.5)
+    assert idle_seconds(1.0, 4.0, {}, {}) == 0.0, "several threads compute for more than the time that passes"
+
+
+def compute(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def test_each_is_charged_with_what_it_computes() -> None:
+    little, much = (OwnTime(60, lambda wall: None) for _ in range(2))
+
+    async def episode(steps: int) -> None:
+        for _ in range(steps):
+            compute(0.01)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(charged(episode(1), little), charged(episode(4), much))
+    assert 0.01 <= little.on_loop < 0.04 <= much.on_loop, "the clock of a thread runs for nobody else"
+
+
+async def test_tasks_and_threads_of_an_episode_are_its_own() -> None:
+    loop, own = asyncio.get_running_loop(), OwnTime(60, lambda wall: None)
+
+    async def branch() -> None:
+        compute(0.01)
+
+    async def episode() -> None:
+        await asyncio.gather(branch(), branch())
+
+    def thread() -> None:
+        with own.in_thread():
+            compute(0.01)
+            assert own.threads == 1 and own.seconds >= 0.03
+
+    charge_tasks(loop)
+    try:
+        await charged(episode(), own)
+        await branch()
+    finally:
+        loop.set_task_factory(None)
+    assert 0.02 <= own.on_loop < 0.03
+    await asyncio.to_thread(thread)
+    assert own.seconds >= 0.03 and own.threads == 0
+
+
+async def test_steps_look_like_the_coroutine_inside() -> None:
+    """Libraries ask a task whether its coroutine has begun."""
+
+    async def episode() -> str:
+        await asyncio.sleep(0)
+        return "played"
+
+    steps = Steps(episode(), OwnTime(60, lambda wall: None))
+    assert inspect.getcoroutinestate(steps) == inspect.CORO_CREATED
+    task = asyncio.get_running_loop().create_task(steps)
+    await asyncio.sleep(0)
+    assert inspect.getcoroutinestate(steps) == inspect.CORO_SUSPENDED
+    assert "episode" in repr(task) and await task == "played"
+
+
+async def test_cancelling_and_errors_go_through() -> None:
+    told = []
+
+    async def episode() -> None:
+        try:
+            await asyncio.Future()
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise KeyError("lost") from None
+
+    task = charged(episode(), OwnTime(60, lambda wall: None))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(KeyError):
+        await task
+    assert told == ["cancelled"] and meter._Running.step is None

@@ -70,7 +70,7 @@ async def asks(ep: Episode) -> float:
 async def test_what_ended_by_the_wall_limit_is_marked(overloaded: bool, says: str) -> None:
     host, run = started(asks)
     await host.asked.wait()
-    run._expire(overloaded)
+    run.expire(overloaded)
     end = await host.end
     assert (end["status"], end.get("overloaded", False)) == ("timeout", overloaded)
     assert says in end["failure"]["message"] and end["failure"]["file"] == "test_runner.py"
@@ -112,6 +112,7 @@ async def test_a_starved_program_is_no_verdict(kept: bool, monkeypatch: pytest.M
     assert "busy" in end["failure"]["message"]
 
 
+@pytest.mark.usefixtures("watched")
 async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.0)
     go = asyncio.Event()

@@ -13,7 +13,7 @@ from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.host.process import PluginHost
-from marlaas.plugins.host.runner import ScoringRun
+from marlaas.plugins.host.runner import Running, ScoringRun
 
 PLUGIN = """
 import asyncio
@@ -52,8 +52,11 @@ class Host:
         self.blame = Blame(folder)
         self.answers: list[Record] = []
 
-    def scored(self, record: Record) -> None:
-        self.answers.append(record)
+    def ended(self, run: Running, record: Record) -> None:
+        self.answers.append(record | {"episode": run.number})
+
+
+pytestmark = pytest.mark.usefixtures("watched")
 
 
 async def answer(folder: Path, request: Record) -> Record:
@@ -73,7 +76,7 @@ async def scored(folder: Path, task: object, **more: object) -> Record:
 
 async def test_a_score(tmp_path: Path) -> None:
     record = await scored(tmp_path, "right")
-    assert (record["op"], record["status"], record["rewards"]) == ("end", "ok", {"agent": 1.5})
+    assert (record["status"], record["rewards"]) == ("ok", {"agent": 1.5})
     assert record["parts"] == {"said": 3.0}
     assert (await scored(tmp_path, "skips"))["status"] == "skip"
 
@@ -103,7 +106,7 @@ def member(reward: float, task: str) -> Record:
 
 async def test_a_ranking(tmp_path: Path) -> None:
     record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "ab"), member(1.0, "ab")]})
-    assert record == {"op": "ranked", "episode": 7, "rewards": [{"agent": 0.5}, {"agent": 1.0}]}
+    assert (record["op"], record["rewards"]) == ("ranked", [{"agent": 0.5}, {"agent": 1.0}])
     record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "a"), member(1.0, "a")]})
     assert record["status"] == "error" and "1 rewards for 2 episodes" in record["failure"]["message"]
     assert "def rank" in PLUGIN.splitlines()[record["failure"]["line"] - 1]

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from marlaas.plugins.host import threads
-from marlaas.plugins.host.meter import Usage, charged
+from marlaas.plugins.host.meter import OwnTime, charged
 from marlaas.plugins.host.threads import EpisodeThreads, ended, in_thread
 
 pytestmark = pytest.mark.processes
@@ -48,7 +48,7 @@ os._exit(0)
 async def test_only_threads_of_ended_episodes_are_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "LEFT_AFTER", -1.0)
     go, loop, before = threading.Event(), asyncio.get_running_loop(), threads.left_behind()
-    usages = [Usage() for _ in range(8)]
+    usages = [OwnTime(60, lambda wall: None) for _ in range(8)]
     executor = EpisodeThreads()
     loop.set_default_executor(executor)
 
@@ -58,7 +58,7 @@ async def test_only_threads_of_ended_episodes_are_left_behind(monkeypatch: pytes
     async def aside() -> None:
         await asyncio.to_thread(go.wait)
 
-    episodes = [charged(loop, plain() if number % 2 else aside(), usage) for number, usage in enumerate(usages)]
+    episodes = [charged(plain() if number % 2 else aside(), usage) for number, usage in enumerate(usages)]
     while not all(usage.threads for usage in usages):
         await asyncio.sleep(0)
     assert threads.left_behind() == before, "they are under way"

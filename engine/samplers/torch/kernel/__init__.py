@@ -1,5 +1,5 @@
 """Compiled passes for small bases: all layers of a pass in one call, in C.
 
-``decode.c`` (the passes), ``library`` (compiles, tests and binds it), ``context`` (the interface for the batch
-scheduler).
+``decode.c`` (the passes), ``library`` (compiles and binds it), ``context`` (the interface for the batch scheduler),
+``compare`` (with passes on torch).
 """

@@ -18,9 +18,9 @@ from ....models.find import BaseModel
 from ....models.tensors import Base, load
 from ....models.weights import check_adapter
 from ....trajectories import Logprobs, Tokens
-from ...batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
+from ...batching.context import Arrays, Context, DecodeFailed, Handles, Ints, Logits
 from ...sampling import Cuts, Floats
-from ..cache import Fused, untouched
+from ..cache import Fused, fused_layers, untouched
 from . import library
 from .library import Addition, Float32s, Library, aligned
 
@@ -145,16 +145,14 @@ class PackedAdapter:
             yield np.concatenate(downs), 1.0, None
 
 
-# A context with compiled passes: one call for all layers. The last bits of a row depend only on its own sequence.
-
 ROWS_AT_FIRST = 64
 """Rows of logits with memory from the start."""
 LEAST = 8
 """Fewest rows per thread on average: fewer hardly take longer than waking a thread."""
 
 
-class CompiledContext:
-    """Implements ``batching.context.DrawingContext``. Raises ``BaseModelError`` if the base cannot be read."""
+class CompiledContext(Context):
+    """Raises ``BaseModelError`` if the base cannot be read."""
 
     def __init__(self, base: BaseModel, sequences: int, length: int, compiled: Library, threads: int = 1) -> None:
         self._config = base.config
@@ -167,9 +165,8 @@ class CompiledContext:
         self._packed = PackedBase(compiled, loaded, sequences, blocks * compiled.block, self._memory, threads)
         self._packed.widen(0)
         self._threads = ThreadPoolExecutor(threads - 1, "pass") if threads > 1 else None
-        linears = [linear for layer in loaded.layers for linear in layer.linears]
-        self._linears = [Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears]
-        self.weights = sum(linear.weight.nbytes for linear in linears)
+        self._linears = fused_layers(loaded)
+        self.weights = sum(linear.weight.nbytes for layer in loaded.layers for linear in layer.linears)
         self.vocabulary = len(loaded.embedding)
         self._stride: int = compiled.logits_size(self.vocabulary)
         self._logits = aligned(0)
@@ -185,7 +182,6 @@ class CompiledContext:
         unchanged."""
         self.sequences = sequences
         self.length = length
-        self.mixes = self.joins = True
         self.held: Ints = np.zeros(sequences, np.int32)
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
@@ -291,16 +287,11 @@ class CompiledContext:
     def _rows(self, room: Logits, count: int) -> Logits:
         return room[: count * self._stride].reshape(count, self._stride)[:, : self.vocabulary]
 
-    def cut(self, sequence: int, length: int) -> None:
-        self.held[sequence] = min(self.held[sequence], length)
-
-    def copy(self, source: int, target: int, length: int) -> None:
+    def copy(self, source: int, targets: list[int], length: int) -> None:
         blocks = -(-length // self._compiled.block)
-        self._memory[:, target, :, :blocks] = self._memory[:, source, :, :blocks]
-        self.held[target] = length
-
-    def grow(self, sequences: int, needed: bool) -> bool:
-        return True
+        for target in targets:
+            self._memory[:, target, :, :blocks] = self._memory[:, source, :, :blocks]
+            self.held[target] = length
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
         self._used = adapters

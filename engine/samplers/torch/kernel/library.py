@@ -1,11 +1,10 @@
-"""The compiled decoding kernel: built once, tested, loaded with ctypes."""
+"""The compiled decoding kernel: built once, loaded with ctypes. Independent of torch."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import hashlib
-import logging
 import os
 import platform
 import shlex
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from ctypes import POINTER, Structure, byref, c_float, c_long, c_void_p
+from ctypes import POINTER, Structure, c_float, c_long, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,7 @@ from numpy.typing import NDArray
 
 from ....devices.limits import processor_name
 
-# The ctypes bindings of ``decode.c``. Independent of torch.
-#
-# Addresses are plain numbers; the caller keeps the arrays behind them alive.
+# The ctypes bindings of ``decode.c``. Addresses are plain numbers; the caller keeps the arrays behind them alive.
 
 Float32s = NDArray[np.float32]
 
@@ -145,11 +142,6 @@ def aligned(count: int) -> Float32s:
 
 
 # Compiles ``decode.c`` for this processor with the installed C compiler, once for each user of a machine.
-#
-# A file's name contains its inputs and the digest of its bytes, so damage is recognised and concurrent compilations do
-# not conflict. A file stays when the compiler changes, so that the bits of its results do.
-
-log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("decode.c")
 COMPILERS = ("cc", "gcc", "clang")
@@ -168,49 +160,40 @@ class NotCompiled(Exception):
     """Why there is no library, in a sentence."""
 
 
-def compiled(folder: Path) -> tuple[Library, str]:
-    """The library for this processor, and its name, kept in ``folder``. Raises ``NotCompiled``.
-
-    Files that are damaged or cannot be loaded are replaced.
+def compiled(folder: Path) -> tuple[Path, Library]:
+    """The library for this processor, kept in ``folder``: its name has a hash of all that determines it, and one of its
+    bytes, because to load a damaged file ends the process. Such a file is replaced. Raises ``NotCompiled``.
     """
-    key = key_of(SOURCE, FLAGS)
+    parts = (SOURCE.read_text("utf-8"), *FLAGS, sys.platform, *platform.libc_ver(), processor())
+    key = f"decode-{digest(chr(0).join(parts).encode())}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(folder.glob(f"{key}-*.so")):
-            if path.stem == f"{key}-{digest(path)}":
+            if path.stem == f"{key}-{digest(path.read_bytes())}":
                 with contextlib.suppress(OSError, AttributeError):
-                    return Library(path), path.stem
-            log.warning("%s is damaged and is compiled again.", path)
+                    return path, Library(path)
             path.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix="compiling-") as unfinished:
             made = compile_to(Path(unfinished, "decode.so"), SOURCE)
-            tried(made)
-            path = made.replace(folder / f"{key}-{digest(made)}.so")
-        return Library(path), path.stem
+            Library(made)
+            path = made.replace(folder / f"{key}-{digest(made.read_bytes())}.so")
+        return path, Library(path)
     except (OSError, AttributeError) as error:
         raise NotCompiled(f"What was compiled in {folder} cannot be used: {error}.") from error
 
 
-def key_of(source: Path, flags: tuple[str, ...]) -> str:
-    """A hash of everything that determines the file."""
-    parts = (source.read_text("utf-8"), *flags, sys.platform, platform.machine(), *platform.libc_ver())
-    told = hashlib.sha256("\0".join((*parts, processor_name(), instructions())).encode())
-    return f"decode-{told.hexdigest()[:16]}"
-
-
-def instructions() -> str:
-    """The processor's instruction sets in the system's words; may be empty."""
-    try:
-        lines = CPUINFO.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    found = (line.partition(":") for line in lines)
-    return next((sets.strip() for name, _, sets in found if name.strip() in INSTRUCTIONS), "")
-
-
-def digest(path: Path) -> str:
+def digest(data: bytes) -> str:
     """16 hex digits of SHA-256."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def processor() -> str:
+    """The processor's name, with its instruction sets in the system's words."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = CPUINFO.read_text("utf-8", "replace").splitlines()
+    sets = next((line for line in lines if line.startswith(INSTRUCTIONS)), "")
+    return f"{platform.machine()} {processor_name()} {sets}"
 
 
 def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] = NATIVE) -> Path:
@@ -218,7 +201,7 @@ def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] 
     command = compiler()
     if not command:
         raise NotCompiled("There is no C compiler.")
-    told = ""
+    words = ""
     for native in natives:
         whole = [*command, *FLAGS, *native, "-o", str(target), str(source), "-lm"]
         try:
@@ -227,8 +210,8 @@ def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] 
             raise NotCompiled(f"The C compiler {command[0]} does not work: {error}.") from error
         if done.returncode == 0 and target.exists():
             return target
-        told = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-    raise NotCompiled(f"The C compiler {command[0]} failed: {told[-200:] or 'it says nothing'}")
+        words = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+    raise NotCompiled(f"The C compiler {command[0]} failed: {words[-200:] or 'it says nothing'}")
 
 
 def compiler() -> list[str]:
@@ -236,53 +219,3 @@ def compiler() -> list[str]:
     named = shlex.split(os.environ.get("CC", ""))
     found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
     return named or ([found] if found else [])
-
-
-def tried(path: Path) -> None:
-    """Test it in another process, which may crash. Raises ``NotCompiled``."""
-    command = [sys.executable, "-P", "-m", __name__, str(path)]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise NotCompiled("What the C compiler makes does not end.") from error
-    if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise NotCompiled(f"What the C compiler makes ends with {done.returncode}: {told}")
-
-
-# Test of a new library in its own process, which may crash. The results are checked elsewhere.
-
-HIDDEN, VOCABULARY = 21, 45
-MOST = 24
-"""Rows of the largest product: all sizes up to it are tried."""
-
-
-def main(path: Path) -> None:
-    """Compute an embedding, a norm and an output matrix, and draw tokens. Raises ``ArithmeticError`` for a wrong
-    sum.
-    """
-    compiled = Library(path)
-    embedding = np.random.default_rng(0).random((VOCABULARY, HIDDEN), np.float32) + 1
-    norm, head = np.ones(HIDDEN, np.float32), compiled.packed(embedding)
-    base = Base(hidden=HIDDEN, inner=HIDDEN, queries=1, keys=1, size=2, vocabulary=VOCABULARY, length=compiled.block)
-    base.embedding, base.norm, base.head.whole = embedding.ctypes.data, norm.ctypes.data, head.ctypes.data
-    room, stride = aligned(compiled.room_size(base, 0)), compiled.logits_size(VOCABULARY)
-    base.room = room.ctypes.data
-    logits, weights = aligned(MOST * stride), aligned(stride)
-    scaled = embedding / np.sqrt(np.square(embedding).mean(1, keepdims=True))
-    for count in range(1, MOST + 1):
-        tokens, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
-        wanted, additions = np.ones(count, np.int8), np.zeros(count, np.uint64)
-        given = (tokens, zeros, zeros, wanted, additions)
-        rows = Rows(count, *(each.ctypes.data for each in given))
-        compiled.decode(byref(base), 0, byref(rows), logits.ctypes.data)
-        found = logits.reshape(MOST, stride)[:count, :VOCABULARY]
-        if not np.allclose(found, scaled[:count] @ embedding.T, rtol=1e-4):
-            raise ArithmeticError("a product is wrong")
-        heats, noise, logprobs = np.ones(count), np.full(count, 0.5), np.empty(count, np.float32)
-        arguments = (heats, noise, weights, tokens, logprobs)
-        compiled.draw(logits.ctypes.data, count, VOCABULARY, *(each.ctypes.data for each in arguments))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

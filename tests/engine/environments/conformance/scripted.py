@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from marlaas.engine.environments.conformance.checks import Observed
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.subject import CONSTANTS, Canned, Draw, Played, Subject
-from marlaas.engine.environments.process.wire import Place
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.trajectories import Failure, Split
 from marlaas.plugins import Episode, Invalid, Skip
@@ -26,7 +26,6 @@ class Scripted(Subject):
         self.agents: tuple[str, ...] = ()
         self.ranked = False
         self.name = "scripted"
-        self.movable = True
         self.processes = 0
         self.played = 0
         self.watching = False
@@ -36,12 +35,9 @@ class Scripted(Subject):
         self.processes += 1
         return 0.1
 
-    async def watch(self) -> None:
-        self.watching = True
-
-    async def watched(self) -> tuple[Place, ...]:
-        self.watching = False
-        return ()
+    def holds(self) -> tuple[str, int] | None:
+        self.watching = not self.watching  # asked before and after a crowd
+        return None
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         self.played += 1
@@ -96,6 +92,11 @@ def ended(outcome: EpisodeOutcome, split: Split = "train", index: int = 0) -> Dr
 def scored(reward: float, reply: Canned = CONSTANTS[0], index: int = 0) -> Played:
     """An episode that ended with a reward."""
     return Played(reply, index, EpisodeOutcome("ok", {"agent": reward}))
+
+
+def judged(check: Callable[[Observed], Iterator[Finding]], **seen: Any) -> list[Finding]:
+    """What a check finds in these observations."""
+    return list(check(Observed(**seen)))
 
 
 def levels(findings: list[Finding]) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from marlaas.engine.environments.conformance import checks
-from marlaas.engine.environments.conformance.subject import CONSTANTS, EMPTY, Pace, Played, play
+from marlaas.engine.environments.conformance.subject import CONSTANTS, EMPTY, Pace, Played, play, reply_junk
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.plugins import Episode
 
-from .scripted import Scripted, levels, only
+from .scripted import Scripted, judged, levels, only
 
 ZERO = CONSTANTS[1]
 
@@ -32,29 +32,29 @@ async def test_who_is_asked_is_known_of_every_episode() -> None:
 
 
 def test_an_agent_that_never_speaks_is_a_warning() -> None:
-    found = only(checks.check_agents(heard("first"), ("first", "secnod")))
+    found = only(judged(checks.check_agents, odd=heard("first"), agents=("first", "secnod")))
     assert found.level == "warning" and found.message.startswith("secnod: declared and never asked in 16 episodes")
 
 
 def test_who_speaks_undeclared_is_worth_a_word() -> None:
-    found = only(checks.check_agents([*heard("b"), *heard("a")], ()))
+    found = only(judged(checks.check_agents, odd=[*heard("b"), *heard("a")]))
     assert (
         found.level == "note" and '2 agents speak, and none is declared. With @env(agents=("a", "b"))' in found.message
     )
-    assert checks.check_agents(heard("agent"), ()) == []
+    assert judged(checks.check_agents, odd=heard("agent")) == []
 
 
 def test_all_that_speak_are_named_up_to_some() -> None:
     names = tuple(f"a{number}" for number in range(40))
-    found = only(checks.check_agents(heard(*names), names))
+    found = only(judged(checks.check_agents, odd=heard(*names), agents=names))
     assert found.message == ("All 40 agents that it declares were asked: a0, a1, a2, a3, a4, a5, a6, a7 and 32 others.")
 
 
 async def test_an_agent_that_is_not_declared_fails_where_it_is_asked() -> None:
     subject = Scripted(relaying)
     subject.agents = ("first",)
-    odd = await checks.reply_junk(subject, [0], False, Pace(60), 1.0)
-    (finding,) = checks.check_junk(odd)
+    odd = await reply_junk(subject, [0], False, Pace(60), 1.0)
+    (finding,) = judged(checks.check_junk, odd=odd)
     assert finding.level == "error" and "env.py:3: ValueError: there is no agent 'second'" in finding.message
 
 
@@ -77,6 +77,6 @@ async def test_replies_are_counted_in_each_conversation() -> None:
 def test_rewards_that_change_hands_are_seen_to_change() -> None:
     once = Played(ZERO, 3, EpisodeOutcome("ok", {"first": 1.0, "second": 0.0}))
     again = Played(ZERO, 3, EpisodeOutcome("ok", {"first": 0.0, "second": 1.0}))
-    found = checks.check_rewards([once], [(once, again)])
+    found = judged(checks.check_rewards, odd=[once], repeated=[(once, again)])
     assert levels(found) == ["note", "warning"] and found[0].message.startswith("Canned replies earned 0 to 1, 0.5 on")
     assert "earns 1 (first), 0 (second), then 0 (first), 1 (second)" in found[1].message

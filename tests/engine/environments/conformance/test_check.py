@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from marlaas.engine.environments.conformance.check import Scope, examine, unset
 from marlaas.engine.environments.conformance.finding import LEVELS
 from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.errors import BaseModelError
 from marlaas.plugins import Episode
+from marlaas.plugins.messages import Ask
 from marlaas.plugins.parameters import Parameter
 
 from .scripted import Clock, Play, Scripted
@@ -75,6 +79,21 @@ async def test_a_slow_environment_is_looked_at_less_and_that_is_said() -> None:
     (few,) = [one.message for one in findings if one.check == "time"]
     assert few.startswith("Only 10 of 40 instances were drawn")
     assert clock.now < 200 + 64 * 4, "the episodes of a crowd, which are played at once, take turns with this clock"
+
+
+async def test_a_prompt_that_the_base_refuses() -> None:
+    class Characters:
+        context = 20
+
+        async def tokens(self, ask: Ask) -> int:
+            if ask.messages[0].content.startswith("1"):
+                raise BaseModelError("The template refuses it.")
+            return len(ask.messages[0].content)
+
+    findings = await examine(Scripted(arithmetic), replace(SCOPE, ruler=Characters()))
+    refused, note = [finding for finding in findings if finding.check == "lengths"]
+    assert (refused.level, note.level) == ("error", "note")
+    assert "cannot be put to the base model: The template refuses it." in refused.message
 
 
 @pytest.mark.parametrize("given", [{}, {"depth": 3}])

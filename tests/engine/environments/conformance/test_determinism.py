@@ -6,17 +6,17 @@ import pytest
 
 from marlaas.engine.environments.conformance import checks
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.subject import Pace, draws
+from marlaas.engine.environments.conformance.subject import Pace, draw_again, draws
 from marlaas.plugins import Episode
 
-from .scripted import Play, Scripted, levels, only
+from .scripted import Play, Scripted, judged, levels, only
 
 
 async def found(function: Play) -> list[Finding]:
     """What is found of the first instances."""
     subject, pace = Scripted(function), Pace(60)
     seen = await draws(subject, [("train", 0), ("train", 1), ("eval", 0)], pace, 1.0)
-    return checks.check_determinism(await checks.draw_again(subject, seen, pace, 1.0))
+    return judged(checks.check_determinism, repeats=await draw_again(subject, seen, pace, 1.0))
 
 
 async def test_draws_from_the_episode_repeat() -> None:
@@ -39,7 +39,7 @@ async def test_a_sequence_restarted_with_the_process_is_found() -> None:
 
     subject, pace = Scripted(play), Pace(60)
     seen = await draws(subject, [("train", index) for index in range(3)], pace, 1.0)
-    finding = only(checks.check_determinism(await checks.draw_again(subject, seen, pace, 1.0)))
+    finding = only(judged(checks.check_determinism, repeats=await draw_again(subject, seen, pace, 1.0)))
     assert finding.level == "error" and "changes in another process: 'task " in finding.message
     assert "2 of 3 instances do that" in finding.message  # the middle one has the same place in both orders
 

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from marlaas.engine.environments.conformance import checks
-from marlaas.engine.environments.conformance.subject import CONSTANTS, EMPTY, HOPELESS, LEAST, Pace, Played, draws
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.conformance.subject import (
+    CONSTANTS,
+    EMPTY,
+    HOPELESS,
+    LEAST,
+    Pace,
+    Played,
+    draws,
+    reply_again,
+)
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.errors import BaseModelError
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins import Episode
-from marlaas.plugins.messages import Ask
 
-from .scripted import Clock, Scripted, asking, ended, levels, only, scored
+from .scripted import Clock, Scripted, asking, ended, judged, levels, only, scored
 
 GOOD = [asking(f"task {index}", index=index) for index in range(10)]
-
-
-class Characters:
-    """A ruler with a token for each character."""
-
-    def __init__(self, context: int) -> None:
-        self.context = context
-
-    async def tokens(self, ask: Ask) -> int:
-        text = "".join(message.content for message in ask.messages)
-        if "\x00" in text:
-            raise BaseModelError("The template refuses it.")
-        return len(text)
 
 
 def test_instances_that_fail_are_counted_and_the_first_is_named() -> None:
     failed = ended(EpisodeOutcome("error", failure=Failure("KeyError: 'x'", "env.py", 12)), "eval", 3)
     late = ended(EpisodeOutcome("timeout", failure=Failure("the episode took longer than 10 s")), "eval", 5)
-    finding = only(checks.check_instances([*GOOD, failed, late]))
+    finding = only(judged(checks.check_instances, draws=[*GOOD, failed, late]))
     assert finding.level == "error"
     assert finding.message == (
         "2 of 12 instances have no first prompt: eval instance 3 ends before it: env.py:12: KeyError: 'x'."
@@ -42,20 +39,20 @@ def test_instances_that_fail_are_counted_and_the_first_is_named() -> None:
 
 def test_instances_that_are_skipped_or_never_ask() -> None:
     skipped = [ended(EpisodeOutcome("skip"))] * 3
-    assert only(checks.check_instances([*GOOD, *skipped])).level == "note"
-    assert only(checks.check_instances([*GOOD[:2], *skipped])).level == "warning"
-    silent = only(checks.check_instances([*GOOD, ended(EpisodeOutcome("ok", {"agent": 1.0}), index=7)]))
+    assert only(judged(checks.check_instances, draws=[*GOOD, *skipped])).level == "note"
+    assert only(judged(checks.check_instances, draws=[*GOOD[:2], *skipped])).level == "warning"
+    silent = only(judged(checks.check_instances, draws=[*GOOD, ended(EpisodeOutcome("ok", {"agent": 1.0}), index=7)]))
     assert silent.level == "warning" and "end without asking the model, such as train instance 7" in silent.message
-    assert checks.check_instances(GOOD) == []
+    assert judged(checks.check_instances, draws=GOOD) == []
 
 
 def test_variety() -> None:
     held_out = [asking("the same", "eval", index) for index in range(8)]
-    findings = checks.check_variety([*GOOD, *held_out])
+    findings = judged(checks.check_variety, draws=[*GOOD, *held_out])
     assert levels(findings) == ["warning", "note"]
     assert findings[0].message.startswith("All 8 eval prompts are the same.")
     assert findings[1].message == "10 of 10 train prompts differ."
-    assert levels(checks.check_variety(held_out[:7])) == ["note"]
+    assert levels(judged(checks.check_variety, draws=held_out[:7])) == ["note"]
 
 
 def test_nonsense_that_pays_more_than_a_wrong_reply() -> None:
@@ -63,22 +60,22 @@ def test_nonsense_that_pays_more_than_a_wrong_reply() -> None:
         return Played(EMPTY, index, EpisodeOutcome("ok", {"agent": reward}, invalid="no number"))
 
     wrong = [scored(-0.1, CONSTANTS[1], 3), scored(1.0, CONSTANTS[2], 3), scored(0.5, CONSTANTS[1], 4)]
-    found = checks.check_rewards([*wrong, invalid(0.0, 4), invalid(0.0, 3)], [])
+    found = judged(checks.check_rewards, odd=[*wrong, invalid(0.0, 4), invalid(0.0, 3)])
     assert levels(found) == ["note", "warning"]
     assert found[1].message == (
         "It pays to be unreadable: at train instance 3 the empty reply is invalid and earns 0, the answer '0' is not"
         " and earns -0.1. Give Invalid a reward= below all."
     )
-    assert levels(checks.check_rewards([*wrong, invalid(0.0, 3)], [], ranked=True)) == ["note"]
-    assert levels(checks.check_rewards([*wrong, invalid(-0.1, 3), invalid(0.2, 4)], [])) == ["note"]
+    assert levels(judged(checks.check_rewards, odd=[*wrong, invalid(0.0, 3)], ranked=True)) == ["note"]
+    assert levels(judged(checks.check_rewards, odd=[*wrong, invalid(-0.1, 3), invalid(0.2, 4)])) == ["note"]
 
 
 def test_programs_that_run_out_of_time() -> None:
     def ran(timeouts: float, index: int) -> Played:
         return Played(EMPTY, index, EpisodeOutcome("ok", {"agent": 0.0}, metrics={"sandbox_timeouts": timeouts}))
 
-    assert checks.check_sandbox([scored(1.0), ran(0.0, 0)]) == []
-    finding = only(checks.check_sandbox([scored(1.0), ran(0.0, 0), ran(2.0, 7), ran(1.0, 8)]))
+    assert judged(checks.check_sandbox, odd=[scored(1.0), ran(0.0, 0)]) == []
+    finding = only(judged(checks.check_sandbox, odd=[scored(1.0), ran(0.0, 0), ran(2.0, 7), ran(1.0, 8)]))
     assert finding.level == "warning"
     assert finding.message.startswith("In 2 of 3 episodes a program in the sandbox ran out of time, such as at train")
     assert "instance 7, given the empty reply" in finding.message
@@ -87,15 +84,15 @@ def test_programs_that_run_out_of_time() -> None:
 def test_eval_prompts_that_repeat() -> None:
     """10 rows with ``prompts = 64``: each is asked six times."""
     repeated = [asking(f"row {index % 10}", "eval", index) for index in range(64)]
-    findings = checks.check_variety([*GOOD, *repeated])
+    findings = judged(checks.check_variety, draws=[*GOOD, *repeated])
     assert levels(findings) == ["warning", "note"]
     assert findings[0].message.startswith("Only 10 of 64 eval prompts differ: what is asked again tells nothing new.")
 
 
 @pytest.mark.parametrize(("context", "level"), [(100, "note"), (16, "warning"), (15, "error"), (4, "error")])
-async def test_lengths(context: int, level: str) -> None:
-    drawn = [asking("x" * length, index=length) for length in (1, 2, 15)]
-    finding = only(await checks.check_lengths(drawn, Characters(context), Pace(60), 1.0))
+def test_lengths(context: int, level: str) -> None:
+    seen = [asking("x" * length, index=length) for length in (1, 2, 15)]
+    finding = only(judged(checks.check_lengths, lengths=[(len(drawn.text), drawn) for drawn in seen], context=context))
     assert finding.level == level
     text = (
         f"First prompts have 6 tokens on average, at most 15 (train instance 15); a conversation has room for {context}"
@@ -103,10 +100,10 @@ async def test_lengths(context: int, level: str) -> None:
     assert finding.message.startswith(text)
 
 
-async def test_lengths_without_a_base_are_characters() -> None:
-    finding = only(await checks.check_lengths(GOOD, None, Pace(60), 1.0))
+def test_lengths_without_a_base_are_characters() -> None:
+    finding = only(judged(checks.check_lengths, lengths=[(len(drawn.text), drawn) for drawn in GOOD]))
     assert finding.level == "note" and "6 characters on average, at most 6;" in finding.message
-    assert await checks.check_lengths([], None, Pace(60), 1.0) == []
+    assert judged(checks.check_lengths) == []
 
 
 async def test_prompts_of_megabytes_are_not_all_kept() -> None:
@@ -118,18 +115,12 @@ async def test_prompts_of_megabytes_are_not_all_kept() -> None:
     assert len(made) == 4
 
 
-async def test_a_prompt_that_the_template_refuses() -> None:
-    refused, note = await checks.check_lengths([asking("\x00"), *GOOD], Characters(100), Pace(60), 1.0)
-    assert (refused.level, note.level) == ("error", "note")
-    assert "train instance 0 cannot be put to the base model: The template refuses it." in refused.message
-
-
 def test_rewards() -> None:
     played = [scored(reward) for reward in (0.0, 0.0, 1.0, 0.0)]
-    finding = only(checks.check_rewards(played, []))
+    finding = only(judged(checks.check_rewards, odd=played))
     assert finding.message == "Canned replies earned 0 to 1, 0.25 on average (standard deviation 0.43)."
-    assert only(checks.check_rewards([scored(-500.0)], [])).level == "warning"
-    assert checks.check_rewards([], []) == []
+    assert only(judged(checks.check_rewards, odd=[scored(-500.0)])).level == "warning"
+    assert judged(checks.check_rewards, odd=[]) == []
 
 
 async def test_a_reward_that_is_thrown() -> None:
@@ -140,10 +131,15 @@ async def test_a_reward_that_is_thrown() -> None:
         return next(dice) / 100
 
     played = [scored(0.5, index=index) for index in range(30)]
-    repeated = await checks.reply_again(Scripted(play), played, Pace(60), 1.0)
-    note, changed = checks.check_rewards(played, repeated)
+    repeated = await reply_again(Scripted(play), played, Pace(60), 1.0)
+    note, changed = judged(checks.check_rewards, odd=played, repeated=repeated)
     assert (note.level, changed.level) == ("note", "warning")
     assert "the empty reply at train instance 0 earns 0.5, then 0. Draw what is random from ep.rng" in changed.message
+
+
+def timed(start: float, first: float, turns: list[float]) -> list[Finding]:
+    odd = [replace(scored(0.0), turns=tuple(turns))]
+    return judged(checks.check_latency, start=start, draws=[replace(GOOD[0], seconds=first)], odd=odd)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +153,11 @@ async def test_a_reward_that_is_thrown() -> None:
     ],
 )
 def test_latency(start: float, turns: list[float], expected: list[str]) -> None:
-    assert levels(checks.check_latency(start, 0.2, turns)) == expected
+    assert levels(timed(start, 0.2, turns)) == expected
 
 
 def test_latency_is_spoken_in_fitting_units() -> None:
-    start, turn = checks.check_latency(0.075, 2.0, [0.0004, 0.0004, 0.02])
+    start, turn = timed(0.075, 2.0, [0.0004, 0.0004, 0.02])
     assert start.message == "Its process takes 75 ms to start and 2.0 s to its first prompt."
     assert turn.message == "A turn takes 0.4 ms of its own time (median of 3), 20 ms at worst."
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from marlaas.engine.environments.conformance import checks
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.subject import JUNK, MOST_TURNS, Canned, Pace, Played
+from marlaas.engine.environments.conformance.subject import JUNK, MOST_TURNS, Canned, Pace, Played, reply_junk
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins import Episode, Invalid
 from marlaas.plugins.messages import Ask, Message
 
-from .scripted import Play, Scripted, levels, only
+from .scripted import Play, Scripted, judged, levels, only
 
 
 async def found(function: Play, tools: bool = False) -> list[Finding]:
     subject = Scripted(function)
-    return checks.check_junk(await checks.reply_junk(subject, [0, 1], tools, Pace(60), 1.0))
+    return judged(checks.check_junk, odd=await reply_junk(subject, [0, 1], tools, Pace(60), 1.0))
 
 
 async def test_an_environment_that_bears_all() -> None:
@@ -47,17 +47,17 @@ def paid(failure: Failure | None, *replies: Canned) -> list[Played]:
 
 
 def test_what_fails_whatever_is_said_is_told_though_it_is_paid() -> None:
-    finding = only(checks.check_junk(paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK)))
+    finding = only(judged(checks.check_junk, odd=paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK)))
     assert finding.level == "warning" and "`on_error` pays all of them alike" in finding.message
     assert f"fails for each of the {len(JUNK)} replies that were tried: env.py:4: KeyError: 'gold'" in finding.message
     some = [*paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK[:3]), *paid(None, *JUNK[3:])]
-    assert only(checks.check_junk(some)).level == "note"
+    assert only(judged(checks.check_junk, odd=some)).level == "note"
 
 
 def test_alarms_belong_into_the_score_function() -> None:
     lost = [Played(reply, 0, EpisodeOutcome("error", failure=ALARM)) for reply in JUNK]
     for played in (lost, paid(ALARM, *JUNK)):
-        finding = only(checks.check_junk(played, "quiz"))
+        finding = only(judged(checks.check_junk, odd=played, name="quiz"))
         assert finding.level == "error" and "under @quiz.score" in finding.message
 
 
@@ -78,7 +78,7 @@ async def test_what_fails_is_not_tried_again() -> None:
         raise TimeoutError
 
     subject = Scripted(play)
-    await checks.reply_junk(subject, [0, 1, 2], False, Pace(60), 1.0)
+    await reply_junk(subject, [0, 1, 2], False, Pace(60), 1.0)
     assert subject.played == len(JUNK)
 
 

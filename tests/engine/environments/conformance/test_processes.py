@@ -204,7 +204,6 @@ async def test_what_is_promoted_is_checked_once_in_the_background(world: World) 
     await world.service.start()
     kept = Kept()
     checks = Background(world.service, SCOPE, kept.knows, kept.add, settled=0.0)
-    running = asyncio.create_task(checks.run())
     try:
         for plugin in ("echo", "needy", "gone"):
             checks.changed(plugin)
@@ -222,8 +221,7 @@ async def test_what_is_promoted_is_checked_once_in_the_background(world: World) 
         assert newer != version and kept.found.empty()
         assert not [finding for finding in findings if finding.level == "warning"]
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await checks.stop()
 
 
 async def test_a_newer_version_ends_the_check_of_the_older(world: World) -> None:
@@ -231,7 +229,6 @@ async def test_a_newer_version_ends_the_check_of_the_older(world: World) -> None
     await world.service.start()
     kept = Kept()
     checks = Background(world.service, Scope(prompts=64, seconds=60.0), kept.knows, kept.add, settled=0.0)
-    running = asyncio.create_task(checks.run())
     try:
         checks.changed("echo")
         while len(world.pids()) < 2:  # its check has begun
@@ -243,8 +240,7 @@ async def test_a_newer_version_ends_the_check_of_the_older(world: World) -> None
         _, version, _ = await kept.found.get()
         assert version == world.service.resolve("echo").version
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await checks.stop()
 
 
 async def test_spared_folders_are_not_checked(world: World) -> None:
@@ -252,13 +248,11 @@ async def test_spared_folders_are_not_checked(world: World) -> None:
     await world.service.start()
     kept = Kept()
     checks = Background(world.service, SCOPE, kept.knows, kept.add, spare=(world.folder,), settled=0.0)
-    running = asyncio.create_task(checks.run())
     checks.changed("echo")
     while checks.busy:
         await asyncio.sleep(0)
     assert not kept.known
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await checks.stop()
 
 
 async def test_of_a_version_that_rests_nothing_is_found_for_good(world: World) -> None:
@@ -269,10 +263,8 @@ async def test_of_a_version_that_rests_nothing_is_found_for_good(world: World) -
             await world.service.play(lease, a_spec(), echoing)
     kept = Kept()
     checks = Background(world.service, SCOPE, kept.knows, kept.add, settled=0.0)
-    running = asyncio.create_task(checks.run())
     checks.changed("dies")
     while checks.busy:
         await asyncio.sleep(0)
     assert not kept.known, "its state says that it rests; an hour later it may do well"
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await checks.stop()

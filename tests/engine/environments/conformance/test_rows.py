@@ -15,6 +15,7 @@ from marlaas.plugins.data import Survey, survey
 from marlaas.plugins.data.division import blocks_of
 
 from ..conftest import World
+from .scripted import judged
 
 
 def facts(**found: object) -> DataFacts:
@@ -22,17 +23,19 @@ def facts(**found: object) -> DataFacts:
 
 
 def test_sound_rows_have_a_note_alone() -> None:
-    assert check_rows(facts()) == [Finding("rows", "note", "1,200 rows to train on, 64 to evaluate with.")]
-    assert check_rows(DataFacts()) == []
+    assert judged(check_rows, facts=facts()) == [
+        Finding("rows", "note", "1,200 rows to train on, 64 to evaluate with.")
+    ]
+    assert judged(check_rows, facts=DataFacts()) == []
 
 
 def test_an_order_is_told() -> None:
-    (note,) = check_rows(facts(blocks={"topic": 4}))
+    (note,) = judged(check_rows, facts=facts(blocks={"topic": 4}))
     assert note.level == "note" and "They lie sorted by 'topic' (4 values)" in note.message
 
 
 def test_shared_and_repeated_rows_are_warned_of() -> None:
-    found = [finding for finding in check_rows(facts(shared=3, repeated=5)) if finding.level == "warning"]
+    found = [finding for finding in judged(check_rows, facts=facts(shared=3, repeated=5)) if finding.level == "warning"]
     assert [finding.message.partition(":")[0].partition(",")[0] for finding in found] == [
         "3 evaluation rows are train rows",
         "5 evaluation rows are copies of another one",

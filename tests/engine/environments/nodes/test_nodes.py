@@ -54,9 +54,8 @@ async def writes(ep):
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes are started as soon as something waits."""
+    """Processes are started after a second in which something waits."""
     monkeypatch.setattr(pool, "LOOK", 0.05)
-    monkeypatch.setattr("marlaas.engine.environments.pool.LEAST_PRICE", 0.05)
 
 
 async def serving(world: World, nodes: Nodes, name: str = "where") -> tuple[Lease, RemoteNode]:
@@ -222,7 +221,8 @@ async def test_rows_that_are_too_large_stay_here(
     episodes = begun(world, lease, model, 6)
     event = await world.until("elsewhere", "rows")
     assert event.failure is not None
-    assert event.failure.message == "its rows stay on this machine: they are larger than 1e-07 GB"
+    assert event.failure.message.startswith("its processes stay off b: its rows ")
+    assert event.failure.message.endswith("mine.jsonl stay here: they are larger than 1e-07 GB")
     model.go.set()
     outcomes = await asyncio.gather(*episodes)
     assert {outcome.status for outcome in outcomes} == {"ok"}

@@ -104,7 +104,7 @@ async def test_members_of_a_group_play_in_several_processes(world: World, quick:
 async def test_waiting_starts_processes_and_rest_ends_them(
     world: World, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.pool.LEAST_PRICE", 0.0)
+    monkeypatch.setattr("marlaas.engine.environments.pool.GROW_AFTER", 0.0)
     lease, model = await bound(world, "[1, 3]", 2), Model()
     lease.serving._playing._budget.cores = 8
     episodes = begun(world, lease, model, 6)

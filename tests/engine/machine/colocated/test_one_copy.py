@@ -8,7 +8,7 @@ import torch
 from marlaas.engine.machine.colocated import considerate_vllm, named_tensors
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.tensors import Base, load
-from marlaas.engine.samplers.vllm.engine import Engine, VllmSettings
+from marlaas.engine.samplers.vllm.sampler import Engine, VllmSettings
 
 from ...rollout.random_base import write_base
 from .network import tensors_of

@@ -22,7 +22,7 @@ CLOSE = 3e-4
 
 
 def exact(path: Path, base: BaseModel) -> LlamaContext:
-    return open_base(BaseFile(path, names_of(base.config), ours=True), [2], 256, exact=True).context
+    return open_base(BaseFile(path, names_of(base.config), ours=True), 2, 256, exact=True).context
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -315,7 +315,7 @@ async def test_an_episode_has_one_address() -> None:
 async def test_constant_answers_reach_programs_too() -> None:
     addresses = Addresses()
     rollout = Rollout(cast(Renderer, Caller()), Ledger(), endpoints=addresses)
-    with rollout.canned(Constant("yes", None)) as answering:
+    with rollout.canned(Constant("yes")) as answering:
         opened = await answering.endpoint(Hearing(answering))
         line = Line(opened, addresses.open_now[opened.key], Hearing(answering), answering)
         answered = await line.chat(user("a"))

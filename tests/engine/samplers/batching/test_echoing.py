@@ -13,14 +13,13 @@ import pytest
 from marlaas.engine.errors import CallFailed
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.memory import scored_rows
+from marlaas.engine.samplers.batching.context import SPARE
 from marlaas.engine.samplers.batching.sampler import BatchingSampler
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.torch.context import TorchContext
-from marlaas.engine.samplers.torch.sampler import SMALL_PACE
 
 from ...rollout.contract.asking import VOCABULARY, State, alone, extras_of, request, same
 
-SPARE = 3
 LONG = [1 + n * n % 41 for n in range(700)]
 
 
@@ -32,7 +31,7 @@ class Watched(TorchContext):
 
     def decode(self, tokens: Any, positions: Any, sequences: Any, outputs: Any) -> Any:
         self.most = max(self.most, int(outputs.sum()))
-        if self.broken and (sequences == self.sequences - 1).any():
+        if self.broken and (sequences == 0).any():
             raise CallFailed("It does not compute.")
         return super().decode(tokens, positions, sequences, outputs)
 
@@ -44,7 +43,7 @@ def context(base: BaseModel) -> Watched:
 
 @pytest.fixture
 async def sampler(base: BaseModel, context: Watched, state: State) -> AsyncIterator[BatchingSampler]:
-    sampler = BatchingSampler(base, context, 1024, SMALL_PACE, SPARE)
+    sampler = BatchingSampler(base, context, 1024)
     for number in (0, 1):
         await sampler.load(f"v{number}", str(state(number)))
     yield sampler

@@ -12,7 +12,6 @@ import pytest
 
 from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.models.find import load_base
-from marlaas.engine.samplers.batching.requests import Pace
 from marlaas.engine.samplers.batching.sampler import BatchingSampler
 from marlaas.engine.samplers.protocol import NewTokens, SampleRequest
 from marlaas.engine.samplers.torch.context import TorchContext
@@ -26,6 +25,7 @@ class Held(TorchContext):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.may_read, self.may_decode = threading.Event(), threading.Event()
+        self.rows = 4
 
     def decode(self, tokens: Any, positions: Any, sequences: Any, outputs: Any) -> Any:
         assert (self.may_decode if len(tokens) < len(PROMPT) else self.may_read).wait(60)
@@ -37,7 +37,7 @@ async def test_the_first_token_waits_for_no_others(tmp_path: Path, most: int) ->
     """Whether the turn goes on or not, while another one is being decoded."""
     base = load_base("tiny")
     context = Held(base, sequences=6, length=32)
-    sampler = BatchingSampler(base, context, 32, Pace(rows=4, tokens=1))
+    sampler = BatchingSampler(base, context, 32)
     write_bare(base, tmp_path / "v")
     await sampler.load("v", str(tmp_path / "v"))
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from marlaas.engine.samplers.batching.context import BLOCK, PIECE, Context, DecodeFailed, Ints, Logits, Slots, blocks_of
+from marlaas.engine.samplers.batching.context import BLOCK, PIECE, SPARE, DecodeFailed, Ints, Logits
 from marlaas.engine.samplers.batching.memory import PART
-from marlaas.engine.samplers.batching.requests import Answer, Answers, Pace, Versions
+from marlaas.engine.samplers.batching.requests import Answer, Answers, Versions
 from marlaas.engine.samplers.batching.scheduler import BatchScheduler
 from marlaas.engine.samplers.protocol import SampleRequest, SampleResult
 from marlaas.engine.samplers.sampling import choose, uniforms
@@ -38,12 +38,11 @@ class Noting(Flat):
 
     def __init__(self, kind: Kind, sequences: int, length: int = LENGTH) -> None:
         super().__init__(kind)
-        self.sequences, self.length = sequences, length
-        self.held: Ints = np.zeros(sequences, np.int32)
-        self.rows: list[list[int]] = [[] for _ in range(sequences)]
+        self.sequences, self.length = sequences + SPARE, length
+        self.held: Ints = np.zeros(self.sequences, np.int32)
+        self.texts: list[list[int]] = [[] for _ in range(self.sequences)]
         """Checksums of the tokens up to each row, by sequence."""
         self.read: list[tuple[int, int, int]] = []
-        self.copied: list[tuple[int, int, int]] = []
         self.fails = False
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
@@ -58,7 +57,7 @@ class Noting(Flat):
         for token, position, sequence, adapter, wanted in zip(
             tokens.tolist(), positions.tolist(), sequences.tolist(), adapters, outputs.tolist(), strict=True
         ):
-            rows = self.rows[sequence]
+            rows = self.texts[sequence]
             assert len(rows) == position == self.held[sequence]
             rows.append(checksum([token], rows[-1] if rows else 0))
             self.held[sequence] += 1
@@ -69,14 +68,14 @@ class Noting(Flat):
         return np.array(said, np.float32).reshape(-1, VOCABULARY)
 
     def cut(self, sequence: int, length: int) -> None:
-        del self.rows[sequence][length:]
-        self.held[sequence] = len(self.rows[sequence])
+        del self.texts[sequence][length:]
+        self.held[sequence] = len(self.texts[sequence])
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        assert not self.rows[target] and len(self.rows[source]) >= length and source != target
-        self.rows[target] = self.rows[source][:length]
-        self.held[target] = length
-        self.copied.append((source, target, length))
+    def copy(self, source: int, targets: list[int], length: int) -> None:
+        for target in targets:
+            assert not self.texts[target] and len(self.texts[source]) >= length and source != target
+            self.texts[target] = self.texts[source][:length]
+            self.held[target] = length
 
 
 def checksum(tokens: Sequence[int], before: int = 0) -> int:
@@ -113,15 +112,13 @@ class Machine:
     def __post_init__(self) -> None:
         self.context = Noting(self.kind, self.sequences, self.length)
         self.versions = Known()
-        self.slots = Slots(self.sequences)
-        versions, context = cast(Versions, self.versions), cast(Context, self.context)
-        self.scheduler = BatchScheduler(context, versions, self.slots, self.length, Pace(4, 4))
+        self.scheduler = BatchScheduler(self.context, cast(Versions, self.versions), self.length)
         self._answers = Answers()
 
     @property
     def kept(self) -> int:
         """Sequences that no conversation has, and that hold something."""
-        return sum(map(bool, self.context.rows))
+        return sum(map(bool, self.context.texts))
 
     def ask(self, name: str, tokens: Sequence[int], **changes: Any) -> SampleRequest:
         answer: Answer[SampleResult] = Answer(self._answers)
@@ -202,7 +199,7 @@ async def test_a_fork_begins_with_what_was_said_elsewhere() -> None:
     assert result.prefilled == 423 - 420 // BLOCK * BLOCK
     assert (result.tokens.tolist(), result.logprobs.tolist()) == said_alone(request)
     machine.scheduler.release("trunk")
-    assert [len(rows) for rows in machine.context.rows if rows] == [BLOCK]  # of its prompt
+    assert [len(rows) for rows in machine.context.texts if rows] == [BLOCK]  # of its prompt
 
 
 async def test_a_late_member_holds_the_prompt_alone() -> None:
@@ -240,7 +237,8 @@ async def test_prompts_of_any_length_are_read_twice_alike(count: int, alike: boo
     machine, tokens = Machine(), words(count, 0)
     first, second = [await machine.one(name, tokens, alike=alike, seed=3) for name in "ab"]
     assert (first.tokens.tolist(), first.logprobs.tolist()) == (second.tokens.tolist(), second.logprobs.tolist())
-    assert first.prefilled - second.prefilled == sum(map(len, blocks_of(np.array(tokens, np.int32), alike))) // 4
+    size = PIECE if alike else BLOCK
+    assert first.prefilled - second.prefilled == len(range(size, count - 1, size)) * size
 
 
 async def test_a_retired_version_keeps_nothing() -> None:
@@ -248,14 +246,14 @@ async def test_a_retired_version_keeps_nothing() -> None:
     for version in ("v0", "v1"):
         await machine.one(version, words(200, 0), version=version)
     assert machine.kept == 2
-    machine.scheduler.retire("v0")
+    machine.scheduler.memory.retire("v0")
     assert machine.kept == 1
     machine.ask("late", words(200, 1), version="v1")
     machine.scheduler.step()
     machine.versions.serving("v1").retired = True
-    machine.scheduler.retire("v1")
+    machine.scheduler.memory.retire("v1")
     await machine.answers()
-    assert machine.kept == 0 and machine.slots.free == machine.sequences
+    assert machine.kept == 0 and machine.scheduler.memory.free == machine.sequences
 
 
 async def test_a_failed_call_leaves_nothing_behind() -> None:
@@ -268,7 +266,7 @@ async def test_a_failed_call_leaves_nothing_behind() -> None:
     machine.asked, machine.context.fails = [], False
     assert (await machine.one("again", [*words(300, 0), 1])).prefilled == 301 - 3 * BLOCK
     machine.scheduler.fail(RuntimeError("a bug"))
-    assert machine.kept == 0 and machine.slots.free == machine.sequences
+    assert machine.kept == 0 and machine.scheduler.memory.free == machine.sequences
 
 
 async def test_what_is_kept_gives_way_to_conversations() -> None:
@@ -281,21 +279,11 @@ async def test_what_is_kept_gives_way_to_conversations() -> None:
     for member in range(7):
         machine.ask(f"{member}", words(20, 9))
     await machine.answers(release=False)
-    assert machine.slots.free == 0 and (await machine.one("eighth", prompts["a"] + [5, 5])).prefilled == 202 - 3 * BLOCK
+    assert machine.scheduler.memory.free == 1, "the one that is kept"
+    assert (await machine.one("eighth", prompts["a"] + [5, 5])).prefilled == 202 - 3 * BLOCK
     for member in range(7):
         machine.scheduler.release(f"{member}")
     assert (await machine.one("other", prompts["b"] + [5, 5])).prefilled == 202
-
-
-async def test_what_is_kept_stands_apart_from_conversations() -> None:
-    """Rows of a call stay neighbours: the ids of the next group are those of the one before."""
-    machine = Machine("alone", sequences=16)
-    for group in range(3):
-        for member in range(4):
-            machine.ask(f"{group} {member}", words(200, 0) + words(100, group), max_tokens=4)
-        await machine.answers()
-    assert {sequence for call in machine.context.calls for sequence in call} == {0, 1, 2, 3}
-    assert sorted(target for _, target, _ in machine.context.copied if target > 3) == [13, 14, 15]
 
 
 asks = st.lists(
@@ -344,8 +332,8 @@ def test_sharing_changes_nothing_that_is_said(kind: Kind, asked: list[Any], sequ
             machine.scheduler.release(request.conversation)
         assert machine.kept <= max(1, sequences // PART)
         for version in ("v0", "v1"):
-            machine.scheduler.retire(version)
-        assert machine.slots.free == sequences and not any(machine.context.rows)
+            machine.scheduler.memory.retire(version)
+        assert machine.scheduler.memory.free == sequences and not any(machine.context.texts)
         if sequences == 60:  # all blocks can be kept
             read = Counter(machine.context.read)
             by_rows = Counter(block[1:] for block in blocks)

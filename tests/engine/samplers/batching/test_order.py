@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from marlaas.engine.fairness.line import rollout_cost
-from marlaas.engine.samplers.batching.context import Arrays, Context, Handles, Ints, Logits, Slots
-from marlaas.engine.samplers.batching.requests import Answer, Answers, Pace, Version, Versions
+from marlaas.engine.samplers.batching.context import SPARE, Context, Handles, Ints, Logits
+from marlaas.engine.samplers.batching.requests import Answer, Answers, Version, Versions
 from marlaas.engine.samplers.batching.scheduler import BatchScheduler
 from marlaas.engine.samplers.protocol import SampleRequest
 
@@ -27,16 +26,17 @@ Kind = Literal["alone", "mixes", "joins"]
 KINDS: tuple[Kind, ...] = ("alone", "mixes", "joins")
 
 
-class Flat:
-    """A ``Context`` without a model: all tokens are equally likely. It notes the adapter of each row of its calls."""
+class Flat(Context):
+    """Without a model: all tokens are equally likely. It notes the adapter of each row of its calls."""
 
     vocabulary = 4
-    sequences, length, weights = SEQUENCES, LENGTH, 0
+    sequences, length, weights = SEQUENCES + SPARE, LENGTH, 0
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, rows: int = 4, steps: int = 4) -> None:
+        self.rows, self._steps = rows, steps
         self.mixes = kind != "alone"
         self.joins = kind == "joins"
-        self.held: Ints = np.zeros(SEQUENCES, np.int32)
+        self.held: Ints = np.zeros(SEQUENCES + SPARE, np.int32)
         self.calls: list[list[int]] = []
         self._adapters: Handles = np.empty(0, np.int64)
 
@@ -46,23 +46,15 @@ class Flat:
         self.calls.append(np.broadcast_to(self._adapters, len(tokens)).tolist())
         return np.zeros((int(outputs.sum()), self.vocabulary), np.float32)
 
-    def cut(self, sequence: int, length: int) -> None:
-        self.held[sequence] = min(self.held[sequence], length)
+    @property
+    def steps(self) -> int:
+        return self._steps
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        self.held[target] = length
+    def copy(self, source: int, targets: list[int], length: int) -> None:
+        self.held[targets] = length
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
         self._adapters = adapters
-
-    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        raise NotImplementedError
-
-    def free_adapter(self, adapter: int) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
 
 
 class Known:
@@ -82,10 +74,8 @@ class Game:
     """A scheduler, and who has had what: tokens by account, and the turns that have ended, in order."""
 
     def __init__(self, kind: Kind, rows: int = 4, tokens: int = 4) -> None:
-        self.context = Flat(kind)
-        versions = cast(Versions, Known())
-        slots = Slots(SEQUENCES)
-        self.scheduler = BatchScheduler(cast(Context, self.context), versions, slots, LENGTH, Pace(rows, tokens))
+        self.context = Flat(kind, rows, tokens)
+        self.scheduler = BatchScheduler(self.context, cast(Versions, Known()), LENGTH)
         self.ended: list[str] = []
         self.cost: Counter[str] = Counter()
         self._answers = Answers()
@@ -230,14 +220,14 @@ async def test_where_calls_join_all_go_together() -> None:
 
 
 async def test_where_versions_mix_they_are_decoded_together() -> None:
-    """Prompts are calls of their own; fillers go by the adapter of a neighbour."""
+    """Prompts are calls of their own."""
     game = Game("mixes", rows=8)
     for number in range(5):
         game.ask(f"{number}", "abcd"[number % 4], version=number)
     await game.step()
     prompts, decoded = game.context.calls[:5], game.context.calls[5:]
     assert prompts == [[number] * 5 for number in range(5)]
-    assert decoded == [[0, 0, 1, 1, 2, 2, 3, 3, 4]] * 4
+    assert decoded == [[0, 1, 2, 3, 4]] * 4
 
 
 async def test_unmixed_calls_serve_the_account_that_is_behind() -> None:
@@ -261,16 +251,3 @@ async def test_what_turns_share_is_counted_once() -> None:
     await game.until_idle()
     assert game.scheduler.stats().prefilled_tokens == 10
     assert sum(game.cost.values()) == rollout_cost(10, 6)
-
-
-async def test_a_step_that_ends_early_still_gets_on() -> None:
-    sampled = []
-    for pressed in (True, False):
-        game = Game("joins", rows=4, tokens=8)
-        game.ask("x", "a", 0, tokens=17)
-        game.scheduler.step(partial(bool, pressed))
-        sampled.append(game.scheduler.stats().sampled_tokens)
-        while game.scheduler.busy:
-            game.scheduler.step(lambda: True)
-        sampled.append(game.scheduler.stats().sampled_tokens)
-    assert sampled == [2, 17, 9, 17]  # the first token comes with the prompt

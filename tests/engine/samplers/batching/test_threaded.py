@@ -23,7 +23,7 @@ class Slow:
     def __init__(self) -> None:
         self.loaded, self.may_end = threading.Event(), threading.Event()
 
-    def step(self, pressed: object) -> None:
+    def step(self) -> None:
         if self.loaded.is_set():
             self.may_end.wait()
 

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import FLASH
 from marlaas.engine.samplers.batching.context import Logits
-from marlaas.engine.samplers.llama import context as watch_module, mixing, mixing as ggml_module
+from marlaas.engine.samplers.llama import mixing
 from marlaas.engine.samplers.llama.context import LlamaContext
-from marlaas.engine.samplers.llama.mixing import Ggml, OtherForm, Tensor, Unknown
+from marlaas.engine.samplers.llama.mixing import Ggml, Unknown
 from marlaas.engine.samplers.llama.model import BaseFile, base_file, open_base
-from tools.random_base.make import make_base
 
 PROMPT = 300
 """More than a block of 256 tokens."""
@@ -29,7 +26,7 @@ def file(base: BaseModel, tmp_path: Path) -> BaseFile:
 
 def said(file: BaseFile, exact: bool = True, mixes: bool = False) -> Logits:
     """Logits after a prompt, and of four more tokens of it and of a short neighbour."""
-    context = open_base(file, [4], 512, exact=exact, mixes=mixes).context
+    context = open_base(file, 4, 512, exact=exact, mixes=mixes).context
     found = logits(context)
     context.close()
     return found
@@ -53,7 +50,7 @@ def without_flash(monkeypatch: pytest.MonkeyPatch, file: BaseFile) -> Iterator[L
         raise Unknown("Flash attention of ggml has another form.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(watch_module, "ggml", unknown)
+        patch.setattr(mixing, "ggml", unknown)
         found = said(file)
     yield found
 
@@ -66,63 +63,9 @@ def test_flash_attention_is_as_exact_as_without(file: BaseFile, without_flash: L
     assert np.abs(said(file, exact=False) - without_flash).max() > 10 * GAP
 
 
-@pytest.mark.parametrize("family", ["qwen2.5", "llama3"])
-def test_every_family_is_exact(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = base_file(make_base(tmp_path / "base", family, rows=1500), tmp_path / "cache")
-    found = said(file)
-    monkeypatch.setattr(LlamaContext, "_reads_floats", lambda _: False)
-    assert np.abs(found - said(file)).max() < GAP
-
-
-def test_every_graph_reads_floats(file: BaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs change with the rows of a call and with the blocks that are held; none computes a cast."""
-    seen: list[set[int]] = []
-    plain = mixing.past_casts
-
-    def watched(ggml: Ggml, address: int) -> None:
-        plain(ggml, address)
-        tensor = Tensor.from_address(address)
-        sources = [Tensor.from_address(each) for each in (tensor.right, tensor.others[0])]
-        seen.append({source.type for source in sources} | {source.op == ggml.copies for source in sources})
-
-    monkeypatch.setattr(watch_module, "past_casts", watched)
-    context = open_base(file, [4], 512, exact=True).context
-    assert context._watch is not None and context._watch.floats
-    seen.clear()
-    logits(context)
-    layers = file.names.config.layers
-    assert len(seen) >= 6 * layers and all(each == {ggml_module.F32, False} for each in seen)
-    context.close()
-
-
-def test_another_form_is_left_to_llama(
-    file: BaseFile, without_flash: Logits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def other(*_: Any) -> None:
-        raise OtherForm("llama.cpp computes attention in another form")
-
-    monkeypatch.setattr(watch_module, "past_casts", other)
-    assert said(file).tobytes() == without_flash.tobytes()
-    assert "another form" in caplog.text
-
-
-def test_only_casts_from_float32_are_left_out(file: BaseFile) -> None:
-    """Keys that are kept in float16 have no cast that could be left out."""
-    ggml = Ggml()
-    room = ggml_module.Room(ggml, 8)
-    queries, keys = room.matrix(16, 1), room.matrix(16, 4)
-    room.tensor(keys).type = ggml_module.F16
-    attended = room.tensor(queries)
-    attended.right = keys
-    with pytest.raises(OtherForm, match="another form"):
-        mixing.past_casts(ggml, queries)
-    assert attended.right == keys
-    room.done()
-
-
 def test_what_is_not_held_any_more_changes_nothing(file: BaseFile) -> None:
     """Keys of a longer conversation stay behind those of the next one."""
-    context = open_base(file, [4], 512, exact=True).context
+    context = open_base(file, 4, 512, exact=True).context
     first = logits(context)
     for sequence in range(4):
         context.cut(sequence, 0)
@@ -131,11 +74,3 @@ def test_what_is_not_held_any_more_changes_nothing(file: BaseFile) -> None:
     context.cut(1, 0)
     assert logits(context).tobytes() == first.tobytes()
     context.close()
-
-
-def test_long_sequences_are_read_in_blocks(file: BaseFile) -> None:
-    """There products over whole blocks are faster than flash attention, which goes token by token."""
-    for length, flash in ((FLASH, True), (FLASH + 256, False)):
-        context = open_base(file, [2], length, exact=True).context
-        assert (context._watch is not None) == flash
-        context.close()

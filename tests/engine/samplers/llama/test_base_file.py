@@ -10,7 +10,7 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models import gguf
 from marlaas.engine.models.config import PRECISIONS, REPEATABLE, WRITTEN
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.gguf import read_header, verify
+from marlaas.engine.models.gguf import read_header
 from marlaas.engine.samplers.llama import model as module
 from marlaas.engine.samplers.llama.model import TYPES, base_file, ensure_base_gguf, open_base, quantise
 
@@ -26,7 +26,7 @@ def wide(tmp_path: Path) -> BaseModel:
 
 
 def logits(base: BaseModel, folder: Path, weights: str) -> NDArray[np.float32]:
-    context = open_base(base_file(base, folder, weights), [2], 256, exact=True).context
+    context = open_base(base_file(base, folder, weights), 2, 256, exact=True).context
     tokens = np.arange(40, dtype=np.int32)
     result = context.decode(tokens, tokens, np.zeros(40, np.int32), np.ones(40, np.int8)).copy()
     context.close()
@@ -38,7 +38,7 @@ def test_each_precision_has_a_file_and_less_is_less_exact(wide: BaseModel, tmp_p
     exact = logits(wide, tmp_path / "cache", "f32")
     for weights in PRECISIONS:
         path = ensure_base_gguf(wide, tmp_path / "cache", weights)
-        assert path.name == f"{wide.fingerprint}-{weights}.gguf" and verify(path) is None
+        assert path.name == f"{wide.fingerprint}-{weights}.gguf" and path.exists()
         assert read_header(path).fields["general.file_type"] == FILE_TYPE[weights]
         before = path.stat().st_mtime_ns
         assert ensure_base_gguf(wide, tmp_path / "cache", weights).stat().st_mtime_ns == before
@@ -46,13 +46,13 @@ def test_each_precision_has_a_file_and_less_is_less_exact(wide: BaseModel, tmp_p
         errors.append(float(np.abs(logits(wide, tmp_path / "cache", weights) - exact).mean()))
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > 5 * sizes[-1]
     assert errors == sorted(errors) and 0 < errors[1] < 0.01 < errors[-1] < 1
-    assert len(list((tmp_path / "cache").iterdir())) == 2 * len(PRECISIONS)
+    assert len(list((tmp_path / "cache").iterdir())) == len(PRECISIONS)
     assert set(PRECISIONS) == {*WRITTEN, *TYPES}
 
 
 @pytest.mark.parametrize("weights", [weights for weights in REPEATABLE if weights in PRECISIONS])
 def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path, weights: str) -> None:
-    context = open_base(base_file(wide, tmp_path / "cache", weights), [32], 256).context
+    context = open_base(base_file(wide, tmp_path / "cache", weights), 32, 256).context
     rows = []
     for count in (2, 3, 7, 8, 31):
         sequences = np.arange(count, dtype=np.int32)
@@ -68,12 +68,10 @@ def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path,
 
 def test_the_file_between_goes_unless_it_was_there(wide: BaseModel, tmp_path: Path) -> None:
     path = ensure_base_gguf(wide, tmp_path / "a", "q8_0")
-    assert sorted(each.name for each in (tmp_path / "a").iterdir()) == sorted([path.name, f"{path.stem}.json"])
+    assert list((tmp_path / "a").iterdir()) == [path]
     plain = ensure_base_gguf(wide, tmp_path / "b")
     twin = ensure_base_gguf(wide, tmp_path / "b", "q8_0")
     assert plain.exists() and twin.read_bytes() == path.read_bytes()
-    path.write_bytes(b"damaged")
-    assert ensure_base_gguf(wide, tmp_path / "a", "q8_0").read_bytes() == twin.read_bytes()
 
 
 def test_a_quantiser_that_fails_leaves_nothing(

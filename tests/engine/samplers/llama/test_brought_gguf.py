@@ -47,7 +47,7 @@ async def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Pa
     base = load_base(tmp_path / "model")
     file = base_file(base, tmp_path / "cache", gguf=str(path))
     assert (file.names.architecture, file.ours) == (MODELS[kind][0], False)
-    context = open_base(file, [2], 256, exact=True).context
+    context = open_base(file, 2, 256, exact=True).context
     plain = log_softmax(logits_of(model, TOKENS))
     assert gap(llama_logprobs(context), plain) < CLOSE[kind]
 
@@ -82,7 +82,7 @@ def test_another_row_order_shows_in_the_adapter(kind: str, tmp_path: Path) -> No
     base = load_base(tmp_path / "model")
     adapted, adapter = with_lora(model)
     expected = log_softmax(logits_of(adapted, TOKENS))
-    context = open_base(base_file(base, tmp_path, gguf=str(path)), [2], 256, exact=True).context
+    context = open_base(base_file(base, tmp_path, gguf=str(path)), 2, 256, exact=True).context
     for name, array in adapter.items():
         if name.endswith("q_proj.lora_B"):
             adapter[name] = array.reshape(4, 2, 8, 4).swapaxes(1, 2).reshape(64, 4).copy()
@@ -105,7 +105,7 @@ def test_the_name_of_the_architecture_follows_from_the_folder(tmp_path: Path) ->
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[LlamaContext]:
     _, path = bring("olmo2", tmp_path / "model")
-    context = open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), [2], 256).context
+    context = open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), 2, 256).context
     yield context
     context.close()
 
@@ -174,7 +174,7 @@ def test_what_is_no_whole_gguf_is_refused(tmp_path: Path) -> None:
 def test_what_llama_cpp_refuses_is_said(tmp_path: Path) -> None:
     _, path = bring("olmo2", tmp_path / "model", **{"olmo2.attention.head_count": "four"})
     with pytest.raises(BaseModelError, match=r"llama\.cpp cannot load .*It may be damaged"):
-        open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), [2], 256)
+        open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), 2, 256)
 
 
 def test_the_adapter_file_names_the_architecture(tmp_path: Path, context: LlamaContext) -> None:

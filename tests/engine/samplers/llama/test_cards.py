@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.memory import card_bytes
-from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, fewer, load_model, open_base
+from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, load_model, open_base
 from marlaas.engine.samplers.llama.native import Card, cards, memory_of
 from marlaas.engine.samplers.protocol import Sampler, SampleResult
 
@@ -72,7 +72,7 @@ class TestOnACard(SamplerContract):
 
 def logits(base: BaseModel, folder: Path, devices: tuple[str, ...], exact: bool, layers: int = 99) -> np.ndarray:
     file = base_file(base, folder)
-    opened = open_base(file, [2], 256, exact=exact, devices=devices, layers=[layers])
+    opened = open_base(file, 2, 256, exact=exact, devices=devices, layers=[layers])
     tokens = np.arange(40, dtype=np.int32)
     result = opened.context.decode(tokens, tokens, np.zeros(40, np.int32), np.ones(40, np.int8)).copy()
     opened.context.close()
@@ -90,7 +90,7 @@ def test_a_card_computes_what_the_processor_does(base: BaseModel, tmp_path: Path
 
 def test_the_processor_alone_touches_no_card(base: BaseModel, tmp_path: Path, card: Card) -> None:
     before = memory_of(card)[0]
-    opened = open_base(base_file(base, tmp_path), [64], 2048)
+    opened = open_base(base_file(base, tmp_path), 64, 2048)
     assert opened.layers == 0 and memory_of(card)[0] == before
     opened.context.close()
 
@@ -107,7 +107,7 @@ async def test_what_a_card_cannot_hold_is_sampled_with_less(tmp_path: Path, card
     most = memory_of(card)[1]
     per_token = 2 * 2 * 2 * 256 * 2  # layers, keys and values, heads, size, bytes
     length = most // per_token // 100 // 256 * 256
-    opened = open_base(base_file(base, tmp_path / "cache"), fewer(254, 8), length, devices=(card.name,), layers=(3, 1))
+    opened = open_base(base_file(base, tmp_path / "cache"), 254, length, devices=(card.name,), layers=(3, 1))
     assert opened.context.sequences < 254 and opened.layers == 3
     assert "could not make a context of 254" in opened.refused
     opened.context.close()

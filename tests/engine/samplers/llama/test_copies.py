@@ -14,7 +14,7 @@ LENGTH = 512
 
 
 def opened(base: BaseModel, folder: Path, exact: bool = True) -> LlamaContext:
-    return open_base(base_file(base, folder / "cache"), [6], LENGTH, exact=exact).context
+    return open_base(base_file(base, folder / "cache"), 6, LENGTH, exact=exact).context
 
 
 def fill(context: LlamaContext, sequence: int, tokens: int, first: int = 0) -> None:
@@ -33,7 +33,7 @@ def test_copies_go_on_with_the_bits_of_their_source(base: BaseModel, tmp_path: P
     context = opened(base, tmp_path, exact)
     fill(context, 0, tokens)
     for target in (1, 2, 3):
-        context.copy(0, target, tokens)
+        context.copy(0, [target], tokens)
     said = step(context, 0, 1, 2, 3)
     assert len({each.tobytes() for each in said}) == 1
     context.close()
@@ -42,7 +42,7 @@ def test_copies_go_on_with_the_bits_of_their_source(base: BaseModel, tmp_path: P
 def test_a_beginning_is_copied_where_more_is_held(base: BaseModel, tmp_path: Path) -> None:
     context = opened(base, tmp_path)
     fill(context, 0, 40)
-    context.copy(0, 1, 30)
+    context.copy(0, [1], 30)
     fill(context, 2, 30)
     fill(context, 3, 30)
     assert context.held[1] == 30
@@ -54,12 +54,12 @@ def test_what_a_source_held_before_is_not_copied(base: BaseModel, tmp_path: Path
     """Between two copies the source is emptied, filled with other tokens, or goes on."""
     context = opened(base, tmp_path)
     fill(context, 0, 30)
-    context.copy(0, 1, 30)
+    context.copy(0, [1], 30)
     context.cut(0, 0)
     fill(context, 0, 30, first=7)
-    context.copy(0, 2, 30)
+    context.copy(0, [2], 30)
     context.cut(0, 20)
-    context.copy(0, 3, 20)
+    context.copy(0, [3], 20)
     assert context.held[1:4].tolist() == [30, 30, 20]
     first, second = step(context, 1, 2)
     assert first.tobytes() != second.tobytes()
@@ -76,9 +76,9 @@ def test_a_copy_of_a_copy_needs_no_call_between(base: BaseModel, tmp_path: Path,
     context = opened(base, tmp_path)
     fill(context, 1, 30)
     fill(context, 0, tokens)
-    context.copy(0, 3, 30)
+    context.copy(0, [3], 30)
     context.cut(0, 0)
-    context.copy(3, 0, 30)
+    context.copy(3, [0], 30)
     one, other = step(context, 0, 1)
     np.testing.assert_allclose(one, other, atol=1e-3)  # prompts of another length are other products
     context.close()

@@ -29,7 +29,7 @@ folder, sequences, length, exact = json.loads(sys.argv[1])
 base = load_base(folder)
 file = base_file(base, Path(folder).with_name("cache"))
 before = anonymous()
-context = open_base(file, [sequences], length, 1, exact).context
+context = open_base(file, sequences, length, 1, exact).context
 def decode(count, prompt, wanted):
     row = np.arange(count, dtype=np.int32)
     places, sequence = (row, row * 0) if prompt else (row * 0, row)

@@ -16,15 +16,9 @@ from marlaas.engine.models import gguf as gguf_module
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.gguf import plain_layers, read_header
 from marlaas.engine.models.weights import linear_shapes
-from marlaas.engine.samplers.batching import requests
+from marlaas.engine.samplers.batching import context as batching_context
 from marlaas.engine.samplers.batching.context import Arrays, DecodeFailed, Logits
-from marlaas.engine.samplers.llama import (
-    context as context_module,
-    context as watch_module,
-    mixing as ggml_module,
-    mixing as mixing_module,
-    mixing as terms_module,
-)
+from marlaas.engine.samplers.llama import context as context_module, mixing as mixing_module
 from marlaas.engine.samplers.llama.context import LlamaContext
 from marlaas.engine.samplers.llama.mixing import Ggml, Mixing, Tensor, Unknown
 from marlaas.engine.samplers.llama.model import BaseFile, LlamaSampler, base_file, open_base
@@ -53,7 +47,7 @@ def adapter(base: BaseModel, seed: int, rank: int, lacks: str = "") -> Arrays:
 def opened(
     file: BaseFile, mixes: bool = True, threads: int = 1, exact: bool = False, length: int = 512
 ) -> LlamaContext:
-    return open_base(file, [24], length, threads, exact, mixes=mixes).context
+    return open_base(file, 24, length, threads, exact, mixes=mixes).context
 
 
 def prefill(context: LlamaContext, handle: int, sequence: int, tokens: int = PROMPT) -> Logits:
@@ -181,36 +175,6 @@ def test_a_retired_adapter_gives_its_memory_back(context: LlamaContext, base: Ba
     assert decode(context, [handles[0], handles[0], handles[1]], [0, 1, 2]).tobytes() == before.tobytes()
 
 
-def test_graphs_are_made_once_for_all_adapters_of_a_shape(
-    context: LlamaContext, base: BaseModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A step brings a new adapter; its graphs are those of the one before. The oldest are given up."""
-    made = []
-    making = terms_module.Terms
-
-    def counted(*given: Any) -> terms_module.Terms:
-        made.append(given)
-        return making(*given)
-
-    def said(handle: int) -> bytes:
-        context.cut(0, 0)
-        return prefill(context, handle, 0).tobytes()
-
-    monkeypatch.setattr(terms_module, "Terms", counted)
-    first, second = (context.load_adapter(adapter(base, seed, 4), 8.0) for seed in (1, 2))
-    one, other = said(first), said(second)
-    shapes = len(made)
-    assert one != other and 0 < shapes <= 8
-    context.free_adapter(first)
-    assert said(context.load_adapter(adapter(base, 1, 4), 8.0)) == one and len(made) == shapes
-    # another factor is another graph
-    assert said(context.load_adapter(adapter(base, 1, 4), 4.0)) != one and len(made) == 2 * shapes
-    monkeypatch.setattr(terms_module, "GRAPHS", 1)
-    context.free_adapter(second)
-    assert said(context.load_adapter(adapter(base, 2, 3), 6.0)) != other and len(made) == 3 * shapes
-    assert context._mixing is not None and len(context._mixing._graphs._made) == 1
-
-
 def test_a_call_without_adapters_is_the_bare_base(context: LlamaContext, base: BaseModel, tmp_path: Path) -> None:
     held(context, base)
     plain = opened(base_file(base, tmp_path / "cache"), mixes=False)
@@ -222,14 +186,13 @@ def test_a_graph_without_an_adapted_layer_fails_the_call(
     context: LlamaContext, base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handles = held(context, base)
-    asks = Mixing.asks
+    number = Mixing._number
 
-    def blind(self: Mixing, tensor: Tensor) -> bool:
-        wanted = asks(self, tensor)
-        return wanted and b"blk.1.ffn_up" not in Tensor.from_address(tensor.left).name
+    def blind(self: Mixing, weight: int) -> int:
+        return -1 if b"blk.1.ffn_up" in Tensor.from_address(weight).name else number(self, weight)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Mixing, "asks", blind)
+        patch.setattr(Mixing, "_number", blind)
         for asked in ([handles[0]], [handles[0], handles[1]]):
             with pytest.raises(DecodeFailed, match="lacks layers"):
                 decode(context, asked, [0, 1])
@@ -269,7 +232,7 @@ def test_another_layout_of_tensors_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     class Longer(ctypes.Structure):
         _fields_ = [("new", ctypes.c_int64), *Tensor._fields_]
 
-    monkeypatch.setattr(ggml_module, "Tensor", Longer)
+    monkeypatch.setattr(mixing_module, "Tensor", Longer)
     with pytest.raises(Unknown, match="another way"):
         Ggml()
 
@@ -277,11 +240,9 @@ def test_another_layout_of_tensors_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_threads_that_start_for_each_layer_do_not_mix(base: BaseModel, tmp_path: Path) -> None:
     names = base_file(base, tmp_path / "cache").names
     without = SimpleNamespace(**vars(llama()) | {"llama_print_system_info": lambda: b"CPU : AVX2 = 1 |"})
-    assert watch_module.watch(without, names, threads=2, rows=8, floats=False, mixes=True) is None
-    exact = watch_module.watch(without, names, threads=2, rows=8, floats=True, mixes=True)
-    assert exact is not None and exact.floats and exact.mixing is None
-    alone = watch_module.watch(without, names, threads=1, rows=8, floats=False, mixes=True)
-    assert alone is not None and alone.mixing is not None
+    assert mixing_module.mixing(without, names, threads=2, rows=8, mixes=True, floats=False) is None
+    alone = mixing_module.mixing(without, names, threads=1, rows=8, mixes=True, floats=False)
+    assert alone is not None
     alone.close()
 
 
@@ -292,7 +253,7 @@ async def test_an_unknown_library_decodes_one_version_a_call(
         raise Unknown("A tensor of ggml is laid out in another way.")
 
     calls = await calls_of(base, state, tmp_path, monkeypatch, mixes=True)
-    monkeypatch.setattr(watch_module, "ggml", unknown)
+    monkeypatch.setattr(mixing_module, "ggml", unknown)
     assert len(await calls_of(base, state, tmp_path, monkeypatch, mixes=True)) > 2 * len(calls)
 
 
@@ -300,7 +261,7 @@ async def calls_of(
     base: BaseModel, state: State, folder: Path, monkeypatch: pytest.MonkeyPatch, mixes: bool
 ) -> list[int]:
     """How many rows each decode call held: 4 versions of 2 turns of 10 tokens, which are then compared."""
-    monkeypatch.setattr(requests, "CACHE", 0)
+    monkeypatch.setattr(batching_context, "CACHE", 0)
     calls: list[int] = []
     decoding = LlamaContext.decode
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.errors import BaseModelError, ConfigError
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.samplers.llama.model import base_file, fewer, load_model, open_base
+from marlaas.engine.samplers.llama.model import base_file, load_model, open_base
 
 from ...rollout.contract.asking import State
 
@@ -69,32 +69,8 @@ class TestWithALimit:
         assert hint == "Lower the number of sequences or their length."
 
 
-@pytest.mark.parametrize(
-    ("sequences", "least", "expected"),
-    [
-        (128, 8, (128, 64, 32, 16, 8)),
-        (254, 8, (254, 126, 62, 30, 14, 8)),
-        (8, 8, (8,)),
-        (4, 8, (4,)),
-        (10, 8, (10, 8)),
-    ],
-)
-def test_halves_down_to_the_least(sequences: int, least: int, expected: tuple[int, ...]) -> None:
-    assert fewer(sequences, least) == expected
-    assert all(number % 2 == 0 for number in expected)
-
-
-def test_the_last_wish_is_the_error(base: BaseModel, tmp_path: Path) -> None:
-    file = base_file(base, tmp_path)
-    with pytest.raises(BaseModelError, match="could not make a context of 400 x 256 tokens"):
-        open_base(file, [600, 500, 400], 256)  # llama.cpp knows 256 at most
-    opened = open_base(file, [600, 400, 4], 256)
-    assert opened.context.sequences == 4 and "600 x 256" in opened.refused
-    opened.context.close()
-
-
 def test_a_card_that_is_not_there_is_named(base: BaseModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"llama\.cpp sees no card CUDA7"):
         load_model(base_file(base, tmp_path), ("CUDA7",))
     with pytest.raises(ConfigError, match="sees no card CUDA7"):
-        open_base(base_file(base, tmp_path), [4], 256, devices=("CUDA7",), layers=(3, 1))
+        open_base(base_file(base, tmp_path), 4, 256, devices=("CUDA7",), layers=(3, 1))

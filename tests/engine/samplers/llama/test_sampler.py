@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.samplers.batching import requests
+from marlaas.engine.samplers.batching import context as batching_context
 from marlaas.engine.samplers.batching.context import DecodeFailed
 from marlaas.engine.samplers.llama.context import LlamaContext
 from marlaas.engine.samplers.llama.model import LlamaSampler
@@ -38,7 +38,7 @@ async def llama(
     kind: str, base: BaseModel, state: State, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Sampler]:
     if "large" in kind:
-        monkeypatch.setattr(requests, "CACHE", 0)
+        monkeypatch.setattr(batching_context, "CACHE", 0)
     weights, mixes = "q8_0" if "quantised" in kind else "f32", "one by one" not in kind
     llama = LlamaSampler(
         str(base.path), cache, sequences=64, context=2048, exact="exact" in kind, weights=weights, mixes=mixes
@@ -183,7 +183,7 @@ async def test_a_failed_step_fails_its_turns_and_the_sampler_goes_on(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("marlaas.engine.samplers.batching.scheduler.choose", broken)
+        patch.setattr("marlaas.engine.samplers.batching.context.choose", broken)
         with pytest.raises(CallFailed, match="a bug"):
             await sampler.generate(request("a"))
     assert same(await alone(sampler, request("a")), expected)

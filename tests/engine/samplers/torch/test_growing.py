@@ -25,16 +25,15 @@ async def test_a_second_task_with_longer_episodes_changes_no_bit(tmp_path: Path)
     base = write_base(tmp_path / "base", num_hidden_layers=8, num_key_value_heads=4, head_dim=32)
     before = resident()
     sampler = TorchSampler(str(base.path), sequences=384, context=2048)  # 3.2 GB of keys and values
-    slots = sampler._batches._memory._slots
     for version in range(2):
         await sampler.load(f"v{version}", str(write_adapter(tmp_path / f"{version}", base, version)))
     own = [request(f"own {n}", [5, 6, n + 1], max_tokens=60, seed=n) for n in range(4)]
     expected = [await alone(sampler, each) for each in own]
-    assert slots.count == 16 and resident() - before < 200 << 20
+    assert resident() - before < 200 << 20
     first = [asyncio.ensure_future(alone(sampler, each)) for each in own]
     await asyncio.sleep(0)
     longer = [request(f"{n}", [n % 40 + 2] * 300, max_tokens=20, version="v1", seed=n) for n in range(40)]
     await asyncio.gather(*(alone(sampler, each) for each in longer))
     assert all(map(same, expected, await asyncio.gather(*first)))
-    assert 40 <= slots.count <= 60 and resident() - before < 400 << 20
+    assert resident() - before < 400 << 20
     await sampler.close()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from marlaas.engine.samplers.torch import blocks
-from marlaas.engine.samplers.torch.blocks import CHUNK, ROWS, HalfHead, HalfMatrix, times
+from marlaas.engine.samplers.torch.blocks import CHUNK, ROWS, HalfHead, HalfMatrix
 
 INPUTS, OUTPUTS = 300, 200
 
@@ -31,7 +31,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_a_product_has_float32_sums(rows: int, alike: bool) -> None:
     x, weight = drawn(rows, INPUTS), drawn(OUTPUTS, INPUTS, seed=1)
     exact = x.double() @ weight.double().T
-    found = times(HalfMatrix(weight.float()), x, alike)
+    found = HalfMatrix(weight.float()).times(x, alike)
     assert found.dtype == torch.float32 and found.shape == (rows, OUTPUTS)
     # half of the last of 8 bits, and for small results float32 sums of terms that cancel
     assert ((found - exact).abs() <= 2.0**-8 * exact.abs() + 1e-4).all()
@@ -54,13 +54,13 @@ def test_logits_are_not_rounded_to_bfloat16(rows: int, alike: bool) -> None:
 def test_rows_alike_do_not_depend_on_other_rows(outputs: int, inputs: int) -> None:
     """Of Qwen2.5-0.5B's shape: with AMX, calls of other sizes give other bits."""
     matrix, x = HalfMatrix(drawn(outputs, inputs)), drawn(150, inputs, seed=1)
-    whole = times(matrix, x, alike=True)
+    whole = matrix.times(x, alike=True)
     for rows in (1, 2, 8, 31, 64, 65, 128):
         for begin in (0, 22):
             part = slice(begin, begin + rows)
-            assert torch.equal(times(matrix, x[part], alike=True), whole[part])
+            assert torch.equal(matrix.times(x[part], alike=True), whole[part])
     order = torch.randperm(150, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(times(matrix, x[order], alike=True), whole[order])
+    assert torch.equal(matrix.times(x[order], alike=True), whole[order])
 
 
 @pytest.mark.usefixtures("each_way")

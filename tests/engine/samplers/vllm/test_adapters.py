@@ -15,7 +15,7 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.guard import PrivateFolder
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.samplers.vllm.engine import Engine, FolderAdapters
+from marlaas.engine.samplers.vllm.sampler import Engine, FolderAdapters
 
 from ...rollout.contract.asking import State
 
@@ -101,7 +101,7 @@ def test_a_full_disk_is_said(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("marlaas.engine.samplers.vllm.engine.write_peft_folder", full)
+    monkeypatch.setattr("marlaas.engine.samplers.vllm.sampler.write_peft_folder", full)
     with pytest.raises(AdapterError, match=r"could not be written to .*No space left on device"):
         adapters.load_adapter(read_state(state(0)).adapter, 4.0)
     assert not reader.held

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from marlaas.engine.samplers.vllm.engine import _likeliest, _one_of_each
+from marlaas.engine.samplers.vllm.sampler import _likeliest, _one_of_each
 
 TOLD = SimpleNamespace(
     start_indices=[0, 0, 3],

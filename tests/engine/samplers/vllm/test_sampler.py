@@ -14,8 +14,7 @@ import pytest
 from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.protocol import Sampler, SampleResult
-from marlaas.engine.samplers.vllm.engine import Engine, Progress, VllmSettings
-from marlaas.engine.samplers.vllm.sampler import EngineSampler
+from marlaas.engine.samplers.vllm.sampler import Engine, EngineSampler, Progress, VllmSettings
 
 from ...rollout.contract.asking import LONG, State, alike, alone, request, until_sampled
 from ...rollout.contract.whole import SamplerContract

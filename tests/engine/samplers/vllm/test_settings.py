@@ -11,9 +11,8 @@ from marlaas.engine.models import memory
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
 from marlaas.engine.samplers.protocol import SamplerLimits
-from marlaas.engine.samplers.vllm import engine as installed
-from marlaas.engine.samplers.vllm.engine import VllmSettings, engine_arguments, environment
-from marlaas.engine.samplers.vllm.sampler import limits_of
+from marlaas.engine.samplers.vllm import sampler as installed
+from marlaas.engine.samplers.vllm.sampler import VllmSettings, engine_arguments, environment, limits_of
 
 CONFIG = BaseConfig("qwen3", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
 

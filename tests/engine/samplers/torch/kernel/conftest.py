@@ -17,5 +17,4 @@ def compiled_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def library(compiled_files: Path) -> Library:
-    found, _ = compiled(compiled_files)
-    return found
+    return compiled(compiled_files)[1]

@@ -167,7 +167,7 @@ def test_a_copy_goes_on_as_its_source(library: Library, tmp_path: Path) -> None:
     run(context, handle, tokens, [(3, 0, 30)])
     run(context, handle, tokens, [(9, 0, 60)])  # what a sequence held before is no part of it
     context.cut(9, 0)
-    context.copy(3, 9, 25)
+    context.copy(3, [9], 25)
     assert context.held[[3, 9]].tolist() == [30, 25]
     copied = run(context, handle, tokens, [(9, 25, 31)])
     assert copied[-1].tobytes() == run(context, handle, tokens, [(3, 30, 31)]).tobytes()

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.samplers.batching.sampler import SPARE, BatchingSampler
+from marlaas.engine.samplers.batching.context import SPARE
+from marlaas.engine.samplers.batching.sampler import BatchingSampler
 from marlaas.engine.samplers.protocol import Sampler, SampleResult
 from marlaas.engine.samplers.torch.kernel.context import CompiledContext
 from marlaas.engine.samplers.torch.kernel.library import Library
-from marlaas.engine.samplers.torch.sampler import SMALL_PACE, TorchSampler
+from marlaas.engine.samplers.torch.sampler import TorchSampler
 
 from ....rollout.contract.asking import State, alone, request, same
 from ....rollout.contract.whole import PositionalContract
 
 
 def sampler_of(base: BaseModel, library: Library) -> BatchingSampler:
-    return BatchingSampler(base, CompiledContext(base, 64 + SPARE, 2048, library), 2048, SMALL_PACE)
+    return BatchingSampler(base, CompiledContext(base, 64 + SPARE, 2048, library), 2048)
 
 
 @pytest.fixture
