@@ -1,4 +1,4 @@
-"""Runs recorded groups again on another environment version, and compares the rewards."""
+"""Runs recorded groups on another environment version; compares rewards."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from .spec.task import TaskSpec
 from .store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
 from .trajectories import Split
 
-# Replaces the model in a replay: answers the environment's asks with the recorded replies of an episode.
+# Recorded replies replace the model.
 #
-# It also finds the first ask that differs from the record. An agent's tools and an ask's limits are not stored: an ask
-# that differs only in them counts as the same.
+# The first differing ask is found. Tools and limits are not stored: an ask that differs only in them counts as the
+# same.
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
-"""Parses tool calls in the base's format: (reply, True if it had tools) to (text without the calls, calls)."""
+"""(reply, True if it had tools) to (text without the calls, calls)."""
 
 SAID = ("thinking", "assistant")
 DEAF_ASKS = 100
-"""Asks after an agent's tokens are used up, until the replay of the episode ends."""
+"""Asks without tokens left, until the replay ends."""
 
 
 class BeyondRecord(MarlaasError):
-    """No reply was recorded for an ask, so the replay of the episode ends."""
+    """No reply was recorded: the replay ends."""
 
 
 class Playback:
-    """Answers the asks of one episode; can be passed as an ``Answer``."""
+    """Answers one episode's asks."""
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
         self.difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
-        """The recorded reply. Raises ``BeyondRecord`` if there is none, or if it is ambiguous."""
+        """Raises ``BeyondRecord`` without a recorded reply, or with an ambiguous one."""
         if ask.branch or (ask.fork is not None and ask.fork.branch):
             raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
         track = self._tracks.get(ask.agent)
@@ -66,8 +66,6 @@ class Playback:
 
 @dataclass
 class _Track:
-    """The conversation of one agent."""
-
     name: str
     recorded: RecordedAgent
     max_tokens: int
@@ -76,7 +74,7 @@ class _Track:
     at: int = 0
     replied: int = 0
     before: int = 0
-    """For a fork, replies in the original conversation before it."""
+    """For a fork, earlier replies in the original conversation."""
     deaf: int = 0
 
     @property
@@ -89,7 +87,7 @@ class _Track:
         self.tools = origin is not None and origin.tools
 
     def difference(self, ask: Ask) -> str:
-        """Skip the recorded messages to the agent up to its next reply; return how the ask differs from them."""
+        """Skip messages up to the agent's next reply."""
         self.tools = self.tools or bool(ask.tools)
         if self.deaf:
             return ""
@@ -125,14 +123,14 @@ class _Track:
         return turns[self.at - 1].text
 
     def _finish(self, number: int, ask: Ask) -> str:
-        """The finish reason: "length" if a limit ended the reply, or it ended exactly at the limit."""
+        """ "length" if a limit ended the reply, or it ended at the limit."""
         limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
         last = number == len(self.recorded.replies) - 1
         cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
         return "length" if cut else "stop"
 
     def _nothing(self) -> Reply:
-        """The empty reply of an agent without tokens, if the recorded one had none left either."""
+        """Empty if the recorded agent had no tokens left either."""
         turns = self.recorded.turns
         full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
         self.deaf += 1
@@ -147,8 +145,6 @@ def _told(now: tuple[str, str], before: tuple[str, str]) -> str:
     return f"it says {now[1]!r:.80} where it said {before[1]!r:.80}"
 
 
-# Compares recorded and replayed rewards: one verdict for each reward, and a summary. Pure.
-
 Kind = Literal["unchanged", "changed", "not comparable", "failing"]
 
 
@@ -158,14 +154,14 @@ class Replayed:
 
     recorded: RecordedEpisode
     outcome: EpisodeOutcome | None
-    """None if the replay had to end before the episode did."""
+    """None if the replay had to end earlier."""
     difference: str = ""
-    """How the policy's input differed in the replay, so that rewards cannot be compared; else empty."""
+    """Of the policy's input, if it forbids comparing rewards."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison of one agent's rewards in one episode."""
+    """One agent's compared rewards in one episode."""
 
     kind: Kind
     step: int | None
@@ -180,7 +176,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts of verdicts, and mean rewards before and after."""
+    """Counts of verdicts, mean rewards before and after."""
 
     rewards: int
     unchanged: int
@@ -188,12 +184,12 @@ class Summary:
     not_comparable: int
     failing: int
     mean_before: float | None
-    """Mean over the unchanged and changed rewards that exist both before and after; None if there are none."""
+    """Over rewards that exist both before and after."""
     mean_after: float | None
 
 
 def verdicts(group: RecordedGroup, replayed: Sequence[Replayed]) -> list[Verdict]:
-    """One verdict for each agent that spoke in each episode."""
+    """One per episode and agent that spoke."""
     found = []
     for one in replayed:
         rewards: Mapping[str, float] = one.outcome.rewards if one.outcome is not None else {}
@@ -207,7 +203,7 @@ def verdicts(group: RecordedGroup, replayed: Sequence[Replayed]) -> list[Verdict
 
 
 def summarise(found: Sequence[Verdict]) -> Summary:
-    """Count verdicts and average their rewards."""
+    """Counts and mean rewards."""
     kinds = [verdict.kind for verdict in found]
     comparable = [
         (verdict.old, verdict.new)
@@ -262,19 +258,15 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-# Runs recorded groups on another environment version, with the recorded replies.
-#
-# Nothing is sampled, trained or written; it may run at the same time as an engine.
+# Nothing is sampled, trained or written; an engine may run at the same time.
 
 AT_ONCE = 64
-"""Most episodes that run at the same time. Training has more alive, but most wait for replies. Here each reply is
-ready, so all would be in the environment's code, with its files and processes.
-"""
+"""Training has more episodes, but most wait for replies; here all would run the environment's code."""
 _UNRANKED = "another episode of its group cannot be compared, and they are ranked together"
 
 
 def at_once(spec: TaskSpec) -> int:
-    """Episodes of a task that run at the same time: at most those of its training, and ``AT_ONCE``."""
+    """Concurrent episodes: at most its training's, and ``AT_ONCE``."""
     train = spec.train
     batches = [policy.groups_per_step or train.groups_per_step for policy in spec.policies.values()]
     groups = max(batches, default=train.groups_per_step) * (train.max_staleness + 1)
@@ -283,7 +275,7 @@ def at_once(spec: TaskSpec) -> int:
 
 @dataclass(frozen=True)
 class Replay:
-    """Replays a task's groups on the environment version of ``lease``."""
+    """Replays a task's groups on ``lease``'s environment version."""
 
     service: EnvironmentService
     lease: Lease
@@ -292,9 +284,9 @@ class Replay:
     calls: Calls
 
     async def run(self, groups: Sequence[RecordedGroup]) -> list[Verdict]:
-        """Replay groups and return verdicts in their order.
+        """Verdicts in order.
 
-        Raises ``ConfigError`` if the version refuses the task's parameters.
+        Raises ``ConfigError`` if the version refuses the parameters.
         """
         declared = self.lease.declared
         try:

@@ -1,7 +1,6 @@
-"""Data between the stages: episodes, their trajectories, and the groups that are trained on.
+"""Data between the stages: episodes, trajectories, groups.
 
-Rewards come from the environments, tokens from the rollout; both go through the store to the trainer. The classes are
-frozen, picklable and hold at most numpy arrays: a stage makes its own tensors.
+The classes are frozen, picklable and hold at most numpy arrays: a stage makes its own tensors.
 """
 
 from __future__ import annotations
@@ -17,51 +16,49 @@ Mask = NDArray[np.uint8]
 Logprobs = NDArray[np.float32]
 
 Split = Literal["train", "eval", "test"]
-"""Instances for training; held-out ones that choose the best version; those measured once, at the end."""
+"""Training; held-out, to choose the best version; measured once, at the end."""
 EpisodeStatus = Literal["ok", "skip", "timeout", "error", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Span:
-    """Tokens ``start`` to ``stop`` (exclusive) of a trajectory, sampled by one policy version."""
+    """Tokens ``start`` to ``stop`` (exclusive), by one policy version."""
 
     start: int
     stop: int
     version: int
     fork: bool = False
-    """True for a fork without a name: the same agent in another conversation. Its replies do not count in
-    ``TurnReward.turns``.
-    """
+    """True for a fork without a name, not counted in ``TurnReward.turns``."""
     advantage: float | None = None
-    """Of this turn, if turns have separate advantages; None: that of its trajectory."""
+    """None: that of the trajectory."""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One agent's tokens in one episode: prompts, replies and tool results in the model's order.
+    """One agent's tokens in one episode, in the model's order.
 
-    An agent has several, in order, if the base's chat template rewrites earlier turns, or the agent forks. Each holds
-    the whole history as the model saw it, and marks as sampled only its own replies.
+    Several, in order, if the chat template rewrites earlier turns, or the agent forks. Each holds the whole history,
+    and marks only its own replies as sampled.
     """
 
     agent: str
     tokens: Tokens
     """int32 (T,)"""
     mask: Mask
-    """uint8 (T,): 1 if the policy sampled the token, 0 if it was given."""
+    """uint8 (T,): 1 if sampled by the policy, 0 if given."""
     logprobs: Logprobs
-    """float32 (T,): of the distribution sampled from; 0 if the mask is 0."""
+    """float32 (T,): of the sampled distribution; 0 if the mask is 0."""
     spans: tuple[Span, ...]
-    """One per turn, in order; together they cover exactly the masked tokens."""
+    """One per turn, in order; together the masked tokens."""
     reward: float | None = None
-    """None if the episode has no reward: such a trajectory is never trained on."""
+    """None: the episode has no reward; never trained on."""
     advantage: float = 0.0
-    """Of the whole episode; fixed when the group closes, with those of its turns (``Span.advantage``)."""
+    """Of the episode; fixed with those of turns."""
     cut: bool = False
-    """True if the length limit ended the agent's last reply in this episode; equal in all its trajectories."""
+    """The length limit ended the agent's last reply; equal in all its trajectories."""
 
     def judged(self, advantage: float, spans: tuple[Span, ...]) -> Trajectory:
-        """The same with its advantages; several times as fast as ``dataclasses.replace``, for every episode."""
+        """Several times as fast as ``dataclasses.replace``."""
         return Trajectory(self.agent, self.tokens, self.mask, self.logprobs, spans, self.reward, advantage, self.cut)
 
     @property
@@ -71,18 +68,18 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class TurnReward:
-    """A part of an agent's reward that was paid during the episode: for people, and for the advantages of turns."""
+    """Part of an agent's reward, paid during the episode."""
 
     agent: str
     turns: int
-    """Replies that the agent had given by then in its own conversation, without those of its forks."""
+    """Earlier replies in its own conversation, without forks."""
     amount: float
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of an environment, with the place, for the author of the plugin."""
+    """An environment's error, with its place in the plugin."""
 
     message: str
     file: str = ""
@@ -92,7 +89,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Turn:
-    """Times of an agent's ask and answer, in seconds since the episode began."""
+    """Of an ask and its answer, in seconds since the episode began."""
 
     agent: str
     asked: float
@@ -101,12 +98,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of an episode, by the engine's clock, in seconds since it began."""
+    """By the engine's clock, in seconds since the episode began."""
 
     turns: tuple[Turn, ...]
-    """In the order of the asks; those without an answer are missing."""
+    """In order of asks; unanswered ones are missing."""
     over: float
-    """Time of the last ask's end; until ``ended`` it was scored, or waited for that."""
+    """End of the last ask; until ``ended`` the episode was scored, or waited."""
     ended: float
 
 
@@ -115,14 +112,14 @@ class Episode:
     """One run of an environment function."""
 
     member: int
-    """Its number among those that began with the group, from 0."""
+    """Number within the group, from 0."""
     status: EpisodeStatus
     trajectories: tuple[Trajectory, ...]
     parts: dict[str, float] = field(default_factory=dict)
-    """Named parts of the score (logged, not trained)."""
+    """Of the score (logged, not trained)."""
     metrics: dict[str, float | str] = field(default_factory=dict)
     failure: Failure | None = None
-    """Why it failed; with status ok, the exception for which the environment pays ``on_error``."""
+    """With status ok, the exception paid with ``on_error``."""
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     """In order of payment."""
@@ -130,7 +127,7 @@ class Episode:
     """None if another engine ran it."""
 
     def having(self, trajectories: tuple[Trajectory, ...]) -> Episode:
-        """The same with other trajectories; as fast as ``Trajectory.judged``."""
+        """As fast as ``Trajectory.judged``."""
         return Episode(
             self.member,
             self.status,
@@ -146,65 +143,62 @@ class Episode:
 
 @dataclass(frozen=True)
 class Dropped:
-    """The samples that a group closed without, because others were first (``[train] redundant``).
+    """Samples that a group closed without (``[train] redundant``).
 
-    Most were cancelled, so their seconds and tokens are lower bounds.
+    Most were cancelled: seconds and tokens are lower bounds.
     """
 
     begun: int
-    """Samples that began with the group, those that closed it included."""
+    """Those of the group included."""
     members: int
     seconds: float
-    """Duration of these by then, summed."""
+    """Their duration by then, summed."""
     tokens: int
-    """Tokens that the policy had written in them by then."""
+    """Written by the policy by then."""
     closing_seconds: float
-    """Duration of the samples that closed the group, summed."""
+    """Of the group's samples, summed."""
     rewards: tuple[float, ...] = ()
-    """Of dropped samples that had ended anyway."""
+    """Of dropped samples that had ended."""
     slower: float | None = None
-    """Mean reward of the slower half of the closing samples minus that of the faster half; None if fewer than two have
-    a reward.
-    """
+    """Slower half's mean reward minus the faster's; None if fewer than two have a reward."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """``group_size`` episodes of one instance, all begun with the policy version current at admission."""
+    """Episodes of one instance, begun with the version current at admission."""
 
     number: int
-    """Its place in the policy's sequence of groups; step k consumes kB … kB+B-1."""
+    """In the policy's sequence; step k consumes kB … kB+B-1."""
     index: int
-    """The instance: the number of the draw in the environment's split."""
+    """The draw in the environment's split."""
     version: int
-    """The policy version of all samples."""
+    """Of all samples."""
     environment_version: str
     episodes: tuple[Episode, ...]
     replaced: int = 0
-    """Earlier groups of this number that it replaced because their rewards were equal (dynamic sampling)."""
+    """Earlier groups, replaced for equal rewards (dynamic sampling)."""
     lost: int = 0
-    """Samples that failed each time; those of abandoned draws of this number count."""
+    """Failed each time, in abandoned draws, too."""
     replayed: int = 0
-    """Repeated runs of failed samples, of those draws, too."""
+    """Repeated runs, in abandoned draws, too."""
     component: str = ""
-    """Its environment of a mixture, by its name in the task; empty without a mixture."""
+    """Environment of a mixture; empty without one."""
     dropped: Dropped | None = None
-    """Of the play that closed it; None if no sample is redundant."""
+    """None: no sample is redundant."""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """A trajectory for people: (role, text) per turn, thinking as a separate turn before its answer.
+    """A trajectory for people: (role, text) per turn, thinking as its own turn.
 
-    An agent's later trajectories hold only new turns, so that all of them in order are the conversation.
+    An agent's later trajectories hold only new turns: all in order are the conversation.
     """
 
     turns: tuple[tuple[str, str], ...] = ()
     places: tuple[int, ...] = field(default=(), compare=False)
-    """The place of each turn among all turns of the episode in time, from 0. The order of simultaneous asks depends on
-    timing, so two equal episodes may differ in it.
-    """
+    """Each turn's place in time among the episode's, from 0. Simultaneous asks depend on timing, so equal episodes may
+    differ in it."""
 
 
 Transcripts = dict[tuple[int, str, int], Transcript]
-"""The transcripts of a group, by (sample, agent, place among the agent's trajectories)."""
+"""By (sample, agent, place among the agent's trajectories)."""

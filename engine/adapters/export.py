@@ -1,4 +1,4 @@
-"""Exports an adapter into a folder for PEFT and llama.cpp, with instructions for its use."""
+"""Exports an adapter for PEFT and llama.cpp."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from ..models.gguf import base_bytes, brought_names, names_like, write_adapter, 
 from .statefile import Array, PolicyState, StateHeader, read_expected, read_state
 from .use import USE, Exported, use_text
 
-# Hugging Face PEFT's format: a folder with a configuration, safetensors weights and a README.
-#
-# numpy only, so that an export needs no torch. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
+# numpy only: an export needs no torch. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 CONFIG, WEIGHTS, README = "adapter_config.json", "adapter_model.safetensors", "README.md"
 OURS = "marlaas"
-"""Key of the state file's header in the weights' metadata, so that training can begin from the folder."""
+"""The state file's header in the metadata, so that training can begin from the folder."""
 _PREFIX, _SUFFIX = "base_model.model.", ".weight"
 
 
 def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -> list[Path]:
-    """Write the three files into an existing folder and return their paths; raises ``OSError``."""
+    """The three files' paths. Raises ``OSError``."""
     contents = {
         CONFIG: (json.dumps(peft_config(state, base), indent=2) + "\n").encode(),
         WEIGHTS: save(peft_tensors(state.adapter), metadata={"format": "pt", OURS: json.dumps(asdict(state.header))}),
@@ -45,10 +43,10 @@ def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -
 
 
 def read_peft_folder(folder: Path) -> PolicyState:
-    """The adapter in a folder that marlaas has written, without moments.
+    """The adapter in a folder of marlaas, without moments.
 
-    Raises ``AdapterError`` if there is none, if it holds infinite numbers, or if another program wrote it: then its
-    base is unknown.
+    Raises ``AdapterError`` if there is none, it holds infinite numbers, or another program wrote it: its base is
+    unknown.
     """
     path = folder / WEIGHTS
     try:
@@ -71,7 +69,7 @@ def read_peft_folder(folder: Path) -> PolicyState:
 
 
 def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
-    """The configuration that PEFT needs to rebuild the layers; other values are PEFT's defaults."""
+    """PEFT's configuration; other values are its defaults."""
     alpha = state.header.alpha
     modules = {name.rpartition(".lora_")[0] for name in state.adapter}
     return {
@@ -88,14 +86,14 @@ def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
 
 
 def peft_tensors(adapter: dict[str, Array]) -> dict[str, Array]:
-    """The matrices under PEFT's names: ``base_model.model.<module>.lora_A.weight``."""
+    """Matrices by PEFT's names: ``base_model.model.<module>.lora_A.weight``."""
     return {
         f"{_PREFIX}{name}{_SUFFIX}": np.ascontiguousarray(array, dtype=np.float32) for name, array in adapter.items()
     }
 
 
 def readme(header: StateHeader, base: Path, task: str) -> str:
-    """The text of the README. Names are quoted as JSON, because a task's author may write anything."""
+    """Names are quoted as JSON: authors may write anything."""
     return f"""---
 base_model: {json.dumps(str(base))}
 library_name: peft
@@ -115,13 +113,9 @@ It fits only the base model with this fingerprint. `USE.md` has the lines that u
 """
 
 
-# Exports a state file to a new folder for PEFT, and on request llama.cpp.
-#
-# The folder is written whole or not at all. Nothing is overwritten, and torch is not loaded.
-
 GGUF, BASE_GGUF = "adapter.gguf", "base.gguf"
 SMALL = 64 << 20
-"""Bytes of a base up to which it is written as GGUF next to the adapter; the user converts a larger one, once."""
+"""Bytes of a base written as GGUF; the user converts a larger one, once."""
 
 
 def export_adapter(
@@ -134,12 +128,11 @@ def export_adapter(
     base_gguf: str = "",
     question: str = "",
 ) -> list[Path]:
-    """Write the folder ``out_dir`` and return the files in it.
+    """Write the folder ``out_dir``, whole or not at all.
 
-    ``task`` is named in its README; ``expected``: the adapter's checksum; ``base_gguf``: the user's GGUF of the base;
-    ``question``: the example in ``USE.md``. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or
-    belongs to another base, or the disk refuses; ``BaseModelError`` for an unreadable base or an architecture unknown
-    to llama.cpp.
+    ``expected``: the adapter's checksum; ``base_gguf``: the user's; ``question``: the example in ``USE.md``. Raises
+    ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs to another base, or the disk refuses;
+    ``BaseModelError`` for an unreadable base or an architecture unknown to llama.cpp.
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError("exists already, and nothing is overwritten.", "Choose another folder.", where=str(out_dir))

@@ -1,4 +1,4 @@
-"""The state file of one policy version: adapter, moments and counters in one safetensors file."""
+"""One policy version's adapter, moments and counters in one safetensors file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ from ..errors import AdapterDamaged, AdapterError, AdapterMissing, AdapterUnreac
 from ..faults import Point, reach
 from ..home.disk import folder_size
 
-# Reads and writes safetensors files of float32 arrays.
-#
-# Errors: wrong bytes (``AdapterDamaged``), no file (``AdapterMissing``), or unknown (``AdapterUnreachable``). Files are
-# not mapped into memory: a failing disk is then an error of one read, not the end of the process. Format:
+# Files are not mapped into memory: a failing disk is then an error of one read, not the end of the process. Errors:
+# wrong bytes (``AdapterDamaged``), no file (``AdapterMissing``), unknown (``AdapterUnreachable``). Format:
 # https://huggingface.co/docs/safetensors
 
 Array = NDArray[np.float32]
@@ -40,7 +38,7 @@ _AGAIN = "It is tried again by itself: bring the folder back, mend its permissio
 
 
 def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read the metadata and the ``wanted`` arrays. Raises as the module documents."""
+    """Metadata and the ``wanted`` arrays."""
     with _opened(path) as file:
         metadata, entries = _header_of(path, file)
         arrays: dict[str, Array] = {}
@@ -54,7 +52,7 @@ def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, An
 
 
 def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """The bytes of a whole file, piece by piece; equal contents give equal bytes."""
+    """A whole file's bytes; equal contents give equal bytes."""
     ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
@@ -69,7 +67,7 @@ def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator
 
 
 def is_there(path: Path) -> bool:
-    """True if the file exists. Raises ``AdapterUnreachable`` if that is unknown."""
+    """Raises ``AdapterUnreachable`` if unknown."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -80,9 +78,9 @@ def is_there(path: Path) -> bool:
 
 
 def absent(path: Path) -> AdapterMissing:
-    """The error for a file that is missing while others are in its folder.
+    """The error for a missing file.
 
-    Raises ``AdapterUnreachable`` for an empty or missing folder: its disk may not be mounted.
+    Raises ``AdapterUnreachable`` if the folder is empty or missing: its disk may not be mounted.
     """
     folder = path.parent
     try:
@@ -97,18 +95,18 @@ def absent(path: Path) -> AdapterMissing:
 
 
 def unreachable(path: Path, error: OSError) -> AdapterUnreachable:
-    """The error for a file or folder that the system refuses to read."""
+    """The error for an unreadable path."""
     why = "it is a link, which may lead out of the home" if error.errno == errno.ELOOP else error.strerror or error
     return AdapterUnreachable(f"cannot be read: {why}.", _AGAIN, where=str(path))
 
 
 def damaged(path: Path, why: str) -> AdapterDamaged:
-    """The error for a file whose bytes are wrong."""
+    """The error for wrong bytes."""
     return AdapterDamaged(f"the state file is damaged: {why}.", where=str(path))
 
 
 def no_link(path: str, flags: int) -> int:
-    """An ``opener`` for ``open`` that raises ``OSError`` at a symbolic link."""
+    """Raises ``OSError`` at a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
@@ -124,7 +122,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 
 
 Entry = tuple[str, tuple[int, ...], int, int]
-"""Name and shape of an array, and the places of its first byte and of the one after its last."""
+"""Name, shape, first byte, and the byte after the last."""
 
 
 def _header_of(path: Path, file: BufferedReader) -> tuple[dict[str, Any], list[Entry]]:
@@ -159,13 +157,11 @@ def _entry(name: str, fields: dict[str, Any], start: int) -> Entry:
     return name, shape, start + begin, start + end
 
 
-# The state file of one policy version: adapter, optimizer moments and counters, in one safetensors file.
+# Written by the trainer (write, fsync, rename, fsync of the folder).
 #
-# The trainer writes it (write, fsync, rename, fsync of the folder); the sampler and the exporters read its adapter
-# part. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…``;
-# <module> is the path in the Hugging Face model, such as ``model.layers.0.self_attn.q_proj``. The metadata are
-# ``marlaas``, the header as JSON, and from format 2 ``sha256``, the checksum over the header and all arrays. Continued
-# training reads all of a file, and so verifies it.
+# Keys: ``adapter/<module>.lora_A`` (r, in), ``.lora_B`` (out, r), ``moment1/…``, ``moment2/…``; <module> is the Hugging
+# Face path, such as ``model.layers.0.self_attn.q_proj``. Metadata: ``marlaas`` (the header as JSON), from format 2
+# ``sha256`` over header and arrays.
 
 FORMAT = 2
 READ = (1, 2)
@@ -179,22 +175,22 @@ PASSING = {
 
 @dataclass(frozen=True)
 class StateHeader:
-    """Facts of the policy version in a state file."""
+    """The policy version's facts."""
 
     rank: int
     alpha: float
     step: int
-    """Optimizer steps made: the version's number."""
+    """The version's number."""
     base: str
-    """Fingerprint of the adapter's base model."""
+    """The base model's fingerprint."""
     format: int = FORMAT
     updates: int | None = None
-    """Optimizer updates made, several a step with several epochs; None: as many as steps."""
+    """Several a step with several epochs; None: one a step."""
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The contents of a state file. ``moments`` is empty if training cannot continue from it."""
+    """Empty ``moments``: training cannot continue."""
 
     header: StateHeader
     adapter: dict[str, Array]
@@ -207,7 +203,7 @@ class PolicyState:
 
 
 def checksum(adapter: dict[str, Array]) -> str:
-    """First 16 hex digits of SHA-256 over names, shapes and bytes, sorted by name; trainer and sampler compare it."""
+    """First 16 hex digits of SHA-256 over names, shapes and bytes, sorted by name; sampler and trainer compare it."""
     digest = hashlib.sha256()
     _digest(digest, adapter)
     return digest.hexdigest()[:16]
@@ -221,16 +217,16 @@ def _digest(digest: hashlib._Hash, arrays: Mapping[str, Array]) -> None:
 
 
 def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
-    """Write atomically and return the size in bytes; ``sync`` makes it survive a power cut.
+    """Write atomically; return bytes. ``sync`` survives a power cut.
 
-    Only version 0 creates its task's folder: a folder that is missing later may be unmounted, and raises
-    ``AdapterUnreachable``. Raises ``AdapterError`` when the disk refuses; an older file of that path stays.
+    Only version 0 creates its task's folder: a later missing one may be unmounted, and raises ``AdapterUnreachable``.
+    Raises ``AdapterError`` if the disk refuses; an older file stays.
     """
     return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
 
 
 def strip_moments(path: Path, expected: str) -> int:
-    """Rewrite a state file without its moments, atomically, and return its size; idempotent.
+    """Remove moments atomically; return the new size. Idempotent.
 
     Raises as ``read_expected`` and ``write_state`` do; the file then stays.
     """
@@ -238,7 +234,7 @@ def strip_moments(path: Path, expected: str) -> int:
 
 
 def restart_moments(path: Path, expected: str) -> int:
-    """Rewrite a state file with moments of zero, as in a new optimizer, and return its size.
+    """Set moments to zero; return the new size.
 
     Raises as ``read_expected`` and ``write_state`` do; the file then stays.
     """
@@ -246,7 +242,7 @@ def restart_moments(path: Path, expected: str) -> int:
 
 
 def begin_from(start: Path, expected: str, path: Path) -> None:
-    """Write the adapter of a state file as version 0 of another policy, with moments of zero.
+    """Write a file's adapter as another policy's version 0.
 
     Raises as ``read_expected`` and ``write_state`` do.
     """
@@ -254,7 +250,7 @@ def begin_from(start: Path, expected: str, path: Path) -> None:
 
 
 def begin(state: PolicyState, path: Path) -> None:
-    """Write a policy's adapter as version 0 of another one, with moments of zero. Raises as ``write_state`` does."""
+    """Version 0 of another policy, moments zero. Raises as ``write_state`` does."""
     write_state(path, _with_new_optimizer(replace(state, header=replace(state.header, step=0))))
 
 
@@ -264,10 +260,9 @@ def _with_new_optimizer(state: PolicyState) -> PolicyState:
 
 
 def write_blank(like: Path, path: Path) -> str:
-    """Write an adapter of zeros with the shapes of the file ``like``, and return its checksum.
+    """Write an adapter of zeros, shaped like ``like``; it adds nothing.
 
-    It adds nothing to the base, like an untrained adapter with its second factor zero. Raises ``AdapterError`` if a
-    file cannot be read or written.
+    Raises ``AdapterError`` if a file cannot be read or written.
     """
     state = read_state(like, moments=False)
     zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
@@ -276,10 +271,9 @@ def write_blank(like: Path, path: Path) -> str:
 
 
 def read_state(path: Path, moments: bool = True) -> PolicyState:
-    """Read a whole state file and verify its checksum, or without ``moments`` only its adapter, unverified.
+    """Read and verify; without ``moments`` only the adapter, unverified.
 
-    Raises ``AdapterDamaged`` for wrong bytes, ``AdapterMissing`` if it is gone, and ``AdapterUnreachable`` if neither
-    is known.
+    Raises ``AdapterDamaged`` for wrong bytes, ``AdapterMissing`` if gone, ``AdapterUnreachable`` if unknown.
     """
     metadata, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
     header, text = _header(path, metadata)
@@ -297,7 +291,7 @@ def read_state(path: Path, moments: bool = True) -> PolicyState:
 
 
 def read_expected(path: Path, expected: str, moments: bool = False) -> PolicyState:
-    """As ``read_state``, but raises ``AdapterDamaged`` also if the adapter's checksum is not ``expected``."""
+    """Also raises ``AdapterDamaged`` if the adapter's checksum is not ``expected``."""
     state = read_state(path, moments)
     if (found := checksum(state.adapter)) != expected:
         raise damaged(path, f"it holds {found}, not {expected}")
@@ -305,13 +299,13 @@ def read_expected(path: Path, expected: str, moments: bool = False) -> PolicySta
 
 
 def holds_moments(path: Path) -> bool:
-    """True if training can continue from a state file. Raises as ``read_state`` does."""
+    """Raises as ``read_state`` does."""
     with _opened(path) as file:
         return any(name.startswith("moment1/") for name, *_ in _header_of(path, file)[1])
 
 
 def put_state(path: Path, data: bytes, sync: bool = True, new: bool = False) -> int:
-    """Write a state file's bytes from another machine; ``new``: of version 0. Otherwise as ``write_state``."""
+    """Bytes from another machine; ``new``: version 0. Otherwise as ``write_state``."""
     return _place(path, (data,), sync, new, Point.STATE_WRITTEN, Point.STATE_NAMED)
 
 
@@ -369,7 +363,7 @@ def _sealed(state: PolicyState) -> Iterator[bytes | memoryview]:
 
 
 def _seal(header: str, arrays: Mapping[str, Array]) -> str:
-    """SHA-256 over the header's text and the names, shapes and bytes of all arrays, sorted by name."""
+    """SHA-256 over the header's text and all arrays, sorted by name."""
     digest = hashlib.sha256(header.encode())
     _digest(digest, arrays)
     return digest.hexdigest()
@@ -393,11 +387,8 @@ def _header(path: Path, metadata: Mapping[str, Any]) -> tuple[StateHeader, str]:
     return header, text
 
 
-# Removes files of a task's folder that no version names; after a version was voided, moves them to lost+found.
-#
-# Voiding may be a mistake. The file ``.spared`` makes the next sweep move files. It is on the disk before a row
-# changes, so it holds if a process dies in between.
-#
+# Voiding may be a mistake: ``.spared`` makes the next sweep move files. It is on the disk before a row changes, so it
+# holds if a process dies.
 
 
 MARK = ".spared"
@@ -412,7 +403,7 @@ class Swept:
 
 
 def spare(folder: Path) -> None:
-    """Make the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` if it cannot be marked."""
+    """Raises ``AdapterUnreachable`` if the folder cannot be marked."""
     try:
         (folder / MARK).touch()
         to_disk(folder)
@@ -421,7 +412,7 @@ def spare(folder: Path) -> None:
 
 
 def sweep(folder: Path, known: Set[str], lost: Path) -> Swept:
-    """Remove all files of a folder without a ``known`` name; if it is spared, move them to the folder ``lost``.
+    """Remove files without a ``known`` name; if spared, move them.
 
     Nothing in ``lost`` is overwritten. Raises ``AdapterUnreachable`` if the folder cannot be listed.
     """
@@ -456,7 +447,7 @@ def _move(path: Path, lost: Path) -> Path:
 
 @dataclass(frozen=True)
 class Lost:
-    """Files of one task in lost+found."""
+    """One task's files in lost+found."""
 
     folder: Path
     files: int
@@ -465,7 +456,7 @@ class Lost:
 
 
 def lost_files(lost: Path) -> list[Lost]:
-    """The contents of a home's lost+found, by task; other files are left out."""
+    """Files in lost+found, by task."""
     found = []
     for folder in sorted(lost.glob("task-*")):
         files = [path for path in folder.rglob("*") if path.is_file()]
@@ -473,23 +464,19 @@ def lost_files(lost: Path) -> list[Lost]:
     return found
 
 
-# Retention: the versions of a policy that keep their state file, and those that keep their moments. Pure.
-
-
 RESUMABLE_KEPT = 2
-"""Versions that keep their moments: the newest, and one more in case the disk has damaged that."""
+"""One more in case the disk has damaged the newest."""
 
 
 def keep(
     versions: Mapping[int, bool], bests: Set[int], every: int = 0, given: bool = False
 ) -> tuple[Set[int], Set[int]]:
-    """The numbers of the versions that keep their files, and of those that keep their moments, too.
+    """Versions that keep files, and those that keep moments, too.
 
-    ``versions``: by number, the final one first, if the file holds moments; ``bests``: the best of each series. The
-    last two with moments are kept whole; without moments the best ones, the final and each ``every``-th one (0: none).
+    ``versions``: by number, final first, True with moments; ``bests``: of each series. The last two with moments are
+    kept whole; without moments the best, the final and each ``every``-th (0: none).
 
-    Version 0 is kept only if it was ``given``, as another task's version: else it is the base, made again from its
-    seed.
+    Version 0 is kept only if ``given``: else it is the base, made again from its seed.
     """
     resumable = set(sorted(number for number, moments in versions.items() if moments)[-RESUMABLE_KEPT:])
     series = {number for number in versions if every and number % every == 0}

@@ -1,6 +1,6 @@
-"""``USE.md`` of an exported adapter: commands that use it elsewhere, with the paths of this export.
+"""Commands that use an exported adapter elsewhere.
 
-Pure. The programs' documentation:
+Documentation:
 
 - PEFT: https://huggingface.co/docs/peft/quicktour
 - vLLM: https://docs.vllm.ai/en/stable/features/lora
@@ -18,9 +18,8 @@ from pathlib import Path
 
 USE = "USE.md"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Allowed values of vLLM's ``--max-lora-rank``; an adapter needs one not below its rank."""
+"""vLLM's ``--max-lora-rank``: at least the adapter's rank."""
 HELLO, LONGEST = "Hello", 200
-"""The default question to the model, and the most characters of a question."""
 _WRITES_BASE = (
     "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual"
     " models, and not that of the base that ships with marlaas:"
@@ -35,16 +34,16 @@ class Exported:
     base: Path
     rank: int
     gguf: Path | None = None
-    """The adapter as GGUF; None: not requested."""
+    """None: not requested."""
     base_gguf: Path | None = None
     reads_text: bool = True
-    """True if ``base_gguf`` holds a tokenizer: a user's file does, one that marlaas wrote does not."""
+    """True if ``base_gguf`` holds a tokenizer: only a user's file does."""
     question: str = ""
-    """An example of the training prompts; foreign text."""
+    """Foreign text: an example of the training prompts."""
 
     @property
     def asks(self) -> str:
-        """The question to the model: ``question``, if it is one short line that needs no quoting."""
+        """``question``, if it is one short line without quoting."""
         fits = self.question.isprintable() and 0 < len(self.question) <= LONGEST and "`" not in self.question
         return self.question if fits else HELLO
 
@@ -60,7 +59,7 @@ class Use:
 
 
 def uses(exported: Exported) -> list[Use]:
-    """How each program takes the export; llama.cpp and Ollama take only a GGUF."""
+    """How each program takes it; llama.cpp and Ollama need a GGUF."""
     found = [_peft(exported), _vllm(exported)]
     if exported.gguf is None:
         return found
@@ -90,7 +89,7 @@ def use_text(exported: Exported) -> str:
 
 
 def served_name(folder: Path) -> str:
-    """A name for the adapter that every program takes: the folder's, in small letters, digits and hyphens."""
+    """The folder's name for every program, in small letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "adapter"
 
 

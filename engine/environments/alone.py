@@ -1,4 +1,4 @@
-"""One environment without an engine: find it by name or path, show its first prompts, run a few episodes."""
+"""One environment without an engine: its first prompts, or a few episodes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from .protocol import EnvironmentInfo, EpisodeSpec
 from .served_version import PATIENCE
 from .service import EnvironmentService, find
 
-# The service has only the plugins in question. Nothing is watched: ``settled`` takes up an edit.
-
 LOOK = 0.1
 _PATH_STARTS = (".", "~", "/")
 
@@ -31,18 +29,16 @@ class Meant:
 
     folders: tuple[Path, ...]
     plugins: frozenset[str]
-    """Plugins to serve: the named one, else all, because any may have an environment of that name."""
+    """The named one, else all."""
     plugin: str
-    """The named plugin; empty if the name is not that of a plugin."""
     environment: str
-    """The name as given, with its plugin instead of a path; only the plugin if no environment was named."""
+    """With the plugin instead of a path; without an environment, only the plugin."""
 
 
 def meant(name: str, folders: Sequence[Path]) -> Meant:
-    """Read a name ("guess", "games/guess") or a path ("./games.py", "~/envs/games/", "games.py/guess").
+    """Read a name ("games/guess") or a path ("./games.py", "games.py/guess").
 
-    A plugin's name goes before an environment of another plugin. Raises ``EnvironmentMissing`` if a path leads to no
-    plugin.
+    Plugins' names go first. Raises ``EnvironmentMissing``.
     """
     if _is_path(name):
         return _at(name)
@@ -58,10 +54,9 @@ def meant(name: str, folders: Sequence[Path]) -> Meant:
 async def serve_alone(
     name: str, folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
 ) -> AsyncIterator[tuple[EnvironmentService, EnvironmentInfo]]:
-    """Serve the environment ``name`` (read by ``meant``) until the block ends; no process outlives it.
+    """Serve the environment ``name`` (see ``meant``) until the block ends.
 
-    Raises ``EnvironmentMissing`` with the nearest names. A plugin that does not load is found too: its info has the
-    reason, and ``bind`` raises.
+    Raises ``EnvironmentMissing``. A plugin that does not load is found, but ``bind`` raises.
     """
     wish = meant(name, folders)
     service = EnvironmentService(wish.folders, scratch, only=wish.plugins, interpreters=interpreters)
@@ -75,10 +70,7 @@ async def serve_alone(
 async def found_alone(
     names: Sequence[str], folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
 ) -> tuple[EnvironmentInfo, ...]:
-    """All environments of the plugins that any of the names may mean; no process outlives the call.
-
-    Plugins that do not load are included. A name without an environment adds nothing.
-    """
+    """All environments of the plugins that the names may mean, broken ones included."""
     plugins: set[str] = set()
     for name in names:
         if not _is_path(name):
@@ -92,7 +84,7 @@ async def found_alone(
 
 
 async def settled(service: EnvironmentService) -> None:
-    """Read the folders again, and wait until every changed plugin serves, has failed, or waits for a person."""
+    """Read again until every changed plugin serves, has failed, or waits for a person."""
     if proofs := await service.scan():
         await asyncio.wait(proofs)
     if await _over(service, "building"):
@@ -108,7 +100,7 @@ async def _over(service: EnvironmentService, state: str) -> bool:
 
 
 def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
-    """The environment that was meant; the only one of a plugin needs no name."""
+    """The meant environment; a plugin's only one needs no name."""
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
     if wish.environment == wish.plugin and len(own) == 1:
         return own[0]
@@ -143,12 +135,9 @@ def _at(name: str) -> Meant:
     return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)
 
 
-# The first prompts, for a person who is about to train. No model and no engine is needed.
-
-
 @dataclass(frozen=True)
 class Peek:
-    """The first prompts of an environment."""
+    """First prompts, without a model or an engine."""
 
     info: EnvironmentInfo
     asks: tuple[Ask, ...] = ()
@@ -164,10 +153,9 @@ async def first_prompts(
     interpreters: Interpreters | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> Peek:
-    """Draw ``count`` instances in temporary processes; a count of 0 describes the environment under any parameters.
+    """Draw ``count`` instances; 0: only describe.
 
-    ``data`` as for ``EnvironmentService.bind``, other arguments as for ``serve_alone``. Raises ``EnvironmentMissing``,
-    and ``ConfigError`` if the parameters do not fit.
+    ``data`` as in ``EnvironmentService.bind``. Raises ``EnvironmentMissing`` and ``ConfigError``.
     """
     async with serve_alone(name, folders, scratch, interpreters) as (service, info):
         asks: list[Ask] = []

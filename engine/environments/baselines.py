@@ -1,10 +1,7 @@
-"""Constant-answer baselines: the best score of one text that is given to every ask on the held-out prompts.
+"""Constant-answer baselines: the best score of one text for every ask on the held-out prompts.
 
-Successive halving (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943) tries all texts on a few prompts, the better
-half on twice as many, and so on. Of 17 texts, 64 prompts take 328 episodes instead of 1,088, and 1,000 prompts 1,264
-instead of 17,000.
-
-Tasks on the same prompts share the scores. A task waits only while another one measures the same text.
+Successive halving (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943): all texts on a few prompts, the better half
+on twice as many, and so on. With 17 texts, 1,000 prompts take 1,264 episodes instead of 17,000.
 """
 
 from __future__ import annotations
@@ -17,16 +14,14 @@ from dataclasses import dataclass, field
 
 REMEMBERED = 64
 FIRST = 8
-"""Prompts of the first round. A text that is right on every second prompt fails on all of them once in 256 times. One
-that is right on one in ten fails in about every second case; it is hardly worth an answer.
-"""
+"""Prompts of the first round. A text right on one prompt in two fails on all of them once in 256 times."""
 
 Scores = Sequence[float | None]
-"""Scores of one text by prompt; None if the episode has no reward."""
+"""By prompt; None without a reward."""
 Measure = Callable[[str, int, int], Awaitable[Scores]]
-"""Runs the prompts ``range(first, second)`` with a text."""
+"""On the prompts ``range(first, second)``."""
 Mean = Callable[[Scores], float | None]
-"""The score of a text on all prompts; None if too few have a reward."""
+"""None if too few prompts have a reward."""
 
 
 @dataclass
@@ -36,15 +31,15 @@ class _Text:
 
 
 class KnownScores:
-    """The scores of texts on one set of prompts, shared by all callers."""
+    """Scores of texts on one set of prompts."""
 
     def __init__(self) -> None:
         self._texts: dict[str, _Text] = {}
 
     async def of(self, text: str, count: int, measure: Measure) -> Scores:
-        """The scores of a text on the first ``count`` prompts, measured if they are not known.
+        """On the first ``count`` prompts, measured once for all callers.
 
-        Waits while another caller measures the text. Raises what ``measure`` raises; the next call tries again.
+        Raises what ``measure`` raises; the next call tries again.
         """
         known = self._texts.setdefault(text, _Text())
         if len(known.scores) < count:
@@ -57,9 +52,9 @@ class KnownScores:
 async def best_constant(
     texts: Iterable[str], prompts: int, known: KnownScores, measure: Measure, mean: Mean
 ) -> float | None:
-    """The best score on all ``prompts`` of the remaining texts; None if none of them has one.
+    """The best score on all ``prompts``, if any; fills ``known``.
 
-    Of equal texts the first stay. Adds to ``known``. Raises what ``measure`` raises.
+    Of equal texts the first stay. Raises what ``measure`` raises.
     """
     left, count = list(dict.fromkeys(texts)), min(FIRST, prompts)
     while True:
@@ -71,10 +66,7 @@ async def best_constant(
 
 
 def _better(scores: Mapping[str, Scores]) -> list[str]:
-    """The better half of some texts, at least one.
-
-    A failure counts as the lowest reward of any text, so breaking the environment does not pay.
-    """
+    """A failure counts as the lowest reward of any text, so breaking the environment does not pay."""
     paid = [score for of_one in scores.values() for score in of_one if score is not None]
     least = min(paid, default=0.0)
     sums = {text: math.fsum(least if s is None else s for s in of_one) for text, of_one in scores.items()}
@@ -89,21 +81,18 @@ class HeldOut:
     environment: str
     version: str
     config: str
-    """The split, the environment's parameters and the task's rows, as JSON with sorted keys."""
+    """Split, parameters and rows, as JSON with sorted keys."""
     prompts: int
 
 
 class ConstantBaselines:
-    """The known scores of constant answers."""
+    """Known scores of constant answers."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[HeldOut, KnownScores] = OrderedDict()
 
     async def of(self, held_out: HeldOut, answers: Iterable[str], measure: Measure, mean: Mean) -> float | None:
-        """The best score of ``answers`` by ``best_constant``, or None.
-
-        Raises what ``measure`` does; the next call tries again. Callers with the same prompts share their measurements.
-        """
+        """Raises what ``measure`` does; the next call tries again."""
         known = self._known.setdefault(held_out, KnownScores())
         self._known.move_to_end(held_out)
         if len(self._known) > REMEMBERED:

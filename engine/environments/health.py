@@ -1,10 +1,7 @@
-"""The health of a plugin version: deaths of its processes, and environments that only fail.
+"""Deaths of a version's processes, and environments that only fail, start rests.
 
-What fails too often rests; each rest without effect doubles the next one.
-
-An environment that fails on a share of its instances continues; only one that fails on all of them rests. So only
-distinct instances count. They count in the order in which their episodes began: failures often end sooner than
-successes, so the first to end are no fair sample.
+Each rest without effect doubles the next. Only distinct instances count, in order of beginning: failures often end
+sooner than successes.
 """
 
 from __future__ import annotations
@@ -17,30 +14,28 @@ from dataclasses import dataclass, field, replace
 from ..trajectories import Failure
 
 WINDOW = 60.0
-"""Seconds within which deaths count together; also the length of the first rest."""
+"""Seconds for counting deaths together; also the first rest."""
 MOST_DEATHS = 3
-"""Deaths of one process within the window that start a rest; multiplied by the number of processes."""
+"""Deaths of one process within the window before a rest."""
 MOST_FAILURES = 8
-"""Instances of one environment, under the same parameters, that fail without a success before it rests."""
+"""Failed instances without a success, under equal parameters."""
 MOST_AFTER_SUCCESS = 24
-"""The same after a success since the first failure. An environment that fails on half of its instances then rests by
-chance with a probability of 2 ** -24 at each instance: once in 1,600 runs of 10,000 instances. Before its first success
-the chance is 2 ** -8 at a share of one half, and 3e-6 at a share of one fifth.
-"""
+"""After a success. At a failure share of one half, a rest by chance has a probability of 2 ** -24 per instance; before
+the first success 2 ** -8."""
 REMEMBERED = 1 << 14
-"""Failed instances that are remembered for each environment and its parameters; the oldest go first."""
+"""Failed instances per environment and parameters; the oldest go first."""
 LONGEST_REST = 3600.0
 _COUNTED = 1 << 10
 
 Settings = tuple[str, str]
-"""An environment, and its parameters and the task's rows as one text: with others it may work."""
+"""Environment, and parameters and rows as one text."""
 Instance = tuple[str, int, int]
 """Split, seed and index."""
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """An environment that gave only errors under some parameters, passed to the next engine."""
+    """Only errors under some parameters, for the next engine."""
 
     settings: Settings
     failure: Failure
@@ -49,8 +44,6 @@ class Standstill:
 
 @dataclass
 class _Rest:
-    """The rests of a version, or of an environment under parameters."""
-
     until: float = 0.0
     length: float = WINDOW
     failure: Failure | None = None
@@ -64,12 +57,10 @@ class _Rest:
 
 
 def only_fails(failed: Iterable[int], undecided: int | None, worked: bool) -> bool:
-    """True if an environment seems to fail on all of its instances.
+    """True if an environment seems to fail on all instances.
 
-    ``failed``: for each distinct instance that first failed since the last success, the number of its episode.
-    ``undecided``: the lowest number of an unfinished episode, if any. ``worked``: True if the environment has succeeded
-    since its first failure. Episodes are numbered in the order of their begin; only those before the undecided one
-    count.
+    ``failed``: episode numbers, by beginning, of distinct instances that first failed since the last success.
+    ``undecided``: lowest unfinished number; only earlier ones count. ``worked``: a success since the first failure.
     """
     counted = sum(undecided is None or number < undecided for number in failed)
     return counted >= (MOST_AFTER_SUCCESS if worked else MOST_FAILURES)
@@ -77,8 +68,6 @@ def only_fails(failed: Iterable[int], undecided: int | None, worked: bool) -> bo
 
 @dataclass
 class _Record:
-    """Failures of an environment under parameters."""
-
     failed: dict[Instance, int] = field(default_factory=dict)
     known: dict[Instance, None] = field(default_factory=dict)
     worked: bool = False
@@ -112,7 +101,7 @@ class Health:
         return bool(self._troubled)
 
     def died(self, failure: Failure, processes: int = 1) -> Failure | None:
-        """Record the death of one of ``processes``; returns the reason for a rest, if one begins."""
+        """Returns the reason for a rest, if one begins."""
         now = self.clock()
         self._deaths.append(now)
         if (deaths := self.deaths) < min(_COUNTED, MOST_DEATHS * processes):
@@ -128,9 +117,9 @@ class Health:
         number: int,
         undecided: Callable[[], int | None] = lambda: None,
     ) -> Failure | None:
-        """Record that an episode failed in the plugin's code; returns the reason for a rest, if one begins.
+        """Returns the reason for a rest, if one begins.
 
-        ``number`` and ``undecided``: as in ``only_fails``; the latter is called only if it matters.
+        See ``only_fails``; ``undecided`` is called only if it matters.
         """
         now, record = self.clock(), self._records.setdefault(settings, _Record())
         self._troubled.add(settings)
@@ -145,7 +134,7 @@ class Health:
         return record.rest.begin(now, replace(failure, message=message))
 
     def did_well(self, settings: Settings) -> bool:
-        """Record that an episode has a reward; returns True if that ends a series of rests."""
+        """True if a series of rests ends."""
         record = self._records.setdefault(settings, _Record())
         rested = record.rest.failure is not None
         record.succeeded()
@@ -163,7 +152,7 @@ class Health:
         return self.resting
 
     def failing(self, environment: str) -> Failure | None:
-        """Why an environment rested last, under any parameters, unless it has succeeded with them since."""
+        """Why an environment last rested, unless it has succeeded since."""
         rests = [record.rest for (name, _), record in self._records.items() if name == environment]
         begun = [rest for rest in rests if rest.failure is not None]
         last = max(begun, key=lambda rest: rest.until, default=None)
@@ -174,7 +163,7 @@ class Health:
         return [Standstill(one, r.rest.failure, r.rest.length) for one, r in records if r.rest.failure is not None]
 
     def remember(self, earlier: Iterable[Standstill]) -> None:
-        """Take over an earlier engine's entries: they show as failing until a success, and are tried at once."""
+        """An earlier engine's entries show as failing, and are tried at once."""
         for one in earlier:
             self._records[one.settings] = _Record(rest=_Rest(self.clock(), one.rest, one.failure, one.failure))
             self._troubled.add(one.settings)

@@ -1,7 +1,4 @@
-"""Outcomes and durations of episodes, by environment and version: counted in memory between two writes.
-
-Groups that never close count too, so this covers more than what is stored.
-"""
+"""Outcomes and durations of episodes by environment and version, also of unclosed groups."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ class OutcomeCount:
     """ok, skip, timeout, error or cancelled"""
     bucket: int
     episodes: int
-    """Below 0 if more were taken back than added, because their group's ranking failed later."""
+    """Below 0: more were taken back than added, because the group's ranking failed later."""
 
 
 @dataclass(frozen=True)
 class LastFailure:
-    """The last failure in a version of an environment."""
+    """Of a version of an environment."""
 
     environment: str
     version: str
@@ -38,7 +35,7 @@ class LastFailure:
 
 @dataclass(frozen=True)
 class Counted:
-    """All counts and failures since the last ``take``."""
+    """Since the last ``take``."""
 
     outcomes: tuple[OutcomeCount, ...] = ()
     failures: tuple[LastFailure, ...] = ()

@@ -1,6 +1,6 @@
-"""One plugin through its edits: the serving version, the candidate, and the older ones that drain.
+"""One plugin through its edits: serving, candidate and draining versions.
 
-A candidate serves only after its proof; until then, or if it fails, the last good version continues.
+The last good version continues until a candidate's proof.
 """
 
 from __future__ import annotations
@@ -45,10 +45,8 @@ class Plugin:
         removed: bool = False,
         earlier: Callable[[str], Sequence[Standstill]] = lambda version: (),
     ) -> None:
-        """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it.
-
-        ``earlier``: an earlier engine's knowledge of a version that only failed.
-        """
+        """``removed``: its files are gone, but tasks are pinned to a version. ``earlier``: a version that only failed
+        in an earlier engine."""
         self.name = name
         self.path = path
         self.removed = removed
@@ -142,7 +140,7 @@ class Plugin:
         return self._candidate
 
     def reload(self, source: Source) -> asyncio.Task[None]:
-        """Prove the content in another process, even if it is known; the serving version continues until then."""
+        """Prove even known content; the serving version continues until then."""
         self.content, self._newest, self.removed = source.content, source.version, False
         self._overtake()
         self._let_go(source.version)
@@ -157,10 +155,7 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The files are gone: no new groups begin, groups in progress finish.
-
-        ``heir``: the plugin with the same content.
-        """
+        """No new groups begin. ``heir``: the plugin with the same content."""
         if self.removed:
             return
         self.removed = True
@@ -343,14 +338,14 @@ class Plugin:
 
 
 def unserved(plugin: str, failure: Failure) -> EnvironmentFailure:
-    """The error that no version of a plugin serves: place, then reason; always in the same words, so reported once.
+    """The error that no version serves: place, then reason; the same words each time, so reported once.
 
-    The place is the file with its line, else the plugin. For a plugin folder the file begins with its name.
+    Place: file and line, else the plugin.
     """
     return EnvironmentFailure(f"{said(failure)}." if failure.file else f"{plugin}: {said(failure)}.")
 
 
 def said(failure: Failure) -> str:
-    """A failure in one line, place first, without a full stop, for use in a sentence."""
+    """A failure in one line, place first, without a full stop."""
     place = f"{failure.file}:{failure.line}" if failure.line else failure.file
     return (f"{place}: {failure.message}" if place else failure.message).rstrip(".")

@@ -1,8 +1,7 @@
-"""The processes of one plugin version that run or score its episodes; their number follows the measured work.
+"""The processes of one plugin version; their number follows the work.
 
-An episode goes to the process with the fewest; without a free place it waits here, and no time limit counts that. A
-scoring process has one request at a time. One rule gives the number of both: see ``processes_needed``. RollArt (arXiv
-2512.22560) also runs stateless reward work on separate, elastic workers.
+An episode goes to the process with the fewest, or waits here without a time limit. RollArt (arXiv 2512.22560) also runs
+reward work on separate, elastic workers.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from .served_version import ServedVersion
 
 FULL = 0.8
-"""Target share of a core of one process: the rest is waiting for messages."""
+"""Target share of a core of one process: the rest is waiting."""
 GROW_AFTER = 1.0
-"""Seconds for which more processes must have been needed before they start: less may be chance."""
+"""Seconds of need before more processes start: less may be chance."""
 REST = 60.0
-"""Seconds for which fewer processes must have been enough before some end."""
+"""Seconds of surplus before some processes end."""
 LOOK, SOON = 1.0, 0.25
 HOLD = 60.0
 """Seconds without a further process after one could not start."""
@@ -38,9 +37,9 @@ _FIRST_PAUSE = 0.05
 
 
 def processes_needed(busy: float, live: int, waiting: int, episodes: int) -> int:
-    """The number of processes that would be enough, with at most ``episodes`` each; none would have nothing to do.
+    """Number of processes that suffice, at most ``episodes`` each.
 
-    ``busy``: cores that the ``live`` episodes take, or hold without computing. Waiting ones will take the same share.
+    ``busy``: cores that the ``live`` episodes compute on or hold. Waiting ones take the same share.
     """
     wanted = live + waiting
     share = busy / max(1, live)
@@ -48,16 +47,16 @@ def processes_needed(busy: float, live: int, waiting: int, episodes: int) -> int
 
 
 class ProcessBudget:
-    """The number of processes that all plugins of an engine may have together.
+    """Bounds the processes of all plugins.
 
-    Each pool may have one process, or its author's minimum. Further ones are shared by all: as many as there are cores,
-    with those of other nodes.
+    Each pool may have one, or its author's minimum. All pools share as many further ones as there are cores, other
+    nodes' included.
     """
 
     def __init__(self, cores: int = 0, scoring: int = 0) -> None:
         """``cores``: 0 asks the system.
 
-        ``scoring``: most processes that score at the same time; with 0 they count with the others.
+        ``scoring``: most scoring processes; 0: they count with the others.
         """
         self.cores = cores or len(own_cores()) or os.cpu_count() or 1
         self.scoring = scoring
@@ -70,11 +69,11 @@ class ProcessBudget:
 
 
 class Cut(Exception):
-    """The version was replaced and its grace is over, while an episode waited for a place."""
+    """The version's grace ended while an episode waited for a place."""
 
 
 class Worker:
-    """One process and the number of its episodes; its child's ``Owner``."""
+    """A child's ``Owner``."""
 
     child: Child
 
@@ -91,7 +90,7 @@ class Worker:
 
 
 class ProcessPool:
-    """The processes of one kind of one version; none until the first is needed."""
+    """The processes of one kind of one version."""
 
     def __init__(
         self,
@@ -102,11 +101,8 @@ class ProcessPool:
         episodes: int,
         scores: bool = False,
     ) -> None:
-        """``start`` starts a process, on another node only if the flag is set.
-
-        ``workers``: the author's bounds on their number, if any. ``episodes``: most of one process. ``scores``: they
-        score, one request at a time, and idle ones end.
-        """
+        """``start``'s flag allows another node. ``workers``: the author's bounds. ``episodes``: most of one process.
+        ``scores``: one request at a time, and idle processes end."""
         self.scores = scores
         self.ends = 0
         self._version = version
@@ -162,11 +158,11 @@ class ProcessPool:
         return await asyncio.shield(self._revived())
 
     def take(self) -> Worker | None:
-        """A place in the process with the fewest episodes; None if there is none free. Give it back with ``leave``."""
+        """Return it with ``leave``."""
         return None if self._waiting else self._take()
 
     async def wait(self) -> Worker:
-        """Wait for a place. Raises ``BrokenPlugin`` and ``Cut``."""
+        """Raises ``BrokenPlugin`` and ``Cut``."""
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
@@ -249,7 +245,7 @@ class ProcessPool:
         self._version.stop_if_done()
 
     def look(self, seconds: float) -> None:
-        """Start or end processes; ``seconds`` have passed since the last look."""
+        """``seconds`` since the last look."""
         for worker in self._workers[:]:
             worker.leaving = worker.leaving or not self._version.reach.stays(worker.child.node)
             if worker.leaving:
@@ -279,12 +275,10 @@ class ProcessPool:
         return self._first
 
     def _first_ended(self, task: asyncio.Task[Child]) -> None:
-        """Tell those that wait for a place that there will be none; the next start raises the error again."""
         if not task.cancelled() and (error := task.exception()) is not None and not self._workers:
             self._refuse(error)
 
     async def _start_first(self) -> Child:
-        """Start a process; each death during the start delays the next try more."""
         health = self._version.health
         while True:
             if not self.scores and (rest := health.resting):
@@ -303,7 +297,6 @@ class ProcessPool:
             return child
 
     async def _start_further(self) -> None:
-        """Start a process next to others; a failure does not affect those, and delays the next try."""
         try:
             await self._started(further=True)
         except BrokenPlugin as error:

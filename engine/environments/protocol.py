@@ -1,7 +1,5 @@
-"""The engine's interface to environments: text and rewards, never tokens.
-
-Everything here crosses a JSON wire from code that may be broken or hostile, so it is validated.
-"""
+"""The engine's interface to environments: text and rewards, never tokens; all validated, since their code may be
+hostile."""
 
 from __future__ import annotations
 
@@ -44,12 +42,12 @@ class EpisodeSpec:
     split: Split
     index: int
     seed: int
-    """The run's seed; 0 for the eval split, so that every run is measured on the same instances."""
+    """0 for the eval split: all runs get the same instances."""
     member: int
     config: dict[str, Any] = field(default_factory=dict)
     timeout: float | None = None
     data: Mapping[str, Any] | None = None
-    """The task's data in the form of ``plugins.data.Source.record``; None: the environment's own."""
+    """See ``plugins.data.Source.record``; None: the environment's own."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +60,25 @@ class EpisodeOutcome:
     parts: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float | str] = field(default_factory=dict)
     invalid: str = ""
-    """Why the environment called the agent's behavior invalid; such an episode is ``ok`` and has a reward."""
+    """Why the agent's behavior is invalid; then ``ok``, with a reward."""
     failure: Failure | None = None
-    """Why it failed; with status ``ok``, the exception for which the environment pays ``on_error``."""
+    """With ``ok``: the exception that earned ``on_error``."""
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     overloaded: bool = False
-    """True if a limit of wall time ended it because the machine was overloaded: the environment is not to blame."""
+    """A wall time limit on an overloaded machine: the environment is not to blame."""
     died: bool = False
     task: Any = None
     transcript: Transcript | None = None
 
 
 FAILED: tuple[EpisodeStatus, ...] = ("error", "timeout", "cancelled")
-"""Ends of failed episodes. A skipped instance is unusable, but no failure."""
+"""A skipped instance is unusable, but no failure."""
 
 
 @dataclass(frozen=True)
 class FinishedEpisode:
-    """An episode that was run, with the engine's own data."""
+    """A finished episode with the engine's own data."""
 
     episode: Episode
     transcripts: Transcripts
@@ -116,37 +114,33 @@ class FinishedEpisode:
 
 @dataclass(frozen=True)
 class FinalReward:
-    """The reward of an agent that will not speak again in an episode that continues."""
+    """The reward of an agent that will not speak again in a continuing episode."""
 
     agent: str
     reward: float
-    """Finite; its whole reward."""
+    """Finite."""
     paid: tuple[TurnReward, ...] = ()
 
 
 class Listener(Protocol):
-    """The episode that asked for an address; gets the calls of programs there."""
+    """An episode with an address for programs' calls."""
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents that may speak; any if empty."""
+        """Empty: any."""
 
     async def answer(self, ask: Ask) -> Reply:
-        """Answer a program's ask like one of the environment."""
+        """Answer a program's ask like the environment's."""
 
     def calls(self, agent: str, under_way: int, replies: int) -> None:
-        """A program has called the model as ``agent``, or got an answer.
-
-        ``under_way``: calls of all agents that wait for the model; ``replies``: those of the agent in its first
-        conversation.
-        """
+        """``under_way``: all agents' waiting calls; ``replies``: those in the agent's first conversation."""
 
     def failed(self, error: BaseException) -> None:
         """The episode cannot continue: its caller gets ``error``."""
 
 
 Opens = Callable[[Listener], Awaitable[Endpoint]]
-"""Gives an episode an address for its programs until its end, the same each time. Raises ``MarlaasError``."""
+"""Gives an episode one address until its end. Raises ``MarlaasError``."""
 
 
 async def no_endpoint(_listener: Listener) -> Endpoint:
@@ -156,11 +150,11 @@ async def no_endpoint(_listener: Listener) -> Endpoint:
 
 @dataclass(frozen=True)
 class Answering:
-    """An ``Answer`` that also gets events of the episode."""
+    """Also gets events of the episode."""
 
     answer: Answer
     over: Callable[[], None] = lambda: None
-    """The episode asks nothing more; it may still have to be scored."""
+    """Scoring may follow."""
     settle: Callable[[FinalReward], None] = lambda final: None
     """An agent's reward is final; at most once per agent and episode."""
     endpoint: Opens = no_endpoint
@@ -170,14 +164,14 @@ class Answering:
 
 
 def endpoint_of(answer: Answer) -> Opens:
-    """The answer's way to give an episode an address; it refuses if there is none."""
+    """The answer's ``Opens``, or a refusal."""
     opens: Opens = getattr(answer, "endpoint", no_endpoint)
     return opens
 
 
 @dataclass(frozen=True)
 class Unscored:
-    """An episode that a score function in another process still has to reward."""
+    """An episode that another process still has to score."""
 
     task: Any
     """JSON."""
@@ -190,14 +184,14 @@ class Unscored:
 
 @dataclass(frozen=True)
 class Ranking:
-    """A group's ranking: finite rewards by agent, for each sample in order."""
+    """A group's ranking: for each sample, finite rewards by agent."""
 
     rewards: tuple[dict[str, float], ...]
 
 
 @dataclass(frozen=True)
 class Crew:
-    """The processes of a version, and their work."""
+    """A version's processes and their work."""
 
     playing: int = 0
     scoring: int = 0
@@ -210,27 +204,25 @@ class DataFacts:
     """Facts of the rows of an environment's tasks."""
 
     train: int = 0
-    """Rows of the train split; 0: it draws from nothing, and never ends."""
+    """Rows of the train split; 0: none, it never ends."""
     held_out: int = 0
     digest: str = ""
-    """A hash of the evaluation rows in their order: scores with the same digest compare."""
+    """Hash of the evaluation rows in order: scores with equal digests compare."""
     survey: Survey | None = None
 
 
 @dataclass(frozen=True)
 class EnvironmentInfo:
-    """One environment of one plugin, as the screen shows it."""
+    """One environment of one plugin for the screen."""
 
     name: str
-    """"plugin/environment"; only the plugin's name if no version ever served and its files show none."""
+    """"plugin/environment"; only the plugin if no environment is known."""
     version: str
-    """Content hash of the serving version; empty if none ever did."""
+    """Content hash of the serving version."""
     state: str
-    """ready, loading (the newest content takes long; an older version may serve), broken (no version serves, or this
-    environment of a ``.toml`` file is wrong), stale (an older version serves, the newest edit is broken), failing (only
-    errors with some parameters; tasks with these wait), hidden (another plugin has its name), waiting (for a person to
-    allow its libraries) or building (they are being installed)
-    """
+    """ready, loading (an older version may serve), broken (no version serves, or wrong in a ``.toml`` file), stale (an
+    older version serves, the newest edit is broken), failing (only errors with some parameters; tasks with these wait),
+    hidden (another plugin has its name), waiting (for consent to its libraries) or building (its libraries)"""
     parameters: tuple[Parameter, ...] = ()
     failure: Failure | None = None
     path: str = ""
@@ -242,7 +234,7 @@ class EnvironmentInfo:
 
 @dataclass(frozen=True)
 class EnvironmentEvent:
-    """An event of a plugin, for the log and the screen."""
+    """For log and screen."""
 
     kind: EventKind
     plugin: str

@@ -1,7 +1,7 @@
-"""One version of one plugin, served while somebody needs it, and the lease of a group on it.
+"""One version of one plugin, and the lease of a group on it.
 
-A dead process is started again, with growing delays; a version that keeps dying or failing rests (``health``). A
-replaced version ends with its last lease, or after a grace.
+A dead process starts again, with growing delays, or rests (``health``). A replaced version ends with its last lease, or
+after a grace.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ FACTOR = 3.0
 REMEMBERED = 256
 SCORE_GRACE = 0.5
 TRIES = 2
-"""Of a score if its process dies: the score need not be the cause."""
+"""Of a score: it need not be the cause of its process's death."""
 LARGEST_TRANSCRIPT = 2 << 20
-"""Most characters of a transcript: with the episode's task it must fit into one message."""
+"""With the episode's task it must fit into one message."""
 
 Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
 Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
@@ -64,8 +64,8 @@ async def first_ask(
 ) -> Ask | Ended:
     """The episode's first ask, or its end without one.
 
-    ``opens`` gives it an address for its programs; the first ask there counts. Without it, asking for an address counts
-    as an empty ask.
+    ``opens`` gives an address for programs; the first ask there counts. Without it, a request for an address is an
+    empty ask.
     """
     asked: asyncio.Future[Ask] = asyncio.get_running_loop().create_future()
 
@@ -83,9 +83,9 @@ async def first_ask(
 
 
 async def probe(child: Child, each: bool = False) -> dict[str, Failure]:
-    """Try every environment that runs on defaults and its own rows; ``BrokenPlugin`` names the first that fails.
+    """Try every environment that runs on defaults.
 
-    ``each``: the environments are independent. Failing ones are returned with the reason, unless all fail.
+    ``BrokenPlugin`` names the first that fails; with ``each``, failing ones are returned, unless all fail.
     """
     ready = [
         found
@@ -110,7 +110,7 @@ async def _tried(child: Child, found: Described) -> Failure | None:
 
 
 class ServedVersion:
-    """A version: its processes, its leases, and its health."""
+    """A version: processes, leases and health."""
 
     def __init__(
         self,
@@ -194,10 +194,7 @@ class ServedVersion:
         return not self.leases and self._playing.over and self._scoring.over
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Run one episode in a process of this version; see ``EnvironmentService``.
-
-        Before it is scored, its place is freed and the answer gets ``over``.
-        """
+        """The place is freed before scoring, and the answer gets ``over``."""
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         try:
@@ -235,7 +232,7 @@ class ServedVersion:
         return outcome
 
     async def _placed(self, spec: EpisodeSpec) -> tuple[Worker, EpisodeSpec]:
-        """A place for an episode, and the episode with its rows at that place. Raises as ``ProcessPool.wait`` does."""
+        """Raises as ``ProcessPool.wait``."""
         rows = spec.data
         while True:
             worker = self._playing.take() or await self._playing.wait()
@@ -324,10 +321,7 @@ class ServedVersion:
         self.stop_if_done()
 
     def retire(self) -> None:
-        """Begin no new groups: the processes end with those in progress, or after their grace.
-
-        The grace is three times the longest of the last durations.
-        """
+        """Running groups get three times the longest of the last durations."""
         self.retired = True
         self.stop_if_done()
         if self._expiry is None and (self.leases or self._playing.size):
@@ -412,9 +406,9 @@ class ServedVersion:
         self.refused = child.refused | self._unproven
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child, number: int) -> None:
-        """Record the end of an episode in ``health``; a death of the process is recorded once, in ``bury``.
+        """``bury`` records a process's death.
 
-        In a process with full memory all instances fail together, and would have worked in another.
+        In a process with full memory all instances fail together, but work in another.
         """
         settings = settings_of(environment, spec.config, spec.data)
         if outcome.status == "ok":
@@ -433,10 +427,7 @@ class ServedVersion:
 
 
 async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
-    """Wait for a verdict.
-
-    The process limits the function's own time; past the wall limit it is interrupted, then killed.
-    """
+    """The process limits the function's own time; past the wall limit it is interrupted, then killed."""
     verdict = asyncio.ensure_future(ask(child))
     try:
         await asyncio.wait((verdict,), timeout=wall_limit(seconds) + SCORE_GRACE)
@@ -454,17 +445,14 @@ async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable
 
 
 def settings_of(environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> tuple[str, str]:
-    """The key for counting failures: an environment, and as text its parameters and the task's rows.
-
-    Repaired rows have another stamp, and so another key.
-    """
+    """Repaired rows have another stamp, and so another key."""
     named = "" if data is None else f" {data['path']} {data['stamp']}"
     return environment, json.dumps(config, sort_keys=True, default=repr) + named
 
 
 @dataclass(eq=False)
 class Lease:
-    """Made by ``EnvironmentService.bind``. Release it when the group is over; a ``with`` block does."""
+    """Made by ``EnvironmentService.bind``; release it, or use ``with``."""
 
     environment: str
     """"plugin/environment"."""
@@ -472,10 +460,10 @@ class Lease:
     serving: ServedVersion
     config: dict[str, Any] = field(default_factory=dict)
     by_version: bool = False
-    """Bound by its version, not as the newest one: it is never cut off."""
+    """By version, not as the newest: never cut off."""
     data: Mapping[str, Any] | None = None
     digest: str = ""
-    """A hash of the task's evaluation rows (``DataFacts.digest``), if requested."""
+    """``DataFacts.digest``, if requested."""
     released: bool = False
 
     def __post_init__(self) -> None:
@@ -487,7 +475,7 @@ class Lease:
 
     @property
     def code(self) -> str:
-        """See ``Source.code``: the same after an edited comment."""
+        """Equal after an edited comment."""
         return self.serving.code
 
     @property
@@ -496,15 +484,15 @@ class Lease:
 
     @property
     def cut(self) -> bool:
-        """True if the version was replaced and its process ended before the group did: use the newer one.
+        """True if the version was replaced and its process ended before the group.
 
-        It stays True if the version is started again for others: this group's cancelled episodes are lost.
+        Stays True: its cancelled episodes are lost.
         """
         return self.serving.cut or self.serving.cuts > self._cuts
 
     @property
     def ends(self) -> str:
-        """What the task waits for if a newer version has replaced this one, without a full stop; else empty."""
+        """Why the task waits if a newer version exists, without a full stop."""
         if self.by_version or not self.serving.retired:
             return ""
         return (
@@ -529,9 +517,9 @@ class Lease:
 
 
 class Recorder:
-    """An ``Answer`` that forwards asks and records both sides, for a later score or ranking.
+    """Records asks and answers, for a later score or ranking.
 
-    The engine makes the transcript, not the plugin's process: so it is true, and is not sent twice.
+    So the transcript is true, and is not sent twice.
     """
 
     def __init__(self, answer: Answer) -> None:

@@ -1,7 +1,4 @@
-"""The environments of one engine: all plugins of the folders, in separate processes, reloaded as files change.
-
-No code of a plugin runs in this process.
-"""
+"""All plugins of one engine's folders, in separate processes, reloaded as files change."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ OWN = "own_reward"
 
 
 class EnvironmentService:
-    """Start it once; then ``bind`` a version for a group, ``play`` its episodes, and release the lease."""
+    """``bind`` a version for a group, ``play`` its episodes, release the lease."""
 
     def __init__(
         self,
@@ -51,12 +48,9 @@ class EnvironmentService:
         interpreters: Interpreters | None = None,
         earlier: Mapping[tuple[str, str], Sequence[Standstill]] = MappingProxyType({}),
     ) -> None:
-        """``folders``: a plugin in a later folder hides one of the same name in an earlier one.
-
-        ``only``: names of the plugins to serve. ``needed``: versions that may be needed again; None keeps all
-        snapshots. ``interpreters``: the Pythons of plugins; by default their libraries are below ``scratch``.
-        ``earlier``: by plugin and version, the last ``standstills``.
-        """
+        """``folders``: later ones hide plugins of earlier ones. ``only``: plugins to serve. ``needed``: versions that
+        may be needed again; None: all. ``interpreters``: default: below ``scratch``. ``earlier``: the last
+        ``standstills``."""
         self.outcomes = OutcomeCounts()
         self._plugins: dict[str, Plugin] = {}
         self._heirs: dict[str, str] = {}
@@ -77,10 +71,7 @@ class EnvironmentService:
         self._scanning = asyncio.Lock()
 
     async def start(self) -> None:
-        """Serve the plugins in the folders, then keep watching.
-
-        Returns when every plugin is proven or has failed, but at the latest after ``FIRST_PROOFS`` seconds.
-        """
+        """Returns when every plugin is proven or has failed, or after ``FIRST_PROOFS`` seconds."""
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -112,10 +103,9 @@ class EnvironmentService:
             return [proof for proof in proofs if proof is not None]
 
     async def reload(self, name: str) -> None:
-        """Read a plugin again and restart its newest version, which also ends its rest; running groups finish.
+        """Restart a plugin's newest version and end its rest; running groups finish.
 
-        Returns when the new process serves. Raises ``EnvironmentMissing``, and ``EnvironmentFailure`` with place and
-        reason if it does not load: the earlier version continues.
+        Raises ``EnvironmentMissing``, or ``EnvironmentFailure``: the earlier version continues.
         """
         async with self._scanning:
             plugin = self._plugins.get(name)
@@ -134,10 +124,7 @@ class EnvironmentService:
                 raise unserved(info.name if partly else name, info.failure)
 
     async def refresh(self, name: str) -> None:
-        """Read the current files of an environment's plugin, and wait for the proof.
-
-        Does nothing for an unknown name; unchanged files cost one look.
-        """
+        """Read an environment's current files, and wait for the proof."""
         with contextlib.suppress(EnvironmentMissing):
             plugin = self._named(name) or self._plugins.get(self.resolve(name).name.partition("/")[0])
             if plugin is None or plugin.removed:
@@ -163,7 +150,7 @@ class EnvironmentService:
         return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
     def known(self, name: str) -> bool:
-        """True if ``resolve`` finds this name: called for every group, so it avoids a look at all of them."""
+        """True if ``resolve`` finds it; without a look at all environments, since called for every group."""
         if self._named(name) is not None:
             return True
         with contextlib.suppress(EnvironmentMissing):
@@ -172,10 +159,7 @@ class EnvironmentService:
         return False
 
     def resolve(self, name: str) -> EnvironmentInfo:
-        """The environment that a task calls ``name``; raises ``EnvironmentMissing``.
-
-        A plugin that never served is found under any of its names, in state broken or loading.
-        """
+        """Raises ``EnvironmentMissing``. A plugin that never served is found under any of its names."""
         try:
             return find(name, self.infos())
         except EnvironmentMissing:
@@ -191,10 +175,10 @@ class EnvironmentService:
         return name
 
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
-        """``config`` typed and with its defaults, for the newest version or the requested one.
+        """``config`` typed and with defaults.
 
-        Raises ``ConfigError`` if it is wrong; ``EnvironmentFailure`` if no version serves or it rests with these
-        parameters. Starts no process: without one, the parameters are not checked.
+        Raises ``ConfigError``, or ``EnvironmentFailure`` if no version serves or it rests. Without a process nothing is
+        checked.
         """
         environment = name.rpartition("/")[2]
         if version is None:
@@ -222,10 +206,9 @@ class EnvironmentService:
         config: Mapping[str, Any] | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> Lease:
-        """Hold one version for a group: the newest good one, or ``version``, started again if needed.
+        """Hold the newest good version, or ``version``, for a group.
 
-        Raises ``ConfigError`` if ``config`` does not fit that version. ``data`` replaces the environment's own rows
-        (``Source.record``). See also ``Lease.rest``.
+        Raises ``ConfigError``. ``data`` replaces its own rows (``Source.record``). See ``Lease.rest``.
         """
         environment, by_version = name.rpartition("/")[2], version is not None
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
@@ -249,10 +232,9 @@ class EnvironmentService:
         return lease
 
     async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Run one episode. Errors of the plugin are in the outcome; those of ``answer`` are raised here.
+        """Run one episode; plugin errors are in the outcome, those of ``answer`` are raised.
 
-        ``counts``: a policy answers, so the outcome is counted, and an environment that only fails rests; checks may
-        answer junk and do not count. Cancelling this coroutine cancels the episode in its process.
+        ``counts``: a policy answers; an environment that only fails rests. Checks do not count.
         """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
@@ -268,10 +250,7 @@ class EnvironmentService:
     async def rank(
         self, lease: Lease, members: Sequence[EpisodeOutcome], counts: bool = False
     ) -> Ranking | EpisodeOutcome:
-        """Rank the samples of a group; an outcome has the reason of a failure.
-
-        ``counts``: their episodes counted, so they count as failed if the ranking fails.
-        """
+        """An outcome has the failure. ``counts``: if the ranking fails, the episodes count as failed."""
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
         verdict = await lease.serving.rank(lease.declared.name, members)
@@ -417,7 +396,7 @@ def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
 
 
 def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
-    """The environment of that name; ``EnvironmentMissing`` names the existing and the nearest ones."""
+    """Raises ``EnvironmentMissing`` with the existing and the nearest names."""
     for info in infos:
         if info.name == name:
             return info
@@ -448,10 +427,7 @@ def _advice(name: str, infos: Sequence[EnvironmentInfo]) -> str:
 async def ranked(
     environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome], counts: bool = False
 ) -> list[EpisodeOutcome]:
-    """The outcomes with the ranking's rewards; if it fails, all rewarded samples fail, and none gets a 0.
-
-    ``counts``: as in ``EnvironmentService.rank``.
-    """
+    """Outcomes with the ranking's rewards; if it fails, all rewarded samples fail, without a 0."""
     places = [place for place, outcome in enumerate(outcomes) if outcome.status == "ok"]
     judged = list(outcomes)
     if len(places) < FEWEST:

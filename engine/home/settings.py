@@ -26,17 +26,17 @@ from .paths import Home
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
 LOOK = 9
-"""Days ahead that are searched for a change: a week, and ranges that reach over its ends."""
+"""Days ahead searched for a change: a week, and ranges over its ends."""
 FORM = 'Write them like "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00", or "" for always.'
 _RANGE = re.compile(r"(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d{1,2}):(\d{2}) *- *(\d{1,2}):(\d{2})")
 
 
 @dataclass(frozen=True)
 class ActiveHours:
-    """The ranges in which the engine may work; without any, it always may."""
+    """The ranges in which the engine may work; none: always."""
 
     ranges: tuple[tuple[frozenset[int], int, int], ...] = ()
-    """Days of its begin (0 is Monday); begin and end in minutes after the same midnight, at most a day apart."""
+    """Days of the begin (0 is Monday); begin and end in minutes after midnight, at most a day apart."""
 
     @classmethod
     def parse(cls, text: str) -> ActiveHours:
@@ -47,7 +47,7 @@ class ActiveHours:
         return not self.ranges or any(begin <= now < end for begin, end in self._spans(now))
 
     def changes(self, now: float) -> float | None:
-        """Time of the next change of ``active``, in seconds since 1970; None: never."""
+        """Next change of ``active``, in seconds since 1970; None: never."""
         moments = sorted({moment for span in self._spans(now) for moment in span if moment > now})
         return next((moment for moment in moments if self.active(moment) is not self.active(now)), None)
 
@@ -78,7 +78,7 @@ def _range(text: str) -> tuple[frozenset[int], int, int]:
 
 
 def _moment(day: date, minutes: int) -> float:
-    """First time that a wall clock shows ``minutes`` after the midnight at the beginning of ``day``."""
+    """First time that a wall clock shows ``minutes`` after the midnight that begins ``day``."""
     reading = datetime.combine(day, datetime.min.time()) + timedelta(minutes=minutes)
     while datetime.fromtimestamp(reading.timestamp()) != reading:  # skipped: the clock is put forward over it
         reading += timedelta(minutes=1)
@@ -86,7 +86,7 @@ def _moment(day: date, minutes: int) -> float:
 
 
 PORTS = 100
-"""Ports that Ray takes on each machine of a cluster, next to the head's."""
+"""Ray's ports on each machine of a cluster, next to the head's."""
 DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
 
@@ -311,7 +311,6 @@ class ApiSettings:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can ask."""
         return self.listen == "localhost" or ip_address(self.listen).is_loopback
 
 
@@ -363,7 +362,7 @@ class Settings:
 def load_settings(home: Home) -> Settings:
     """Read a home's settings; a missing file means defaults. Raises ``ConfigError``.
 
-    A relative path in ``marlaas.toml`` counts from the home, one in ``MARLAAS_BASE`` from the working folder.
+    Relative paths count from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
     """
     try:
         table = read_toml(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}

@@ -1,5 +1,1 @@
-"""The base model: its folder, its fingerprint, its tensors, its chat template, and the memory that it needs.
-
-``templates`` renders conversations with untrusted chat templates, within bounds; ``gguf`` writes and reads
-llama.cpp's file format.
-"""
+"""The base model: folder, fingerprint, tensors, chat template, GGUF files, and memory."""

@@ -1,8 +1,6 @@
-"""A base model's ``config.json``: its sizes, and every switch that changes what the model computes.
+"""A base's ``config.json``: sizes and switches, with transformers 5's defaults.
 
-Each key is read as transformers 5 reads it, with its defaults. A value that marlaas does not compute is refused by its
-key. Here are also the precisions in which a base is kept, and the kinds of sampler. Standard library only. Knows no
-weights and no tokenizer.
+Refuses what marlaas does not compute. Also precisions and samplers. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,44 +14,39 @@ from typing import Any
 from ..errors import BaseModelError
 
 FAMILIES = ("qwen3", "qwen2", "llama")
-"""Architectures whose tensors are all known by name and shape: our GGUF writer and our own passes cover them."""
+"""Architectures that our GGUF writer and passes cover."""
 ALIASES = {
     "hidden_size": ("n_embd", "d_model"),
     "num_hidden_layers": ("n_layer", "n_layers"),
     "num_attention_heads": ("n_head", "n_heads"),
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
-"""Other architectures' keys for the sizes that are required."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Keys of different architectures for the number of experts in a layer."""
 ROPE_SETTINGS = {
     "linear": ("factor",),
     "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
-"""Required settings of scaled rotary positions, by type of scaling."""
 
 ROPE_TYPES = ("default", "dynamic", "longrope", *ROPE_SETTINGS)
-"""All types that transformers supports."""
 ROPE_COMPUTED = ("default", *ROPE_SETTINGS)
-"""Those that are computed here; ``rope.unreadable`` names which of them llama.cpp does not compute."""
+"""``rope.unreadable`` names those that llama.cpp does not compute."""
 
 COMPUTED = {
     "hidden_act": ("silu", "swish"),
     "partial_rotary_factor": (1.0, None),
 }
-"""Switches of ``FAMILIES`` with the values that marlaas computes; it refuses others by key. llama.cpp's graphs have
-SiLU built in. transformers ignores a partial rotation for some types of position and fails for others."""
+"""llama.cpp's graphs have SiLU built in. transformers ignores a partial rotation for some types of position and fails
+for others."""
 _READ = """
 model_type hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim intermediate_size
 max_position_embeddings vocab_size rms_norm_eps tie_word_embeddings hidden_act partial_rotary_factor rope_theta
 rope_scaling rope_parameters original_max_position_embeddings quantization_config
 """
 READ = frozenset(_READ.split())
-"""Keys that are read for all ``FAMILIES``."""
 SLIDING = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
 READ_BY = {"llama": ("attention_bias", "mlp_bias"), "qwen2": SLIDING, "qwen3": ("attention_bias", *SLIDING)}
-"""Further keys that transformers reads for one architecture."""
+"""Further keys of one architecture in transformers."""
 _HARMLESS = """
 architectures model_name name_or_path tokenizer_class generation_config transformers_version unsloth_version
 unsloth_fixed transformers.js_config is_llama_config id2label label2id num_labels problem_type finetuning_task
@@ -72,47 +65,44 @@ num_return_sequences remove_invalid_values exponential_decay_length_penalty
 return_dict return_dict_in_generate output_attentions output_hidden_states output_scores tf_legacy_loss is_decoder
 """
 HARMLESS = frozenset(_HARMLESS.split())
-"""Keys that cannot change a log-probability here: names, ids of tokens, training, generation, forms of results."""
+"""Cannot change a log-probability here: names, token ids, training, generation, results' forms."""
 PLAIN: tuple[Any, ...] = (None, False, [], {}, "")
-"""Values that switch nothing on."""
 
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """The sizes that the GGUF writer, the sampler and the trainer need."""
+    """The sizes for GGUF writer, sampler and trainer."""
 
     architecture: str
     """Hugging Face's ``model_type``: qwen3, qwen2, llama, …"""
     hidden_size: int
     intermediate_size: int
-    """0 if the configuration does not say, which it does for ``FAMILIES``. ``norm_eps`` likewise."""
+    """0: unknown, never for ``FAMILIES``. ``norm_eps`` likewise."""
     layers: int
     heads: int
     kv_heads: int
     head_dim: int
     vocab_size: int
     context_length: int
-    """Tokens that the model was made for."""
     norm_eps: float
     rope_theta: float
     rope_scaling: dict[str, Any] = field(default_factory=dict)
     """Empty for plain rotary positions, else ``rope_type`` and its parameters."""
     tie_word_embeddings: bool = False
     sliding_window: bool = False
-    """True if some layer attends to fewer tokens than the context has."""
     attention_bias: bool = False
-    """True if the outputs of attention have biases, too; ``weights.tensor_shapes`` has those of queries and keys."""
+    """Of attention's outputs; queries and keys: ``weights.tensor_shapes``."""
     mlp_bias: bool = False
     experts: int = 0
-    """Experts of a layer, of which each token takes some; 0 without a mixture."""
+    """Per layer; 0: no mixture."""
     unread: tuple[str, ...] = ()
-    """Settings that neither marlaas nor transformers reads for this architecture, as in ``clip_qkv = 8``."""
+    """Settings unread by marlaas and transformers, as in ``clip_qkv = 8``."""
 
 
 def read_config(path: Path) -> BaseConfig:
     """Read ``config.json``, with old (``rope_theta``, ``rope_scaling``) or new (``rope_parameters``) keys.
 
-    Raises ``BaseModelError`` if it cannot be read, describes no language model, or lacks a size that is needed.
+    Raises ``BaseModelError`` if unreadable, no language model, or without a needed size.
     """
     try:
         raw = json.loads(path.read_text("utf-8"))
@@ -143,7 +133,7 @@ def read_config(path: Path) -> BaseConfig:
 
 
 class _Refused(Exception):
-    """A setting that is not computed, in words."""
+    """A setting that is not computed."""
 
 
 def _config(raw: dict[str, Any]) -> BaseConfig:
@@ -184,10 +174,8 @@ def _config(raw: dict[str, Any]) -> BaseConfig:
 
 
 def _rope(raw: dict[str, Any], known: bool, context: int) -> tuple[float, dict[str, Any]]:
-    """The base of rotary positions and their scaling, as transformers' ``convert_rope_params_to_dict`` has them.
-
-    ``rope_scaling`` takes the place of all of ``rope_parameters``; only ``rope_theta`` next to them fills a gap.
-    """
+    """As transformers' ``convert_rope_params_to_dict``. ``rope_scaling`` replaces ``rope_parameters``; only
+    ``rope_theta`` fills a gap."""
     rope = dict(raw.get("rope_scaling") or raw.get("rope_parameters") or {})
     nested = [key for key, value in rope.items() if isinstance(value, dict)]
     if nested and known:
@@ -214,7 +202,6 @@ def _rope(raw: dict[str, Any], known: bool, context: int) -> tuple[float, dict[s
 
 
 def _slides(raw: dict[str, Any], architecture: str, layers: int, context: int) -> bool:
-    """True if some layer attends to fewer tokens than the context has."""
     if architecture not in FAMILIES:
         return bool(raw.get("use_sliding_window", False))
     if architecture == "llama":
@@ -226,7 +213,6 @@ def _slides(raw: dict[str, Any], architecture: str, layers: int, context: int) -
 
 
 def _unread(raw: dict[str, Any], architecture: str) -> tuple[str, ...]:
-    """The settings that could matter and that nobody reads."""
     read = READ | HARMLESS | {*READ_BY[architecture]}
     found = {key: value for key, value in raw.items() if key not in read and not key.startswith("_")}
     if set(found.get("layer_types") or ()) <= {"full_attention"}:
@@ -235,7 +221,7 @@ def _unread(raw: dict[str, Any], architecture: str) -> tuple[str, ...]:
 
 
 def _size(raw: dict[str, Any], key: str) -> int:
-    """A positive number under ``key`` or an alias of it. Raises ``KeyError`` or ``ValueError``."""
+    """Raises ``KeyError`` or ``ValueError``."""
     for name in (key, *ALIASES.get(key, ())):
         if raw.get(name) is not None:
             size = int(raw[name])
@@ -246,7 +232,7 @@ def _size(raw: dict[str, Any], key: str) -> int:
 
 
 def _positive(value: Any, name: str) -> float:
-    """A finite number above 0, because llama.cpp ends its process for others. Raises ``ValueError``."""
+    """Raises ``ValueError``: llama.cpp ends its process for others."""
     number = float(value)
     if not 0.0 < number < math.inf:
         raise ValueError(f"{name} is {number}")
@@ -254,7 +240,7 @@ def _positive(value: Any, name: str) -> float:
 
 
 def unsupported(config: BaseConfig) -> str:
-    """Why our own passes cannot compute this base, as a clause; empty if they can."""
+    """Why our passes cannot compute this base, as a clause; empty: they can."""
     if config.architecture not in FAMILIES:
         return f"its architecture is {config.architecture}"
     if config.rope_scaling.get("rope_type", "default") not in ROPE_COMPUTED:
@@ -262,32 +248,29 @@ def unsupported(config: BaseConfig) -> str:
     return "its attention has a sliding window" if config.sliding_window else ""
 
 
-# --- quantised weights ---
-
 SCALES = {
     "fp8": (".weight_scale", "_scale_inv", ".input_scale", ".activation_scale"),
     "bitsandbytes": (".absmax", ".quant_map", ".quant_state", ".SCB"),
     "gptq or awq": (".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_zero_point"),
     "mxfp4": ("_blocks", "proj_scales"),
 }
-"""Parts of the names of tensors that belong to quantised weights."""
 DEQUANTISED = {
     "fp8": ("quantization_config=C(dequantize=True), dtype='bfloat16')", "FineGrainedFP8Config"),
     "mxfp4": ("quantization_config=C(dequantize=True), dtype='bfloat16')", "Mxfp4Config"),
     "bitsandbytes": (").dequantize()", ""),
 }
-"""What makes weights plain in transformers, after ``from_pretrained(FOLDER, ``, and the configuration that it takes."""
+"""Arguments after ``from_pretrained(FOLDER, `` that make weights plain, and their configuration."""
 
 
 def quantised_as(name: str, dtype: str) -> str:
-    """The method that a tensor of this name and stored type belongs to; empty for plain weights."""
+    """A tensor's quantisation method; empty: plain."""
     if dtype.startswith(("F8", "F4")):
         return "fp8"
     return next((method for method, ends in SCALES.items() if any(end in name for end in ends)), "")
 
 
 def quantised(folder: Path, why: str, method: str = "") -> BaseModelError:
-    """The refusal of a folder with quantised weights, with the line of Python that makes plain ones."""
+    """The refusal of quantised weights, with the line of Python that makes plain ones."""
     plain, needs = f"{folder}-plain", ""
     if method in DEQUANTISED:
         load, settings = DEQUANTISED[method]
@@ -309,51 +292,47 @@ def quantised(folder: Path, why: str, method: str = "") -> BaseModelError:
     )
 
 
-# --- precisions and samplers, by their names in marlaas.toml ---
+# --- precisions and samplers ---
 
 PRECISIONS = ("f32", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m")
-"""Those of llama.cpp, from exact to small."""
+"""llama.cpp's, from exact to small."""
 GGUF = "gguf"
-"""llama.cpp samples from the GGUF file that the base came in (``BaseModel.gguf``), in whatever precision that has."""
+"""The base's own GGUF file (``BaseModel.gguf``), in its precision."""
 BFLOAT16 = "bf16"
-"""The torch sampler's other precision, next to float32."""
 WRITTEN = ("f32", "f16")
-"""Those that our own writer makes; llama.cpp's quantizer makes the others from float32."""
+"""Ours; llama.cpp's quantizer makes others from float32."""
 REPEATABLE = ("f32", "f16", "q8_0", BFLOAT16)
-"""Those whose results are the same to the last bit, whatever runs at the same time. With the others llama.cpp
-multiplies eight rows or more in another way than fewer; so does torch in bfloat16, except for turns that ask for the
-same bits."""
+"""Results the same to the last bit under any load. Otherwise llama.cpp multiplies eight rows or more differently; so
+does torch in bfloat16, except for ``alike`` turns."""
 BITS = {"f32": 32.0, "f16": 16.0, BFLOAT16: 16.0, "q8_0": 8.5, "q6_k": 6.5625, "q5_k_m": 5.7, "q4_k_m": 4.85}
-"""Bits per weight, block scales included; for mixed types those of models of usual shape."""
+"""Per weight, with block scales; mixed types: for usual shapes."""
 
 
 def halves_memory(weights: str) -> bool:
-    """Whether llama.cpp keeps keys and values in float16 on a processor, even for ``exact`` attention.
+    """True if llama.cpp keeps float16 keys and values on a processor, even for ``exact`` attention.
 
-    It does for matrices other than float32, which round more than that does.
+    For all but float32 matrices: the others round more than that.
     """
     return weights != "f32"
 
 
 def nearest(bits: float) -> str:
-    """The precision whose weights take about ``bits`` each, for a file whose precision is not known."""
+    """The precision closest to ``bits`` per weight."""
     return min(PRECISIONS, key=lambda precision: abs(BITS[precision] - bits))
 
 
 @dataclass(frozen=True)
 class SamplerTraits:
-    """What a kind of sampler reads and can, wherever it runs."""
+    """What a kind of sampler reads and can."""
 
     weights: tuple[str, ...] = ()
-    """The values of ``weights`` under [rollout] that are about it, next to ``auto``."""
+    """Under [rollout], next to ``auto``."""
     gguf: bool = False
-    """Whether it reads the base from a GGUF. Others read the base itself, on a processor in float32 or bfloat16."""
+    """Reads a GGUF; others the base, on a processor in float32 or bfloat16."""
     cards: bool = True
-    """Whether it computes on cards."""
     repeats: bool = True
-    """Whether it repeats its bits on a processor, whatever else it is asked."""
+    """Repeats its bits on a processor under any load."""
     conversations: int = 128
-    """The most of them if the settings have no number."""
 
 
 SAMPLERS = {
@@ -361,9 +340,8 @@ SAMPLERS = {
     "llama.cpp": SamplerTraits(weights=(*PRECISIONS, GGUF), gguf=True),
     "torch": SamplerTraits(weights=(BFLOAT16,), cards=False, conversations=384),
 }
-"""By the names that the settings have; on cards those that come first are preferred.
+"""On cards the first are preferred.
 
-A pass of the torch sampler costs little more with many rows than with few, and a conversation that keeps its slot while
-its environment waits for a tool is not read again: with 32 tasks of slow tools 384 took half the processor time of 128,
-and more gained nothing.
+Rows cost a torch pass little, and kept slots avoid reading again: with 32 tasks of slow tools 384 conversations took
+half the processor time of 128; more gained nothing.
 """

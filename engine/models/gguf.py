@@ -1,9 +1,7 @@
-"""GGUF, the file format of llama.cpp: headers that are read, and the base and adapters that are written in it.
+"""GGUF, llama.cpp's file format.
 
-Format: magic, version, counts, then keys with typed values, then names, shapes, types and offsets of the tensors; see
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The gguf package's own reader takes seconds for a tokenizer
-of 150,000 entries; here lists are skipped unless they are asked for. Files of ours hold no tokenizer: llama.cpp sees
-token ids only, and text stays with the renderer.
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The gguf package's reader takes seconds for 150,000 tokens;
+this one skips lists unless asked. Our files hold no tokenizer.
 """
 
 from __future__ import annotations
@@ -37,16 +35,15 @@ Array = NDArray[np.float32]
 Scalar = TypeVar("Scalar", bound=np.generic)
 Value = str | int | float | bool
 Fields = dict[str, str | int | float]
-"""Metadata to write; a Python int becomes uint32, a float float32."""
+"""A Python int becomes uint32, a float float32."""
 
-# --- headers ---
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""The format's numbers for types, as format characters of ``struct``."""
+"""Types as format characters of ``struct``."""
 STRING, LIST = 8, 9
 READ_VERSIONS = (2, 3)
 LONGEST = 1 << 24
-"""The most bytes of a name or a text, such as a chat template, and the most items of a list."""
+"""Most bytes of a text, such as a chat template, and items of a list."""
 EMBEDDING = "token_embd.weight"
 
 
@@ -55,30 +52,25 @@ class GgufHeader:
     """The header of a GGUF file."""
 
     fields: dict[str, Value]
-    """The metadata, without lists."""
+    """Without lists."""
     shapes: dict[str, tuple[int, ...]]
-    """The shape of each tensor as in numpy: the last axis is contiguous."""
+    """As in numpy: the last axis is contiguous."""
     size: int
-    """Bytes of the complete file."""
     places: dict[str, tuple[int, int]]
-    """The number of each tensor's type in ``GGMLQuantizationType``, and the byte at which its data begin."""
+    """Each tensor's ``GGMLQuantizationType`` and first byte."""
     lists: dict[str, list[Any]]
-    """The lists that were asked for, of those that the file has."""
 
     @property
     def parameters(self) -> int:
-        """The number of the model's parameters."""
         return sum(prod(shape) for name, shape in self.shapes.items() if not name.startswith("rope_"))
 
     def number(self, key: str) -> int:
-        """The integer under ``key``; 0 if there is none."""
         value = self.fields.get(key, 0)
         return int(value) if isinstance(value, int) else 0
 
 
 def read_header(path: Path, lists: Collection[str] = ()) -> GgufHeader:
-    """Read the header, with the ``lists`` under these keys. Raises ``BaseModelError`` for what is no GGUF file, or one
-    that ends too early."""
+    """Read the header, with these ``lists``. Raises ``BaseModelError`` if it is no GGUF file or too short."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[:4] != b"GGUF":
@@ -107,7 +99,7 @@ def read_header(path: Path, lists: Collection[str] = ()) -> GgufHeader:
 
 
 class _Cursor:
-    """Reads values from bytes, one after another. Raises ``struct.error`` past the end."""
+    """Raises ``struct.error`` past the end."""
 
     def __init__(self, data: mmap.mmap, wanted: Collection[str]) -> None:
         self._data, self._at, self._wanted = data, 8, wanted
@@ -174,37 +166,32 @@ class _Cursor:
             raise struct.error("past the end")
 
 
-# --- names ---
-
 BRING = "Bring one of your own: `[rollout] gguf = FILE` in marlaas.toml."
 INTERLEAVED = (
     *("llama", "arcee", "arctic", "bailingmoe", "deci", "deepseek", "granite", "granitehybrid", "granitemoe", "llada"),
     *("minicpm", "mistral3", "olmo", "smollm3", "xverse"),
 )
-"""llama.cpp's architectures that rotate neighbouring pairs while their Hugging Face form rotates halves. Cohere, GLM,
-Ernie and others rotate neighbouring pairs in both, so their rows stay as they are."""
+"""llama.cpp rotates neighbouring pairs, Hugging Face halves. Cohere, GLM, Ernie and others rotate pairs in both."""
 RENAMED = {"mistral": "llama", "mixtral": "llama", "cohere": "commandr", "phi": "phi2", "gemma3text": "gemma3"}
-"""llama.cpp's names of architectures that Hugging Face calls otherwise, both without dashes."""
+"""llama.cpp's names for others of Hugging Face, without dashes."""
 ARCHITECTURES: dict[str, Any] = {name: architecture for architecture, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
 @dataclass(frozen=True)
 class GgufNames:
-    """llama.cpp's names for one base and its tensors, and its order of their rows.
+    """llama.cpp's names for a base's tensors, and its order of rows.
 
-    If llama.cpp rotates neighbouring pairs of a head's rows and Hugging Face rotates row i with row i + d/2, the rows
-    of q and k (weights, biases and a LoRA's B alike) are interleaved in GGUF files.
+    If it rotates pairs and Hugging Face row i with row i + d/2, the rows of q and k (weights, biases, a LoRA's B) are
+    interleaved.
     """
 
     architecture: str
-    """``general.architecture`` of the base's GGUF, and of its adapters'."""
+    """``general.architecture`` in the GGUF of base and adapters."""
     config: BaseConfig
 
     def module(self, module: str) -> str:
-        """llama.cpp's name for a module: ``model.layers.3.mlp.up_proj`` is ``blk.3.ffn_up``.
-
-        Raises ``BaseModelError`` for a module that the architecture does not have.
-        """
+        """``model.layers.3.mlp.up_proj`` is ``blk.3.ffn_up``. Raises ``BaseModelError`` for modules that the
+        architecture lacks."""
         name: str | None = _name_map(self.architecture, self.config.layers).get_name(module)
         if name is None:
             raise BaseModelError(
@@ -215,12 +202,11 @@ class GgufNames:
         return name
 
     def rotated_heads(self, module: str) -> int:
-        """The heads of a module whose rows llama.cpp orders otherwise; 0 for all other modules."""
         heads = {"q_proj": self.config.heads, "k_proj": self.config.kv_heads}
         return heads.get(module.rpartition(".")[2], 0) if self.architecture in INTERLEAVED else 0
 
     def rows(self, module: str, array: NDArray[Scalar]) -> NDArray[Scalar]:
-        """``array``, whose first axis is the module's output, in llama.cpp's row order: row i + d/2 after row i."""
+        """``array`` (outputs first) in llama.cpp's order: row i + d/2 after row i."""
         heads = self.rotated_heads(module)
         if not heads:
             return array
@@ -230,7 +216,7 @@ class GgufNames:
 
 class _NameMap(gguf.TensorNameMap):
     def __init__(self, architecture: Any, layers: int) -> None:
-        # The parent class adds an architecture's special names to a table that all instances share; so it is copied.
+        # The parent changes a table that all instances share; so it is copied.
         self.block_mappings_cfg = dict(self.block_mappings_cfg)
         super().__init__(architecture, layers)
 
@@ -241,7 +227,7 @@ def _name_map(architecture: str, layers: int) -> _NameMap:
 
 
 def names_of(config: BaseConfig) -> GgufNames:
-    """The names for a base that our writer covers. Raises ``BaseModelError`` for any other, with what to do."""
+    """Names for a base. Raises ``BaseModelError`` if our writer does not cover it, with what to do."""
     if config.architecture not in FAMILIES:
         lacking = f"the architecture {config.architecture!r}, only {', '.join(FAMILIES)}"
     elif config.sliding_window:
@@ -254,10 +240,7 @@ def names_of(config: BaseConfig) -> GgufNames:
 
 
 def names_like(config: BaseConfig) -> GgufNames:
-    """The names for a base of which only the folder is known, if its Hugging Face architecture determines them.
-
-    Raises ``BaseModelError`` if it does not, with what to do.
-    """
+    """Names for a base without GGUF. Raises ``BaseModelError`` if its architecture does not determine them."""
 
     def plain(name: str) -> str:
         return name.replace("_", "").replace("-", "")
@@ -273,10 +256,10 @@ def names_like(config: BaseConfig) -> GgufNames:
 
 
 def brought_names(path: Path, config: BaseConfig) -> GgufNames:
-    """llama.cpp's names for the base with this ``config``, whose GGUF the user made at ``path``.
+    """Names for the user's GGUF at ``path``.
 
-    Raises ``BaseModelError`` for a file that is not a complete GGUF file, not a model, or a model of other sizes.
-    Whether its weights are the same is found by comparing log-probabilities (``engine/machine/routing/router.py``).
+    Raises ``BaseModelError`` if it is incomplete, no model, or of other sizes. Comparing log-probabilities shows if
+    weights agree (``engine/machine/routing/router.py``).
     """
     header = read_header(path)
     check_kind(header, path)
@@ -304,7 +287,7 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
 
 
 def check_kind(header: GgufHeader, path: Path) -> None:
-    """Raise ``BaseModelError`` for a part of a split file, and for a file that holds no language model."""
+    """Raise ``BaseModelError`` for a part of a split file, or no language model."""
     kind, architecture = (str(header.fields.get(f"general.{key}", "model")) for key in ("type", "architecture"))
     cause = hint = ""
     if architecture == "clip" or kind == "mmproj":
@@ -320,9 +303,9 @@ def check_kind(header: GgufHeader, path: Path) -> None:
 
 
 def plain_layers(path: Path, names: GgufNames) -> bool:
-    """Whether every layer that an adapter may change is the product with one matrix of its own in the file at ``path``.
+    """True if every adaptable layer has its own matrix in the file.
 
-    No for architectures whose layers are not known, for layers that the file keeps as one, and for scaled matrices.
+    False for unknown architectures, fused layers and scaled matrices.
     """
     if names.config.architecture not in FAMILIES:
         return False
@@ -331,10 +314,7 @@ def plain_layers(path: Path, names: GgufNames) -> bool:
     return all(f"{layer}.weight" in tensors and f"{layer}.scale" not in tensors for layer in layers)
 
 
-# --- writing ---
-
 HEADER = 1 << 20
-"""The most bytes that names and fields take."""
 
 
 @dataclass(frozen=True)
@@ -344,13 +324,13 @@ class Entry:
     name: str
     shape: tuple[int, ...]
     load: Callable[[], Array]
-    """Returns the values; called once, just before they are written."""
+    """Called once, just before writing."""
     half: bool = False
-    """Whether to store it as float16."""
+    """True: float16."""
 
 
 def write_gguf(path: Path, architecture: str, fields: Fields, entries: Sequence[Entry]) -> None:
-    """Write the file at ``path`` directly, holding one tensor in memory at a time."""
+    """Write with one tensor in memory at a time."""
     writer = gguf.GGUFWriter(path, architecture)
     adders: dict[type, Callable[[str, Any], None]] = {
         str: writer.add_string,
@@ -373,14 +353,14 @@ def write_gguf(path: Path, architecture: str, fields: Fields, entries: Sequence[
 
 
 def path_of(base: BaseModel, folder: Path, weights: str) -> Path:
-    """The path in ``folder`` of the base in the precision ``weights``."""
+    """The base's file in ``folder``."""
     return folder / f"{base.fingerprint}-{weights}.gguf"
 
 
 def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
-    """Write the base model's GGUF at ``path``; with ``weights`` "f16" matrices are float16, vectors stay float32.
+    """Write the base's GGUF; "f16": float16 matrices, float32 vectors.
 
-    Raises ``BaseModelError`` for what our writer does not cover and for damaged weights, and ``OSError``.
+    Raises ``BaseModelError`` for bases beyond our writer and damaged weights, and ``OSError``.
     """
     config, half = base.config, weights == "f16"
     sizes: Fields = {
@@ -406,12 +386,11 @@ def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
 
 
 def base_bytes(base: BaseModel, weights: str = "f32") -> int:
-    """The size of what ``write_base`` writes, not more than 1 MB too large."""
+    """The size of ``write_base``'s file, at most 1 MB too large."""
     return HEADER + sum(prod(entry.shape) * (2 if entry.half else 4) for entry in _base_entries(base, weights == "f16"))
 
 
 def _base_entries(base: BaseModel, half: bool) -> list[Entry]:
-    """Every tensor under llama.cpp's name, in llama.cpp's row order."""
     config, weights, names, entries = base.config, Weights(base.weight_files), names_of(base.config), []
     divisors = llama3_divisors(config)
     if divisors is not None:
@@ -431,11 +410,10 @@ def _base_entries(base: BaseModel, half: bool) -> list[Entry]:
 
 
 def write_adapter(names: GgufNames, adapter: dict[str, Array], alpha: float, path: Path) -> None:
-    """Write the adapter's GGUF at ``path``; llama.cpp scales its output by ``alpha`` / rank, as PEFT does.
+    """Write the adapter's GGUF; llama.cpp scales it by ``alpha`` / rank, as PEFT does.
 
-    Adapters have the names of ``engine/adapters/statefile.py``. B's rows, the layer's outputs, are in llama.cpp's
-    order. Raises ``AdapterError`` if it does not fit the base, or if the file cannot be written; ``BaseModelError`` if
-    llama.cpp's architecture has no such module.
+    Raises ``AdapterError`` if it does not fit or cannot be written; ``BaseModelError`` if llama.cpp's architecture
+    lacks a module.
     """
     check_adapter(names.config, adapter)
     fields: Fields = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": float(alpha)}
@@ -453,7 +431,7 @@ def write_adapter(names: GgufNames, adapter: dict[str, Array], alpha: float, pat
 
 @contextlib.contextmanager
 def adapter_in_memory(names: GgufNames, adapter: dict[str, Array], alpha: float) -> Iterator[Path]:
-    """A path at which the adapter's GGUF can be read within the ``with`` block; on Linux it is in memory."""
+    """A path within the ``with`` block; on Linux in memory."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("adapter.gguf")
         path = Path(f"/proc/self/fd/{descriptor}")
@@ -469,19 +447,17 @@ def adapter_in_memory(names: GgufNames, adapter: dict[str, Array], alpha: float)
             path.unlink(missing_ok=True)
 
 
-# --- large files that can be written again ---
+# --- rewritable large files ---
 #
-# A file is written under another name, and renamed when it is whole. Two processes may write the same one at once: the
-# last to finish stays.
+# Renamed when whole. If two processes write one, the last stays.
 
 OURS = re.compile(r"\w+-(f32|f16|q8_0|q6_k|q5_k_m|q4_k_m)\.gguf")
 
 
 def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
-    """Return ``path``; if there is no file, ``write`` it, which takes ``needed`` bytes of the disk.
+    """Return ``path``; if missing, ``write`` it (``needed`` bytes).
 
-    Raises ``BaseModelError`` if they are not free or the disk refuses, and what ``write`` raises; nothing is left
-    behind then.
+    Raises ``BaseModelError`` if the disk is full or refuses, and what ``write`` raises, leaving nothing behind.
     """
     if path.exists():
         return path
@@ -504,16 +480,13 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
 
 
 def forget_others(folder: Path, mine: str) -> int:
-    """Remove files of ours in ``folder`` whose names do not begin with ``mine``; returns how many bytes that freed.
-
-    Files that cannot be removed stay.
-    """
+    """Remove our files except those that begin with ``mine``; returns freed bytes."""
     names = [path for path in folder.glob("*.gguf") if OURS.fullmatch(path.name)]
     return sum(remove(path) for path in names if not path.name.startswith(mine))
 
 
 def remove(path: Path) -> int:
-    """Remove a file, and what processes that have ended left of it. Returns how many bytes that freed."""
+    """Remove a file, and ended processes' remains of it. Returns freed bytes."""
     remove_abandoned(path.parent, f".{path.name}.")
     with contextlib.suppress(OSError):
         size = path.stat().st_size
@@ -523,7 +496,7 @@ def remove(path: Path) -> int:
 
 
 def remove_abandoned(folder: Path, prefix: str = ".") -> None:
-    """Remove what processes that have ended left unfinished; the process id follows the prefix of the name."""
+    """Remove ended processes' unfinished files; the process id follows the prefix."""
     for left in folder.glob(f"{prefix}*"):
         number = left.name.removeprefix(prefix).partition(".")[0]
         if number.isdecimal() and not psutil.pid_exists(int(number)):
@@ -532,7 +505,7 @@ def remove_abandoned(folder: Path, prefix: str = ".") -> None:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Raises ``BaseModelError`` if fewer than ``needed`` bytes are free in ``folder``."""
+    """Raises ``BaseModelError`` if fewer than ``needed`` bytes are free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         cause = f"a file takes {needed / 1e9:.2g} GB to make, and {free / 1e9:.2g} GB are free there."

@@ -16,14 +16,13 @@ from torch import Tensor
 from ..devices.limits import address_space
 from ..errors import ConfigError
 
-# The element-wise pieces of a decoder block, each forward with its backward. Pure functions of tensors.
+# --- element-wise pieces ---
 #
-# What a backward needs from its forward is returned next to the result. T is tokens, H the hidden size, I the inner
-# size of the feed-forward part, D the size of a head.
+# T tokens, H hidden size, I inner size of the feed-forward part, D size of a head.
 
 
 def halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Views of both halves of the last axis; ``chunk`` takes ten times as long."""
+    """Views of the last axis's halves; ``chunk`` takes ten times as long."""
     middle = x.shape[-1] // 2
     return x[..., :middle], x[..., middle:]
 
@@ -31,7 +30,7 @@ def halves(x: Tensor) -> tuple[Tensor, Tensor]:
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """x / rms(x) · weight over the last axis (Zhang and Sennrich, arXiv 1910.07467, eq. 4).
 
-    Returns the result, x / rms(x), and 1 / rms(x) with a last axis of 1.
+    Also returns x / rms(x), and 1 / rms(x) (last axis 1).
     """
     size = x.shape[-1]
     mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().mul_(1.0 / size)
@@ -55,7 +54,7 @@ def swiglu(gate_up: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def swiglu_backward(grad: Tensor, gate_up: Tensor, opened: Tensor | None) -> Tensor:
-    """Gradient by ``gate_up`` (T, 2 I) from that by the result (T, I); ``opened`` is silu(gate), if it was kept."""
+    """Gradient by ``gate_up`` (T, 2 I) from (T, I); ``opened``: silu(gate), if kept."""
     gate, up = halves(gate_up)
     if opened is None:
         opened = torch.nn.functional.silu(gate)
@@ -67,9 +66,9 @@ def swiglu_backward(grad: Tensor, gate_up: Tensor, opened: Tensor | None) -> Ten
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn the halves of each head against each other (Su et al., arXiv 2104.09864; halves as Hugging Face has them).
+    """Rotate each head's halves (Su et al., arXiv 2104.09864; as in Hugging Face).
 
-    ``x`` (T, heads, D); ``cosine`` and ``sine`` (T, 1, D/2). With the sine negated it is its own backward.
+    ``x`` (T, heads, D); ``cosine``, ``sine`` (T, 1, D/2). A negated sine gives the backward.
     """
     first, second = halves(x)
     turned = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -79,21 +78,18 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return turned
 
 
-# Attention in tiles on the processor: memory grows with the number of tokens, not with its square.
+# --- attention in tiles: memory is linear in tokens ---
 #
-# FlashAttention (Dao et al., arXiv 2205.14135): scores are computed tile by tile, with a running maximum and sum for
-# each query, and again in the backward pass, from the logarithm of that sum. PyTorch has such a kernel. Keys may be
-# attended to in parts: ``merged`` joins two parts into one softmax, and with the joint result and sums
-# ``attend_backward`` gives each part's share of the gradients (FlashAttention-2, arXiv 2307.08691, section 3.1).
+# FlashAttention (Dao et al., arXiv 2205.14135). ``merged`` joins two parts of the keys into one softmax; with its
+# results ``attend_backward`` gives each part's gradients (FlashAttention-2, arXiv 2307.08691, section 3.1).
 #
-# Shapes: B groups of R heads with one key head; n queries, m keys, D head size. Strides are free but for the last
-# axis.
+# B groups of R heads per key head; n queries, m keys, D head size. Only the last axis needs stride 1.
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
-    """Results (B, R, n, D) and the logarithms of the softmax's sums, float32 (B, R, n).
+    """Results (B, R, n, D) and logarithms of softmax sums, float32 (B, R, n).
 
-    ``q`` is (B, R, n, D), keys and values (B, m, D). With ``causal``, query i sees keys 0 … i, and n is m.
+    ``q`` (B, R, n, D); keys, values (B, m, D). ``causal``: query i sees keys 0 … i; n is m.
     """
     k, v = (part[:, None].expand(-1, q.shape[1], -1, -1) for part in (k, v))
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -105,9 +101,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False) 
 def attend_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, scale: float, causal: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients by q (B, R, n, D), and by these keys and values (B, m, D) in float32, for ``grad`` by the results.
+    """Gradients by q (B, R, n, D), and by keys and values (B, m, D), float32.
 
-    ``out`` and ``sums`` are those of the whole softmax, of which these keys may be a part.
+    ``out`` and ``sums`` are of the whole softmax.
     """
     k, v = (part[:, None].expand(-1, q.shape[1], -1, -1) for part in (k, v))
     by_q, by_k, by_v = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
@@ -117,55 +113,48 @@ def attend_backward(
 
 
 def merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Results and sums over the keys of both, each as ``attend`` returns it; results in float32."""
+    """Results and sums over the keys of both, as from ``attend``; float32."""
     share = torch.sigmoid(other[1] - one[1])[..., None]
     return torch.lerp(one[0].float(), other[0].float(), share), torch.logaddexp(one[1], other[1])
 
 
 @cache
 def tiles() -> bool:
-    """True if this PyTorch has kernels for attention in tiles."""
+    """True if PyTorch has kernels for attention in tiles."""
     return hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
 
 
-# Products of rows with the base's matrices on the processor: in float32, and with factors in bfloat16.
+# --- products with the base's matrices ---
 #
-# The library for float32 is chosen once in a process.
+# MKL, PyTorch's default, does not use AVX-512 on processors not made by Intel; oneDNN does: 245 instead of 110 GFLOP/s
+# on an AMD Zen 5 core. PyTorch's switch holds for all threads, so ``product`` calls oneDNN by name; a probe ensures
+# float32, as log-probabilities must agree with the sampler's. Attention and adapters stay with MKL: oneDNN takes a
+# third of a millisecond per new shape.
 #
-# PyTorch's default library (MKL) does not use AVX-512 on processors not made by Intel; oneDNN, which PyTorch also
-# includes, does: on an AMD Zen 5 core it multiplies at 245 GFLOP/s instead of 110. PyTorch's own switch for it holds
-# for all threads of a process, and is meant for bfloat16. It is not used: ``product`` calls oneDNN by name, which
-# then computes in true float32 (log-probabilities have to agree with the sampler's), and a probe makes sure of it.
+# oneDNN compiles code. Without memory it refuses new shapes in that thread for good, or a signal ends the process. So
+# processes with a limited address space do not use it.
 #
-# Only products with the base go through here. Attention and adapters call torch, and so the default library: oneDNN
-# takes a third of a millisecond to prepare each new shape, which many small products of ever new shapes do not earn
-# back.
-#
-# What it prepares is code. If there is no memory for that, it either refuses every new shape in that thread for
-# good, or the process ends by a signal. So a process with a limit on its address space does not use it.
-#
-# Processors with AMX or AVX-512 BF16 multiply bfloat16 several times as fast as float32. Sums are float32 in any
-# case. What differs is what is rounded: ``bfloat16_product`` rounds the result, too, and is the fastest;
-# ``widened_product`` rounds the factors alone. A logit of 20 is off by up to 0.06 once it is rounded, so an output
-# head takes the second.
+# AMX or AVX-512 BF16 multiply bfloat16 several times as fast, with float32 sums. ``bfloat16_product`` also rounds the
+# result and is the fastest. ``widened_product`` rounds only factors, for output heads: a rounded logit of 20 is off by
+# up to 0.06.
 
 log = logging.getLogger(__name__)
 
 Library = Literal["mkl", "onednn"]
-"""``mkl`` stands for PyTorch's default library, which is another one where PyTorch was built without MKL."""
+"""``mkl``: PyTorch's default library, another one in builds without MKL."""
 
 VARIABLE = "MARLAAS_KERNELS"
-"""Environment variable that names the library; unset or empty: chosen by the processor."""
+"""Names the library; empty: chosen."""
 PROBE_TOLERANCE = 1e-5
-"""Largest relative error in the probe: float32 has about 1e-6, bfloat16 more than 1e-3."""
+"""Relative error: float32 has about 1e-6, bfloat16 over 1e-3."""
 
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
-"""Limits of shapes whose code oneDNN, and PyTorch for it, keep. Their default, 1024, took 550 MB; this takes 120."""
+"""Limits of kept shapes. The default, 1024, took 550 MB; this takes 120."""
 
 
 @cache
 def library() -> Library:
-    """The library of this process: the same answer each time. Raises ``ConfigError`` if the variable is wrong."""
+    """The process's library, chosen once. Raises ``ConfigError`` if the variable is wrong."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen not in ("", "mkl", "onednn"):
         raise ConfigError(f"{VARIABLE} is {chosen!r}: there are mkl and onednn.", "Set it to one of them, or unset it.")
@@ -180,7 +169,7 @@ def library() -> Library:
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
-    """The product (n, m) of (n, k) and (k, m), both float32, plus ``bias`` (m,); perhaps stored in ``room`` (n, m)."""
+    """(n, k) times (k, m), float32, plus ``bias`` (m,); may be stored in ``room`` (n, m)."""
     if _by_onednn(left):
         return by_onednn(left, right, bias)
     return torch.mm(left, right, out=room) if bias is None else torch.addmm(bias, left, right, out=room)
@@ -201,10 +190,9 @@ def by_onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def bfloat16_product(left: Tensor, right: Tensor) -> Tensor:
-    """float32 (n, m) of bfloat16 (n, k) and (k, m): float32 sums, rounded to bfloat16 and widened again.
+    """float32 (n, m) of bfloat16 (n, k) and (k, m), rounded to bfloat16.
 
-    Each value is off by up to 1/256 of itself. For sums that are added to something larger, as those of a decoder's
-    layers; never for logits.
+    Off by up to 1/256. For sums added to something larger; never for logits.
     """
     return torch.mm(left, right).float()
 
@@ -215,13 +203,11 @@ def add_bfloat16_product(sums: Tensor, left: Tensor, right: Tensor, scale: float
 
 
 def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
-    """float32 (n, m) of (n, k) and (k, m), each in float32 or bfloat16; perhaps stored in ``room`` (n, m).
+    """float32 (n, m) of (n, k) and (k, m), float32 or bfloat16; may be stored in ``room``.
 
-    Factors are rounded to bfloat16, if this processor has instructions for that; sums and result are float32.
-    Factors that are in bfloat16 already lose nothing.
+    Rounds factors to bfloat16 if the processor has instructions for it; sums and result are float32.
 
-    Sets PyTorch's switch for this, which holds for all threads of the process, and sets it back: to be called only in a
-    process's computing thread, next to which nothing multiplies.
+    Sets PyTorch's switch for all threads, and back: no other thread may multiply.
     """
     left, right = left.float(), right.float()
     if address_space() is not None or not _widens_right():
@@ -232,7 +218,7 @@ def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> 
 
 @cache
 def _widens_right() -> bool:
-    """Whether the switch of ``widened_product`` leaves sums and results in float32 here."""
+    """True if ``widened_product``'s switch leaves sums in float32."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     left, right = (factor.bfloat16().float() for factor in positive_factors(256, 512, 512))
@@ -244,20 +230,20 @@ def _widens_right() -> bool:
 
 
 def positive_factors(rows: int, inner: int, columns: int) -> tuple[Tensor, Tensor]:
-    """(rows, inner) and (inner, columns) between 1 and 2, always the same: no sum of their products is small."""
+    """(rows, inner) and (inner, columns) between 1 and 2, always the same."""
     generator = torch.Generator().manual_seed(0)
     return torch.rand(rows, inner, generator=generator) + 1.0, torch.rand(inner, columns, generator=generator) + 1.0
 
 
 def relative_error(found: Tensor, left: Tensor, right: Tensor) -> float:
-    """The largest relative error of a product of positive factors."""
+    """The largest, for a product of positive factors."""
     exact = left.double() @ right.double()
     return float(((found - exact).abs() / exact).max())
 
 
 @contextmanager
 def _rounding_factors() -> Iterator[None]:
-    """Let PyTorch round float32 factors of products to bfloat16, in all threads."""
+    """Lets PyTorch round float32 factors to bfloat16, in all threads."""
     switch = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = switch.fp32_precision
     switch.fp32_precision = "bf16"
@@ -272,7 +258,7 @@ def _by_onednn(left: Tensor) -> bool:
 
 
 def onednn_is_faster() -> bool:
-    """Whether oneDNN is faster than MKL, which does not use AVX-512 on processors not made by Intel."""
+    """True if oneDNN is faster than MKL: on processors not made by Intel, with AVX-512."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     try:
@@ -282,7 +268,7 @@ def onednn_is_faster() -> bool:
 
 
 def _right() -> bool:
-    """Whether oneDNN exists here, may run code that it compiles, and keeps all 24 bits of float32 factors."""
+    """True if oneDNN exists, may run compiled code, and keeps 24 bits."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     os.environ.update(REMEMBERED | os.environ)  # read at its first use

@@ -1,7 +1,6 @@
-"""Whether a base agrees with transformers: results by fingerprint in the home, and in folders of shipped bases.
+"""Results of comparing bases with transformers, by fingerprint.
 
-Sampler and trainer read a folder with the same code, so that they agree with each other proves nothing.
-``machine.reference`` compares. Standard library only: screens ask, too.
+Sampler and trainer share code, so their agreement proves nothing. Standard library only: screens ask, too.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from ..tables import add_to_table, read_table
 from .find import SHIPPED, BaseModel
 
 FILE = "compared.json"
-"""In a home: the result of each base, by fingerprint."""
 RECORD = "reference.json"
-"""In the folder of a base that ships with marlaas: its result, which holds for every copy of its files."""
+"""In a shipped base's folder, for every copy."""
 TEXTS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-"""Files that decide about token ids, with the chat templates."""
+"""Decide about token ids, with the chat templates."""
 AGREES, DISAGREES, UNVERIFIED = "agrees", "disagrees", "unverified"
 
 
@@ -28,27 +26,22 @@ class Comparison:
     """The result of comparing a base with transformers."""
 
     state: str
-    """``AGREES``, ``DISAGREES``, or ``UNVERIFIED`` for a base that could not be compared."""
+    """``UNVERIFIED``: could not be compared."""
     words: str = ""
-    """How far they are apart, or why nothing could be compared: one sentence."""
     tokens: int = 0
-    """Tokens of the text whose log-probabilities were compared; 0 if transformers itself computes the base."""
+    """0 if transformers itself computes the base."""
     gap: float = 0.0
-    """The largest difference of a log-probability, in nats."""
+    """Largest, of a log-probability, in nats."""
     conversations: int = 0
-    """Conversations whose token ids were compared."""
     seconds: float = 0.0
-    """How long it took; 0 if nothing could be compared, so that another attempt may succeed."""
+    """0: not compared, so another attempt may succeed."""
     memory: int = 0
-    """Bytes that the comparison took at most."""
     transformers: str = ""
-    """The version that it was compared with."""
     checksum: str = ""
-    """Of all that was compared: see ``checksum``."""
 
 
 def checksum(base: BaseModel) -> str:
-    """16 hex digits over the base's fingerprint and the files of its tokenizer and its chat templates."""
+    """16 hex digits over fingerprint, tokenizer files and chat templates."""
     import hashlib  # screens ask ``is_unverified`` before their first paint
 
     digest = hashlib.sha256(base.fingerprint.encode())
@@ -61,7 +54,7 @@ def checksum(base: BaseModel) -> str:
 
 
 def comparison_of(base: BaseModel, home: Path) -> Comparison | None:
-    """The result for this base with the installed versions of marlaas and transformers; None: never compared."""
+    """The result for the installed marlaas and transformers; None: never compared."""
     checked = checksum(base)
     for folder in SHIPPED.values():
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -82,13 +75,12 @@ def keep_comparison(base: BaseModel, home: Path, comparison: Comparison) -> None
 
 
 def is_unverified(home: Path, fingerprint: str) -> bool:
-    """True if the base with this fingerprint could not be compared; quick enough to ask once a second."""
+    """True if the base could not be compared; quick enough for once a second."""
     entry = read_table(home / FILE).get(fingerprint)
     return isinstance(entry, dict) and entry.get("state") == UNVERIFIED
 
 
 def _versions() -> str:
-    """The installed versions; another one may compute something else."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions = []

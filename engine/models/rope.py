@@ -1,7 +1,7 @@
-"""Rotary positions of a base model: their frequencies, and their settings for llama.cpp. Pure arithmetic.
+"""A base's rotary positions.
 
-Formulas: Llama 3.1's frequency bands as in Hugging Face's ``_compute_llama3_parameters``; llama.cpp takes them as one
-divisor for each frequency. YaRN as in ``_compute_yarn_parameters``.
+Llama 3.1's bands as in Hugging Face's ``_compute_llama3_parameters`` (llama.cpp: one divisor per frequency), YaRN as in
+``_compute_yarn_parameters``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .config import ROPE_COMPUTED, BaseConfig
 Frequencies = NDArray[np.float64]
 
 BOUNDS = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
-"""Settings of YaRN that are fixed in llama.cpp for our architectures."""
+"""YaRN's, fixed in llama.cpp for our architectures."""
 
 
 def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
@@ -36,7 +36,7 @@ def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
 
 
 def unreadable(config: BaseConfig) -> str:
-    """What llama.cpp would compute differently, in words; empty if it computes these rotary positions right."""
+    """What llama.cpp would compute differently, in words; empty: nothing."""
     scaling = config.rope_scaling
     kind = scaling.get("rope_type", "default")
     if kind not in ROPE_COMPUTED:
@@ -50,7 +50,7 @@ def unreadable(config: BaseConfig) -> str:
 
 
 def frequencies(config: BaseConfig) -> Frequencies:
-    """float64 (head_dim / 2,): radians per position, stretched as the base's scaling says."""
+    """float64 (head_dim / 2,): radians per position, scaled."""
     scaling, plain = config.rope_scaling, _plain(config)
     divisors = llama3_divisors(config)
     if divisors is not None:
@@ -63,14 +63,14 @@ def frequencies(config: BaseConfig) -> Frequencies:
 
 
 def yarn_share(config: BaseConfig) -> Frequencies:
-    """float64 (head_dim / 2,): how far each frequency is stretched, from 0 for the fastest to 1 for the slowest.
+    """float64 (head_dim / 2,): each frequency's stretching, 0 (fastest) to 1 (slowest).
 
-    Peng et al., arXiv 2309.00071, section 3.2, with the ramp over the index of frequencies, as in all implementations.
+    Peng et al., arXiv 2309.00071, section 3.2, with the ramp over indices, as implemented everywhere.
     """
     scaling, size = config.rope_scaling, config.head_dim
 
     def number(turns: float) -> float:
-        """The index of the frequency that makes this many turns within the original context."""
+        """Of the frequency with this many turns in the original context."""
         return size * math.log(_original(config) / (turns * 2 * math.pi)) / (2 * math.log(config.rope_theta))
 
     first, last = (number(float(scaling.get(key) or BOUNDS[key])) for key in ("beta_fast", "beta_slow"))
@@ -82,9 +82,9 @@ def yarn_share(config: BaseConfig) -> Frequencies:
 
 
 def attention_factor(config: BaseConfig) -> float:
-    """The factor on queries and on keys: 1 except for YaRN.
+    """The factor on queries and keys: 1 except for YaRN.
 
-    Section 3.4 of the paper is ``stretched(factor)``, which llama.cpp applies by itself.
+    llama.cpp applies ``stretched(factor)`` (section 3.4) by itself.
     """
     scaling = config.rope_scaling
     if scaling.get("rope_type") != "yarn":
@@ -96,12 +96,12 @@ def attention_factor(config: BaseConfig) -> float:
 
 
 def stretched(factor: float, weight: float = 1.0) -> float:
-    """YaRN's own factor on queries and keys (section 3.4 of the paper), with a ``weight`` that some models set."""
+    """YaRN's factor on queries and keys (section 3.4), with some models' ``weight``."""
     return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def llama3_divisors(config: BaseConfig) -> NDArray[np.float32] | None:
-    """float32 (head_dim / 2,): the divisor of each frequency; None if the base has no such scaling."""
+    """float32 (head_dim / 2,): the frequencies' divisors; None: no such scaling."""
     scaling = config.rope_scaling
     if scaling.get("rope_type") != "llama3":
         return None
@@ -120,5 +120,5 @@ def _plain(config: BaseConfig) -> Frequencies:
 
 
 def _original(config: BaseConfig) -> int:
-    """The model's context length in tokens before its positions were scaled."""
+    """Tokens of context before scaling."""
     return int(config.rope_scaling.get("original_max_position_embeddings") or config.context_length)

@@ -1,14 +1,11 @@
-"""The base model's chat template, which makes one text of messages (plain dictionaries).
+"""The base's chat template: makes one text of messages.
 
-Templates come with models from anywhere. They run in jinja2's immutable sandbox, which keeps them from Python's
-internals and from changing their arguments, with the helpers that Hugging Face gives them (``tojson``,
-``raise_exception``, ``strftime_now``). In addition, steps of a rendering are counted: turns of loops, calls, and the
-size of the texts and lists that are used. Methods and filters are those that chat templates need. A call that could
-build something large is checked before. A child process with bounds on memory and time tries a template before its
-first use, because compiling costs what nobody counts: ``python -P -m marlaas.engine.models.templates PARENT`` reads
-sources from its standard input.
+Templates are untrusted. They run in jinja2's immutable sandbox with Hugging Face's helpers (``tojson``,
+``raise_exception``, ``strftime_now``). Loop turns, calls and sizes count as steps; calls that could build something
+large are checked first. As compiling is not counted, a child with bounded memory and time tries a template first:
+``python -P -m marlaas.engine.models.templates PARENT`` reads sources from standard input.
 
-The template alone decides whether the conversation begins with the model's first token (bos). Knows no tokens.
+The template alone decides whether to begin with bos.
 """
 
 from __future__ import annotations
@@ -43,21 +40,16 @@ FILE = "chat_template.jinja"
 SETTINGS, TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 FURTHER = "additional_chat_templates"
 PROCESSOR = "chat_template.json"
-"""A file of older processors, which transformers' tokenizers do not read."""
 TODAY = datetime.datetime(2025, 1, 1)
-"""The date that templates are given: prompts must not change from one day to the next."""
+"""The templates' date: prompts must not change from day to day."""
 SWITCH = "enable_thinking"
-"""The template's variable for whether the model is to think."""
 _LONGEST_REASON = 500
-
-# --- reading ---
 
 
 def load_template(folder: Path) -> ChatTemplate:
     """Read ``chat_template.jinja`` and ``additional_chat_templates``, else ``tokenizer_config.json``.
 
-    As transformers does, of several templates ``default`` is taken, and ``tool_use`` if there are tools. Raises
-    ``BaseModelError``.
+    As in transformers: ``default``, or ``tool_use``. Raises ``BaseModelError``.
     """
     settings, file = read_settings(folder), folder / FILE
     if "added_tokens_decoder" not in settings:
@@ -95,7 +87,7 @@ def _text(file: Path) -> str:
 
 
 def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
-    """Read a JSON file of the base's folder; empty if there is none."""
+    """Read a JSON file of the base's folder; empty: none."""
     try:
         settings = json.loads((folder / name).read_text("utf-8"))
     except FileNotFoundError:
@@ -106,30 +98,24 @@ def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
 
 
 def token_name(token: Any) -> str:
-    """The text of a special token, which settings have as a text or a table; empty for anything else."""
+    """The text of a special token, given as text or table; else empty."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else ""
 
 
-# --- rendering ---
-
 STEPS = 100_000
-"""Limit of steps in one rendering, of which a turn of a loop is one: about a tenth of a second."""
+"""About a tenth of a second."""
 STEPS_EACH = 2000
-"""Further steps that a rendering may take for each message and tool."""
 STEPS_CHARACTER = 4
-"""Further steps for each character of the messages, with which a template can read each about a hundred times."""
+"""About a hundred reads of each."""
 
 
 class ChatTemplate:
     """One model's template, compiled."""
 
     def __init__(self, source: str, tokens: dict[str, str], name: str = FILE, with_tools: str | None = None) -> None:
-        """``tokens`` are the names of special tokens that templates use, such as ``bos_token``.
-
-        ``name`` is the source's file in errors; ``with_tools`` is the source to use if there are tools. Raises
-        ``BaseModelError`` if one does not compile.
-        """
+        """``tokens``: special tokens, such as ``bos_token``; ``with_tools``: the source with tools. Raises
+        ``BaseModelError`` if one does not compile."""
         self.source = source if with_tools is None else source + with_tools
         """All sources together, to search for words."""
         self._environment = BoundedEnvironment()
@@ -140,9 +126,9 @@ class ChatTemplate:
     def render(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool | None = None
     ) -> str:
-        """The conversation up to and with the generation prompt; ``thinking`` None is the template's own default.
+        """With the generation prompt; ``thinking`` None: the template's default.
 
-        Raises ``BaseModelError`` if the template refuses, for example two user turns in a row.
+        Raises ``BaseModelError`` if the template refuses, e.g. two user turns in a row.
         """
         values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
         values["documents"] = None
@@ -174,7 +160,6 @@ class ChatTemplate:
 
 
 def _reason(error: Exception) -> str:
-    """An error's message as one line of limited length."""
     text = str(error.message if isinstance(error, jinja2.TemplateSyntaxError) else error)
     reason = " ".join(text[:_LONGEST_REASON].split()).rstrip(".") or type(error).__name__
     return reason if len(text) <= _LONGEST_REASON else f"{reason}…"
@@ -184,16 +169,13 @@ def _raise(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-# --- bounds ---
-
 SIZE = 1 << 22
-"""The most characters of a text: above any context."""
+"""Above any context."""
 ITEMS = 1 << 18
-"""The most items of a list, with all that are nested in it."""
+"""Nested ones included."""
 LONGEST = 1 << 18
-"""The most characters of a template; those of models have some thousands."""
+"""Models' templates have some thousands."""
 CALL = 10
-"""Steps that a call counts for."""
 MOST = "a template may have at most"
 _FILTERS = """
 abs capitalize count d default dictsort e escape first float format groupby indent int items join last length
@@ -201,20 +183,19 @@ list lower map max min reject rejectattr replace reverse round safe select selec
 trim truncate unique upper wordcount
 """
 FILTERS = frozenset(_FILTERS.split())
-"""The filters of jinja2 that chat templates need."""
 _METHODS = """
 capitalize count endswith find format get index isalnum isalpha isascii isdecimal isdigit islower isnumeric
 isspace isupper items join keys lower lstrip partition removeprefix removesuffix replace rfind rindex
 rpartition rsplit rstrip split splitlines startswith strip swapcase title upper values
 """
 METHODS = frozenset(_METHODS.split())
-"""The methods of Python's built-in types that they need. What they build follows from what they are given."""
+"""What they build follows from what they are given."""
 _WIDTH = re.compile(r"\d{5,}|%[^a-zA-Z%]*\*|:[^}]*\{")
-"""Refused in a format: a large width, or one that is computed."""
+"""Refused in a format: a large or computed width."""
 
 
 def weight(value: Any) -> int:
-    """Raise unless ``value`` is small, and return how many steps to count for looking at it."""
+    """Raise unless ``value`` is small; returns the steps for looking at it."""
     if isinstance(value, str):
         check_size(len(value))
         return len(value) >> 5
@@ -239,13 +220,13 @@ def weight(value: Any) -> int:
 
 
 def check_size(size: int) -> None:
-    """Raise if ``size`` characters are too many for a text."""
+    """Raise if a text of ``size`` characters is too long."""
     if size > SIZE:
         raise jinja2.TemplateError(f"{MOST} {SIZE} characters in one value")
 
 
 def check_growth(name: str, value: Any, given: Sequence[Any]) -> None:
-    """Raise if a filter or a method, with the values that it is ``given``, would build something large."""
+    """Raise if a filter or method, ``given`` these values, would build something large."""
     first = given[0] if given else None
     match name:
         case "replace" if len(given) > 1:
@@ -266,7 +247,7 @@ def check_growth(name: str, value: Any, given: Sequence[Any]) -> None:
 
 
 def _length(value: Any) -> int:
-    """About how many characters a value has as text; at least those of the texts in it."""
+    """Characters as text; at least those of the texts in it."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
@@ -277,7 +258,7 @@ def _length(value: Any) -> int:
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Like Hugging Face's: not escaped for HTML, unlike jinja2's own."""
+    """Like Hugging Face's: not escaped for HTML."""
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 16):
         raise jinja2.TemplateError("a template may indent JSON by 0 to 16 spaces")
     if separators is not None and max(map(len, separators)) > 16:
@@ -286,18 +267,17 @@ def _tojson(
 
 
 class Generation(Extension):
-    """transformers' ``{% generation %} … {% endgeneration %}`` around assistant turns; renders what is inside."""
+    """transformers' ``{% generation %} … {% endgeneration %}``; renders the inside."""
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """As there, names that are set inside are not known outside."""
         line = next(parser.stream).lineno
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """jinja2's immutable sandbox, with bounds. One rendering at a time in each thread."""
+    """jinja2's immutable sandbox with bounds, for one rendering per thread."""
 
     intercepted_binops = frozenset(["*", "**", "+", "-", "%"])
 
@@ -319,7 +299,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.tests = {name: self._bounded(name, test) for name, test in self.tests.items()}
 
     def load(self, source: str) -> jinja2.Template:
-        """Compile a template. Raises ``jinja2.TemplateError``, and what Python's own compiler raises."""
+        """Raises ``jinja2.TemplateError``, and what Python's compiler raises."""
         if len(source) > LONGEST:
             raise jinja2.TemplateError(f"{MOST} {LONGEST} characters")
         tree = _Counted().visit(self.parse(source))
@@ -327,7 +307,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return jinja2.Template.from_code(self, self.compile(tree), self.make_globals(None))
 
     def render(self, template: jinja2.Template, values: dict[str, Any], steps: int) -> str:
-        """The text that the template writes. Raises what it raises, and ``jinja2.TemplateError`` at a bound."""
+        """Raises what the template raises, and ``jinja2.TemplateError`` at a bound."""
         self._count.left = steps
         pieces, size = [], 0
         for piece in template.generate(values):
@@ -337,7 +317,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return "".join(pieces)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in jinja2, but counted and checked."""
         __self._step(__self._call)
         if isinstance(__obj, LoopContext) and args:  # the items of a recursive loop
             args = (__self._turns(None, args[0], 1), *args[1:])
@@ -350,7 +329,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return __self._weighed(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """As in jinja2, but raises if the result would be large."""
         if operator == "**":
             raise jinja2.TemplateError("a template may not compute powers")
         if operator == "*":
@@ -362,7 +340,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return self._weighed(super().call_binop(context, operator, left, right))
 
     def _bounded(self, name: str, function: Any) -> Callable[..., Any]:
-        """A filter or test whose values and result are checked. jinja2's attributes on the function are kept."""
+        """Keeps jinja2's attributes."""
         first = hasattr(function, "jinja_pass_arg")  # the context comes before the value
 
         @functools.wraps(function)
@@ -375,7 +353,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return bounded
 
     def _looked(self, name: str, value: Any, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-        """The values that a filter, test or method is ``given``, after their sizes were counted and checked."""
         values = [self._listed(each) if name == "join" else each for each in given]
         for each in (value, *values):
             self._step(1 + (len(each) >> (5 if isinstance(each, str) else 3) if hasattr(each, "__len__") else 0))
@@ -383,12 +360,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return values
 
     def _listed(self, items: Any) -> Any:
-        """A generator as a list, which has a length."""
         return self._weighed(list(self._counted(items, 1))) if isinstance(items, Iterator) else items
 
     @jinja2.pass_context
     def _turns(self, _context: Any, items: Iterable[Any], each: int) -> Iterable[Any]:
-        """The items of a loop, each of which counts for ``each`` steps."""
         if isinstance(items, str | list | tuple | dict | range):  # these know their length, which ``loop`` asks for
             self._step(len(items) * each)
             return list(items)
@@ -410,21 +385,20 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Counted(NodeTransformer):
-    """Rewrites a template so that operations which jinja2 compiles directly go through filters that count them."""
+    """Sends operations that jinja2 compiles directly through counting filters."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """Each turn of a loop counts for the nodes in its body."""
+        """A turn counts for the nodes in its body."""
         self.generic_visit(node)
         node.iter = _through("turns of a loop", node.iter, nodes.Const(1 + _size(node), lineno=node.lineno))
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        """Texts that are joined by ``~``."""
         self.generic_visit(node)
         return _through("join", _through("weight", nodes.List(node.nodes, lineno=node.lineno)))
 
     def visit_List(self, node: Any) -> nodes.Node:
-        """What may hold a large value twice, and a slice; not the target of an assignment."""
+        """May hold a large value twice; not an assignment's target."""
         self.generic_visit(node)
         copies = isinstance(node.arg, nodes.Slice) if isinstance(node, nodes.Getitem) else True
         return _through("weight", node) if copies and getattr(node, "ctx", "load") == "load" else node
@@ -432,7 +406,7 @@ class _Counted(NodeTransformer):
     visit_Dict = visit_Tuple = visit_Getitem = visit_List
 
     def visit_Operand(self, node: nodes.Operand) -> nodes.Node:
-        """An operand of a comparison or of ``in``, which may be read to its end."""
+        """May be read to the end."""
         self.generic_visit(node)
         node.expr = _through("weight", node.expr)
         return node
@@ -443,27 +417,24 @@ def _through(name: str, node: Any, *given: nodes.Expr) -> nodes.Filter:
 
 
 def _size(node: nodes.Node) -> int:
-    """Steps for one run of the body of a loop or a macro."""
     texts = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
     return (sum(1 for _ in node.find_all(nodes.Node)) >> 4) + (texts >> 5)
 
 
-# --- a try before the first use ---
-
 MEMORY_MB = 512
-"""Address space of the child; Python itself takes a tenth of it."""
+"""Python takes a tenth."""
 SECONDS = 20
-"""Processor seconds of the child; models' templates take almost none."""
+"""Processor seconds of the child."""
 PATIENCE = 120.0
-"""Seconds to wait for the child, which is much for a busy machine."""
+"""Seconds, on a busy machine."""
 _tried: dict[bytes, tuple[str, str] | None] = {}
-"""Results by request: None for a template that may be used."""
+"""None: usable."""
 
 
 def try_template(sources: list[str], tokens: dict[str, str], name: str) -> None:
-    """Raise ``BaseModelError`` unless each of the sources compiles and renders within bounds.
+    """Raise ``BaseModelError`` unless each source compiles and renders within bounds.
 
-    ``tokens`` and ``name`` are those of ``ChatTemplate``. A process tries a template once, the shipped one never.
+    ``tokens`` and ``name``: see ``ChatTemplate``. Once per template and process; never for the shipped one.
     """
     request = json.dumps([sources, tokens, name]).encode()
     digest = hashlib.sha256(request).digest()
@@ -483,7 +454,6 @@ def try_template(sources: list[str], tokens: dict[str, str], name: str) -> None:
 
 
 def _main() -> NoReturn:
-    """The child: tries the templates of the request on standard input, within limits, and writes the result."""
     import resource
 
     from marlaas.plugins.host.limits import apply
@@ -503,7 +473,7 @@ def _main() -> NoReturn:
 
 
 def _render_samples(template: ChatTemplate) -> None:
-    """Render conversations with all kinds of messages; the template may refuse some of them, but not all."""
+    """The template may refuse some of the conversations, but not all."""
 
     def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
         return {"role": role, "content": content, **more}

@@ -1,8 +1,6 @@
-"""The frozen base as torch tensors, for our own forward passes.
+"""The frozen base as torch tensors, for our own passes: Qwen2, Qwen3 and Llama families.
 
-They come from a Hugging Face folder, or from another program that holds them already under the same names. Knows the
-parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. A base that our passes cannot compute
-(``config.unsupported``) is trained through transformers and PEFT instead.
+Other bases (``config.unsupported``) train through transformers and PEFT.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ M = TypeVar("M")
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
 FUSED = {ATTENTION: "self_attn.qkv_proj", FEED_FORWARD: "mlp.gate_up_proj"}
-"""Names of fused linear layers in programs that stack them in the same order as here."""
+"""Linear layers that other programs stack in our order."""
 
 
 @dataclass(frozen=True)
@@ -36,32 +34,31 @@ class HeadShape:
     keys: int
     size: int
     sharpness: float = 1.0
-    """Factor on queries and on keys, for scaled rotary positions (``rope.attention_factor``)."""
+    """On queries and keys, for scaled positions (``rope.attention_factor``)."""
 
     @property
     def fold(self) -> int:
-        """R: query heads that share one head of keys and values."""
+        """R: query heads per key head."""
         return self.queries // self.keys
 
     @property
     def turned(self) -> int:
-        """Number of heads with rotary positions: those of queries and keys."""
+        """Heads with rotary positions: queries and keys."""
         return self.queries + self.keys
 
     @property
     def scale(self) -> float:
-        """Factor on attention scores."""
+        """Of attention scores."""
         return float(self.size**-0.5) * self.sharpness**2
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """Linear layers with the same input, as one matrix with their rows one below the other."""
+    """Linear layers with the same input, as one matrix, rows stacked."""
 
     modules: tuple[str, ...]
-    """Their paths in the Hugging Face model: an adapter's matrices are ``<module>.lora_A`` and ``.lora_B``."""
+    """An adapter has ``<module>.lora_A`` and ``.lora_B``."""
     outputs: tuple[int, ...]
-    """Rows of each layer."""
     weight: Tensor
     """(sum of outputs, in)"""
     bias: Tensor | None
@@ -69,13 +66,13 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Layer(Generic[L]):
-    """One block: of the base with ``Stacked`` linear layers, or with what a pass has made of those."""
+    """One block, with ``Stacked`` layers or a pass's form of them."""
 
     attention_norm: Tensor
     """(H,)"""
     qkv: L
     head_norm: Tensor | None
-    """(heads of queries and keys, D): only Qwen3 normalises them."""
+    """(heads of queries and keys, D): only Qwen3."""
     o: L
     mlp_norm: Tensor
     """(H,)"""
@@ -84,11 +81,10 @@ class Layer(Generic[L]):
 
     @property
     def linears(self) -> tuple[L, L, L, L]:
-        """The linear layers in the order in which the model applies them."""
+        """In the order of the model."""
         return self.qkv, self.o, self.gate_up, self.down
 
     def map(self, change: Callable[[L], M]) -> Layer[M]:
-        """The same block with other linear layers."""
         qkv, o, gate_up, down = map(change, self.linears)
         return Layer(self.attention_norm, qkv, self.head_norm, o, self.mlp_norm, gate_up, down)
 
@@ -102,7 +98,7 @@ class Base:
     layers: Sequence[Layer[Stacked]]
     norm: Tensor
     head: Tensor
-    """(V, H): the output matrix; the embedding itself where they are tied."""
+    """(V, H): the output matrix; the embedding if tied."""
     eps: float
     heads: HeadShape
     frequencies: Tensor
@@ -127,15 +123,13 @@ def load(
     matrices: torch.device | None = None,
     one_by_one: bool = False,
 ) -> Base:
-    """Load the base to ``device``, its matrices in ``dtype``; norms, biases and positions are float32.
+    """Load the base to ``device``, matrices in ``dtype``; norms, biases and positions in float32.
 
-    ``matrices`` is another device for those of linear layers, from which the caller moves them one by one. With
-    ``one_by_one`` each of ``layers`` is read when it is asked for, every time, and not kept.
+    ``matrices``: another device for linear layers. ``one_by_one``: reads each of ``layers`` at every access. ``given``:
+    tensors by the folder's names or ``FUSED``, instead of files; not copied if device and type fit.
 
-    ``given`` are tensors by their names in the folder, or by those in ``FUSED``, to be used instead of the files: such
-    a tensor is not copied where it has device and type already. Embedding and head may have more rows than the
-    vocabulary; they stay float32 unless ``dtype`` holds all of their values exactly. Raises ``BaseModelError`` on
-    damaged files or missing tensors.
+    Embedding and head may have more rows than the vocabulary; they stay float32 unless ``dtype`` is exact for them.
+    Raises ``BaseModelError`` on damaged files or missing tensors.
     """
     config, reader = base.config, _Reader(base, device, dtype, given, matrices or device)
     embedding = reader.rows("model.embed_tokens.weight")
@@ -151,7 +145,7 @@ def load(
 
 
 class _Reader(Sequence[Layer[Stacked]]):
-    """The blocks of a base, each read when it is asked for."""
+    """Reads blocks when asked."""
 
     def __init__(
         self,
@@ -191,11 +185,10 @@ class _Reader(Sequence[Layer[Stacked]]):
         )
 
     def vector(self, name: str) -> Tensor:
-        """A norm or a bias."""
         return self._tensor(name).to(self._device, torch.float32)
 
     def rows(self, name: str) -> Tensor:
-        """The embedding, or the head: (V, H)."""
+        """The embedding or head: (V, H)."""
         values = self._tensor(name)[: self._config.vocab_size]
         narrow = values.to(self._dtype)
         exact = self._dtype == torch.float32 or values.dtype == self._dtype or bool((narrow == values).all())

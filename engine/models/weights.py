@@ -1,9 +1,7 @@
-"""The tensors of a base: their names and shapes, their values as float32, and the checks of a folder's files.
+"""A base's tensors, and checks of its files.
 
-Why not the safetensors package: its numpy side knows no bfloat16, in which most models are stored. Format: eight bytes
-with the length of a JSON header (little-endian), the header (name → dtype, shape, data_offsets), then the data; see
-https://github.com/huggingface/safetensors#format. numpy, tokenizers and jinja2 are imported only to read values, a
-tokenizer and a template, so that screens may count parameters.
+safetensors' numpy side lacks bfloat16. Format: https://github.com/huggingface/safetensors#format. Imports numpy,
+tokenizers and jinja2 late, so that screens may count parameters.
 """
 
 from __future__ import annotations
@@ -29,10 +27,8 @@ if TYPE_CHECKING:
     Array = NDArray[np.float32]
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""numpy's type for each stored type; bfloat16 is read as its bits."""
+"""bfloat16 as its bits."""
 OTHERS = "Configuration and weights belong to different models"
-
-# --- safetensors files ---
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,10 @@ class StoredTensor:
 
     @property
     def end(self) -> int:
-        """The byte after its last one."""
         return self.offset + math.prod(self.shape) * int(STORED[self.kind][2:])
 
     def load(self) -> Array:
-        """Its values as float32; a copy, not a view of the file."""
+        """A copy, as float32."""
         import numpy as np
 
         raw = np.fromfile(self.file, STORED[self.kind], math.prod(self.shape), offset=self.offset)
@@ -62,7 +57,7 @@ class StoredTensor:
 
 
 def widen(bits: NDArray[np.uint16]) -> Array:
-    """bfloat16 bits as float32: the same upper half, so every value is exact."""
+    """bfloat16 bits as float32: the same upper half, so exact."""
     import numpy as np
 
     wide = bits.astype(np.uint32)
@@ -71,7 +66,7 @@ def widen(bits: NDArray[np.uint16]) -> Array:
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:
-    """The place of every tensor of a safetensors file. Raises ``BaseModelError``."""
+    """The place of every tensor in a safetensors file. Raises ``BaseModelError``."""
     tensors = {}
     try:
         with open(file, "rb") as opened:
@@ -100,7 +95,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 
 
 class Weights(Mapping[str, StoredTensor]):
-    """All tensors of a model, by their Hugging Face names. Raises ``BaseModelError`` on damaged or unknown files."""
+    """A model's tensors by Hugging Face's names. Raises ``BaseModelError`` on damaged or unknown files."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._tensors = {name: tensor for file in files for name, tensor in read_header(file).items()}
@@ -121,21 +116,17 @@ class Weights(Mapping[str, StoredTensor]):
         return self._tensors[name]
 
     def load(self, name: str) -> Array:
-        """float32 values in the tensor's shape."""
         return self[name].load()
 
 
 def missing(name: str, where: str) -> BaseModelError:
-    """The error for a tensor that the weights lack."""
+    """The error for a missing tensor."""
     cause = f"the weights hold no {name}, which config.json makes them have."
     return BaseModelError(cause, f"{OTHERS}, or a file is missing.", where=where)
 
 
-# --- names and shapes ---
-
-
 def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
-    """(out, in) of every linear layer of ``FAMILIES`` that LoRA may adapt, by its path in the Hugging Face model."""
+    """(out, in) of linear layers of ``FAMILIES`` for LoRA, by Hugging Face's path."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     block = {
@@ -154,7 +145,7 @@ def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
 
 
 def tensor_shapes(config: BaseConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that transformers' model of one of ``FAMILIES`` has, by its name in the folder."""
+    """Of transformers' model of ``FAMILIES``, by name in the folder."""
     hidden, size = config.hidden_size, config.head_dim
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
     shapes["model.norm.weight"] = (hidden,)
@@ -176,9 +167,9 @@ def tensor_shapes(config: BaseConfig) -> dict[str, tuple[int, ...]]:
 
 
 def unadapted(config: BaseConfig) -> str:
-    """What LoRA leaves as it is in a mixture of experts, in words; empty for other bases.
+    """What LoRA leaves unchanged in a mixture of experts; empty for others.
 
-    transformers keeps a layer's experts in one tensor of three dimensions, which is no linear layer to PEFT.
+    transformers keeps experts in 3-D tensors, no linear layers to PEFT.
     """
     if config.experts < 2:
         return ""
@@ -189,7 +180,7 @@ def unadapted(config: BaseConfig) -> str:
 
 
 def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
-    """(module, A (r, in), B (out, r)) of every adapted module, sorted. Raises ``AdapterError`` if A or B is missing."""
+    """(module, A (r, in), B (out, r)), sorted. Raises ``AdapterError`` if A or B is missing."""
     for module in sorted({name.rpartition(".lora_")[0] for name in adapter}):
         try:
             yield module, adapter[f"{module}.lora_A"], adapter[f"{module}.lora_B"]
@@ -198,9 +189,9 @@ def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
 
 
 def check_adapter(config: BaseConfig, adapter: dict[str, Array]) -> None:
-    """Raise ``AdapterError`` unless every tensor of the adapter fits a linear layer of the base.
+    """Raise ``AdapterError`` unless every tensor fits a linear layer of the base.
 
-    For architectures whose shapes are not known, the program that loads the adapter refuses layers that do not fit.
+    For unknown architectures the loading program refuses.
     """
     if not adapter:
         raise AdapterError("The adapter is empty.")
@@ -225,14 +216,14 @@ def check_adapter(config: BaseConfig, adapter: dict[str, Array]) -> None:
 
 
 def parameters(base: BaseModel) -> int:
-    """The base's number of parameters, from its files: a plan over many nodes asks for each of them."""
+    """From its files: plans for many nodes ask for it per node."""
     return _count(base.path, base.config.tie_word_embeddings, base.fingerprint)
 
 
 def count_parameters(name: str | Path) -> int:
-    """As ``parameters``, of the base called ``name``, without its fingerprint.
+    """As ``parameters``, without the fingerprint.
 
-    Raises ``BaseModelError`` if there is no such base, or its files cannot be read.
+    Raises ``BaseModelError`` if the base is missing or unreadable.
     """
     folder = find_base(name)
     return _count(folder, read_config(folder / CONFIG).tie_word_embeddings, "")
@@ -240,26 +231,23 @@ def count_parameters(name: str | Path) -> int:
 
 @lru_cache(8)
 def _count(folder: Path, tied: bool, _fingerprint: str) -> int:
-    """A head that is tied to the embedding counts once."""
+    """A tied head counts once."""
     tensors = Weights(weight_files(folder))
     tied = tied and any(name.endswith(EMBEDDINGS) for name in tensors)
     return sum(math.prod(tensor.shape) for name, tensor in tensors.items() if not (tied and name == "lm_head.weight"))
 
 
-# --- what is wrong with a base's files ---
-
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
-"""Endings of the embedding's name in different architectures."""
 VOCABULARIES = ("vocab.json", "merges.txt", "tokenizer.model", "vocab.txt", "spiece.model")
-"""Files from which transformers can make a ``tokenizer.json``."""
+"""transformers makes a ``tokenizer.json`` from these."""
 FILLED = 0.9
-"""The least share of an embedding's rows that a tokenizer uses: embeddings are padded by a few per cent at most."""
+"""Of an embedding's rows: padding is a few per cent at most."""
 
 
 def check_base(base: BaseModel) -> None:
-    """Raise ``BaseModelError`` for the first thing that is wrong with the base's files; quick even for large bases.
+    """Raise ``BaseModelError`` for the first fault of the base's files; quick.
 
-    It reads the headers of weights, and values only of a head that should be the embedding.
+    Reads headers, and values only of a head that should be the embedding.
     """
     from .templates import load_template
 
@@ -294,7 +282,7 @@ def check_base(base: BaseModel) -> None:
 
 
 def _check_tensors(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Check, for ``FAMILIES``, that the weights are exactly those that transformers' model has."""
+    """For ``FAMILIES``: exactly those of transformers' model."""
     where, expected = str(base.path), tensor_shapes(base.config)
     layers = {int(number) for name in shapes for number in re.findall(r"^model\.layers\.(\d+)\.", name)}
     if layers != set(range(base.config.layers)):
@@ -322,7 +310,7 @@ def _check_tensors(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 def _tied(base: BaseModel) -> bool:
-    """True if head and embedding hold the same values; reads both from the disk, without copies."""
+    """True if head and embedding hold the same values; reads the disk, without copies."""
     import numpy as np
 
     weights = Weights(base.weight_files)
@@ -334,7 +322,7 @@ def _tied(base: BaseModel) -> bool:
 
 
 def check_tokenizer(folder: Path, rows: int) -> None:
-    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of this many rows and has its end tokens."""
+    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of ``rows`` and has its end tokens."""
     known = token_ids(folder)
     largest, further = max(known, default=-1), [-1]
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # tokens that transformers adds
@@ -366,7 +354,7 @@ def check_tokenizer(folder: Path, rows: int) -> None:
 
 
 def token_ids(folder: Path) -> frozenset[int]:
-    """The ids that the tokenizer may give. Raises ``BaseModelError`` if there is none or it is damaged."""
+    """The tokenizer's ids. Raises ``BaseModelError`` if it is missing or damaged."""
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
@@ -382,7 +370,7 @@ def token_ids(folder: Path) -> frozenset[int]:
     try:
         text = path.read_text("utf-8")
         known = Tokenizer.from_str(text).get_vocab(with_added_tokens=True).values()
-        # The library gives added tokens numbers of its own if the file's leave a gap; the renderer goes by the file.
+        # The library renumbers added tokens after a gap; the renderer goes by the file.
         added = [int(token["id"]) for token in json.loads(text).get("added_tokens") or ()]
     except Exception as error:  # the tokenizers package raises bare Exceptions
         raise BaseModelError(
@@ -392,5 +380,5 @@ def token_ids(folder: Path) -> frozenset[int]:
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file. Raises ``OSError``, ``ValueError`` and ``RecursionError``."""
+    """Raises ``OSError``, ``ValueError`` and ``RecursionError``."""
     return json.loads(path.read_text("utf-8"))

@@ -1,4 +1,1 @@
-"""What a sampler's process runs: samplers on llama.cpp, torch (both over ``batching``) and vLLM.
-
-``protocol`` has what each of them answers.
-"""
+"""Samplers on llama.cpp, torch (both over ``batching``) and vLLM; ``protocol`` is their interface."""

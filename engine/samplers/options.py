@@ -1,6 +1,6 @@
-"""Sampling options of served clients besides the tokens, and their results; training has none.
+"""Sampling options besides the tokens, and their results; training has none.
 
-A request without wishes pays nothing for those of others, and its bits do not depend on them. Pure.
+A request's bits and costs do not depend on others' wishes.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from numpy.typing import NDArray
 from ..trajectories import Logprobs
 
 MOST_LIKELIEST = 20
-"""Most reported likeliest tokens, as with OpenAI."""
+"""As with OpenAI."""
 LARGEST_PENALTY = 100.0
-"""Logits differ by less; larger penalties would only lose digits."""
+"""Larger penalties would only lose digits."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Of one turn. Changes of the distribution come before the temperature; top-k, top-p and min-p after it."""
+    """They apply before the temperature; top-k, top-p and min-p after it."""
 
     likeliest: int = 0
-    """Number of likeliest tokens to report for each position, with their log-probabilities."""
+    """To report per position."""
     prompt: bool = False
-    """True to compute log-probabilities of the prompt's own tokens; ``max_tokens`` may be 0 then."""
+    """Score the prompt's tokens; ``max_tokens`` may then be 0."""
     presence_penalty: float = 0.0
-    """Subtracted from the logits of tokens in the reply, as OpenAI defines it."""
+    """Subtracted for tokens in the reply, as OpenAI defines it."""
     frequency_penalty: float = 0.0
-    """The same, times the number of the token in the reply."""
+    """The same, times the token's count."""
     repetition_penalty: float = 1.0
-    """Above 0. Logits of tokens in prompt or reply are divided by it if they are positive, else multiplied (Keskar
-    et al., arXiv 1909.05858, section 4.1; as in vLLM and transformers)."""
+    """Above 0. Divides positive logits of tokens in prompt or reply, multiplies negative ones (Keskar et al., arXiv
+    1909.05858, section 4.1)."""
     schema: str = ""
-    """JSON schema that the reply must match, as JSON; ``{}``: any JSON object. The reply ends after it, with one of
-    the request's stop tokens, if it has any."""
+    """JSON; ``{}``: any JSON object. One of the request's stop tokens, if any, ends the reply."""
 
     @property
     def penalised(self) -> bool:
@@ -55,12 +54,11 @@ class Wishes:
 
 
 NONE = Wishes()
-"""Only the tokens."""
 
 
 @dataclass(frozen=True)
 class Likeliest:
-    """The k likeliest tokens at each of n positions, the likeliest first, and of equals the one with the least id."""
+    """At n positions, likeliest first; of equals the least id."""
 
     tokens: NDArray[np.int32]
     """(n, k)"""
@@ -70,25 +68,24 @@ class Likeliest:
 
 @dataclass(frozen=True)
 class Extras:
-    """The results of a turn's wishes.
+    """The results of wishes.
 
-    Log-probabilities are those of the whole distribution at the request's temperature (at 0: of temperature 1), after
-    penalties and schema but before top-k, top-p and min-p. On vLLM they are those after truncation.
+    Log-probabilities are at the request's temperature (at 0: 1), after penalties and schema, before top-k, top-p and
+    min-p; on vLLM after truncation.
     """
 
     logprobs: Logprobs
-    """float32 (N,): of the sampled tokens."""
+    """float32 (N,)"""
     likeliest: Likeliest
-    """(N, k): for the sampled tokens."""
+    """(N, k)"""
     prompt_logprobs: Logprobs | None = None
-    """float32 (T-1,): of the prompt's tokens but the first, without penalties and schema; None if not requested.
-    Only in a result."""
+    """float32 (T-1,): of all but the first, without penalties and schema. Only in a result."""
     prompt_likeliest: Likeliest | None = None
-    """(T-1, k): for the same tokens."""
+    """(T-1, k)"""
 
 
 def join(pieces: list[Likeliest], count: int) -> Likeliest:
-    """The positions of all pieces, one after another, each with its ``count`` likeliest."""
+    """In order, each with its ``count`` likeliest."""
     if not pieces:
         return Likeliest(np.empty((0, count), np.int32), np.empty((0, count), np.float32))
     return Likeliest(

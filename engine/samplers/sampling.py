@@ -11,18 +11,15 @@ from numpy.typing import NDArray
 from ..trajectories import Logprobs, Tokens
 from .options import Likeliest, Wishes
 
-# The likeliest tokens of each row of logits. Pure numpy; a row's bits do not depend on other rows.
-
 CHUNK = 128
-"""Entries of a chunk of a large vocabulary: the k likeliest are in the k chunks with the largest maxima."""
+"""A large vocabulary's k likeliest are in the k chunks with the largest maxima."""
 SMALL = 16 * CHUNK
-"""Largest vocabulary that is sorted whole."""
 
 
 def likeliest(logits: Logits, temperatures: Floats, count: int) -> tuple[Likeliest, Floats]:
-    """The ``count`` likeliest tokens of each row of logits (n, V) at its temperature (n,), with 0 as 1.
+    """The ``count`` likeliest tokens of logits (n, V) at temperatures (n,), with 0 as 1.
 
-    Also returns the logarithms of the rows' totals, float64 (n,), as ``log_totals``.
+    Also returns ``log_totals``, float64 (n,).
     """
     totals = log_totals(logits, temperatures)
     rows, count = np.arange(len(logits)), min(count, logits.shape[1])
@@ -32,7 +29,7 @@ def likeliest(logits: Logits, temperatures: Floats, count: int) -> tuple[Likelie
 
 
 def logprobs_under(logits: Logits, temperatures: Floats, totals: Floats, tokens: NDArray[np.int32]) -> Logits:
-    """Log-probabilities float32 (n,) of ``tokens`` (n,), given the logarithms of the rows' totals."""
+    """Log-probabilities float32 (n,) of ``tokens`` (n,), given ``log_totals``."""
     chosen: Floats = logits[np.arange(len(tokens)), tokens] / _divisors(temperatures) - totals
     return chosen.astype(np.float32)
 
@@ -58,16 +55,15 @@ def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
     return found
 
 
-# Penalties on tokens of the reply: for presence, for frequency, and by a factor. Pure numpy.
+# --- penalties ---
 #
-# The order is vLLM's, so that all samplers agree: first the factor (Keskar et al., arXiv 1909.05858, section 4.1), then
-# OpenAI's subtractions; all before the temperature.
+# vLLM's order: the factor (Keskar et al., arXiv 1909.05858, section 4.1), then OpenAI's subtractions.
 
 Row = NDArray[np.float32]
 
 
 class Said:
-    """The number of times that the reply of one turn has each token."""
+    """Counts of the tokens in one turn's reply."""
 
     def __init__(self, prompt: Tokens, room: int) -> None:
         self._prompt = np.unique(prompt)
@@ -81,7 +77,7 @@ class Said:
         self._counts[place] += 1
 
     def penalise(self, row: Row, wishes: Wishes) -> None:
-        """Change the logits of one position, float32 (V,), in place."""
+        """Logits float32 (V,), in place."""
         tokens, counts = self._tokens[: len(self._places)], self._counts[: len(self._places)]
         if wishes.repetition_penalty != 1:
             seen = np.union1d(self._prompt, tokens)
@@ -90,18 +86,16 @@ class Said:
         row[tokens] -= (wishes.frequency_penalty * counts + wishes.presence_penalty).astype(np.float32)
 
 
-# Truncation: top-k, top-p and min-p, for evaluation and chat, never for training.
+# --- truncation, never for training ---
 #
-# The order is vLLM's: logits are divided by the temperature. Min-p removes tokens less likely than ``min_p`` times the
-# likeliest (Nguyen et al., arXiv 2407.01082, section 3). Top-k keeps the ``top_k`` likeliest of the rest (Fan et al.,
-# arXiv 1805.04833). Of the rest, renormalised, top-p keeps the smallest set that sums to ``top_p`` (Holtzman et al.,
-# arXiv 1904.09751). Ties with the last kept token are kept. The likeliest token is always kept.
-#
-# Pure numpy. A row's bits do not depend on other rows.
+# vLLM's order: temperature; min-p removes tokens below ``min_p`` times the likeliest (Nguyen et al., arXiv 2407.01082,
+# section 3); top-k keeps the ``top_k`` likeliest (Fan et al., arXiv 1805.04833); of the rest, renormalised, top-p keeps
+# the smallest set that sums to ``top_p`` (Holtzman et al., arXiv 1904.09751). Ties with the last kept token stay. The
+# likeliest always stays.
 
 BLOCK = 1 << 17
 LIKELIEST = 256
-"""Likeliest tokens that are sorted first; most distributions have their top-p among them."""
+"""Sorted first; most distributions have their top-p there."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +103,11 @@ class Truncation:
     """The truncation of one turn."""
 
     top_k: int = 0
-    """Number of the likeliest tokens that are kept; 0: all."""
+    """0: all."""
     top_p: float = 1.0
-    """Total probability of the kept tokens, above 0; 1: all."""
+    """Above 0; 1: all."""
     min_p: float = 0.0
-    """The least probability of a kept token, relative to the likeliest; 0: all."""
+    """Relative to the likeliest; 0: all."""
 
     def problem(self) -> str:
         if self.top_k < 0:
@@ -130,7 +124,7 @@ class Cuts:
     """The truncations of n rows."""
 
     def __init__(self, rows: Sequence[Truncation], temperatures: NDArray[np.float64]) -> None:
-        """``temperatures`` (n,): rows of temperature 0 take the likeliest token, so nothing is cut there."""
+        """``temperatures`` (n,): at 0 nothing is cut."""
         cut = [place for place, one in enumerate(rows) if one != WHOLE and temperatures[place] > 0]
         self._rows = np.array(cut, np.intp)
         self._factors = (1 / temperatures[self._rows]).astype(np.float32)[:, None]
@@ -140,7 +134,7 @@ class Cuts:
         self._least = np.log(min_p, out=np.full(len(cut), -np.inf), where=min_p > 0).astype(np.float32)
 
     def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits (n, V) with -inf for removed tokens; the same array if there are none."""
+        """(n, V) with -inf for removed tokens; the same array if none."""
         if not len(self._rows):
             return logits
         result, step = logits.copy(), max(1, BLOCK // logits.shape[1])
@@ -190,49 +184,45 @@ def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray
     return weights
 
 
-# Sampling arithmetic. Pure numpy. A row's bits do not depend on other rows: all reductions run along the row.
+# --- drawing ---
 #
-# Weights are float32, because with 150,000 entries memory traffic takes the time; sums over more than a chunk are
-# float64.
+# Reductions run along the row, so bits do not depend on other rows.
+#
+# Weights are float32, as memory traffic takes the time; sums beyond a chunk are float64.
 
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 CACHED_BLOCK = 1 << 15
-"""Float32 values of small vocabularies worked on at a time, so that they stay in the processor's cache."""
+"""Float32 values at a time, to stay in the processor's cache."""
 DRAWN_CHUNK = 512
-"""Entries of a large vocabulary that are summed up before the detailed search for a drawn token."""
 DRAWN_WHOLE = 4 * DRAWN_CHUNK
-"""Largest vocabulary that is searched in one go."""
 LARGE_BLOCK = 1 << 17
-"""As ``BLOCK``, for large vocabularies."""
 LEAST_ROWS = 4
-"""Fewest rows of a block: even for a large vocabulary, no Python runs for a single row."""
+"""Rows, so that Python does not run per row."""
 
 
 def uniforms(seed: int, start: int, stop: int) -> Floats:
-    """Noise in [0, 1) for the context positions ``start`` to ``stop``, float64 (stop-start,).
+    """Noise in [0, 1) for positions ``start`` to ``stop``, float64 (stop-start,).
 
-    The value at position p is the p-th draw of Philox with the key ``seed`` (unsigned 64 bits). It does not depend on
-    the turn, the batch or the prompt's length.
+    Position p gets the p-th draw of Philox with key ``seed`` (unsigned 64 bits).
     """
     bits = np.random.Philox(key=seed).random_raw(stop)[start:]
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None = None) -> tuple[Tokens, Logprobs]:
-    """One token for each row: inverse distribution function at the row's noise, or the largest logit at temperature 0.
+    """One token per row: inverse distribution function at its noise, or the largest logit at temperature 0.
 
-    ``logits`` (n, V), ``temperatures`` and ``noise`` (n,); ``cuts``: truncations, or None. Returns tokens int32 (n,)
-    and their log-probabilities float32 (n,) in the sampled distribution (at temperature 0: in all of it, at
-    temperature 1).
+    ``logits`` (n, V), ``temperatures``, ``noise`` (n,). Returns int32 (n,) and float32 log-probabilities (n,) in the
+    sampled distribution (at temperature 0: in all, at 1).
     """
     if cuts is not None:
         logits = cuts.of(logits)
     greedy = temperatures == 0
     divisors = np.where(greedy, 1.0, temperatures)
     tokens, largest, totals = _draw(logits, _factors(divisors), noise)
-    # Rounding can push a draw past the end, once in millions of tokens; the likeliest is then as good as any.
+    # Rounding can push a draw past the end, once in millions of tokens.
     likeliest = greedy | (tokens < 0)
     if likeliest.any():
         tokens[likeliest] = logits[likeliest].argmax(1)
@@ -240,14 +230,14 @@ def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | Non
 
 
 def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs:
-    """Log-probabilities float32 (n,) of ``targets`` (n,) under ``logits`` (n, V) at ``temperature`` (0 means 1)."""
+    """Log-probabilities float32 (n,) of ``targets`` (n,) under ``logits`` (n, V) (temperature 0 means 1)."""
     divisors = np.full(len(targets), temperature or 1.0)
     _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(targets)))
     return _logprobs(logits, divisors, largest, totals, targets)
 
 
 def log_totals(logits: Logits, temperatures: Floats) -> Floats:
-    """Logarithms, float64 (n,), of the sums of exp(logit / temperature) over each row of ``logits`` (n, V).
+    """Logarithms, float64 (n,), of each row's sum of exp(logit / temperature).
 
     A temperature (n,) of 0 means 1.
     """
@@ -262,10 +252,9 @@ def _factors(divisors: Floats) -> Logits | None:
 
 
 def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
-    """The first index with a running sum of the weights above ``noise`` times their total, or -1.
+    """First index with a running sum of exp((logit - largest) / temperature) above ``noise`` times the total, or -1.
 
-    A weight is exp((logit - largest) / temperature). Returns the indices, the largest logits and the totals, (n,)
-    each.
+    Returns indices, largest logits and totals, (n,) each.
     """
     count, vocabulary = logits.shape
     if vocabulary > DRAWN_WHOLE:
@@ -283,7 +272,7 @@ def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArra
 
 
 def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
-    """``_draw`` in two levels: a running sum over 150,000 entries would take most of the time."""
+    """A running sum over 150,000 entries would take most of the time."""
     count, vocabulary = logits.shape
     whole = vocabulary - vocabulary % DRAWN_CHUNK
     largest = np.empty(count, np.float32)

@@ -1,7 +1,4 @@
-"""Grammars for replies: the tokens that may follow so that a reply matches a JSON schema.
-
-Made by ``llguidance`` from the extra ``api``, imported by the first reply that needs it.
-"""
+"""Grammars for a JSON schema, by ``llguidance`` (extra ``api``)."""
 
 from __future__ import annotations
 
@@ -19,19 +16,18 @@ from .sampling import Row
 from .vocabulary import PRIVATE
 
 ANY_OBJECT = '{"type": "object"}'
-"""The meaning of the empty schema."""
 SPACING: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As Python's ``json``: with free spaces a model might write nothing else."""
+"""As Python's ``json``: a model might write only free spaces."""
 MISSING = "A reply with a JSON schema needs the library llguidance, which is not installed."
 MEND = "Install it with the extra `api` of marlaas."
 MOST_MULTIPLE = 10_000
-"""A grammar of multiples counts remainders, in unlimited time: 10 s at a million."""
+"""A grammar of multiples counts remainders: 10 s at a million."""
 LONGEST_REASON = 240
 DEAD_END = "NoExtensionBias"
-"""The library's name of a state without a continuation or an end."""
+"""The library's name of a state without continuation or end."""
 NESTED = "The JSON schema is nested too deeply."
 OWN_OPTIONS = "x-guidance"
-"""With this key a schema could disable the library's checks and produce invalid JSON."""
+"""With this key a schema could disable checks and produce invalid JSON."""
 
 
 class Schemas:
@@ -44,10 +40,10 @@ class Schemas:
         self._tokens: Any = None
 
     def grammar(self, schema: str, stop: Sequence[int]) -> SchemaGrammar:
-        """For one reply, which ends with one of ``stop``, if there are any.
+        """The reply ends with one of ``stop``, if any.
 
-        Raises ``ConfigError`` if the library is missing or cannot read the tokenizer, ``ValueError`` for an
-        unsupported schema.
+        Raises ``ConfigError`` if the library is missing or cannot read the tokenizer, ``ValueError`` for an unsupported
+        schema.
         """
         try:
             from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -103,7 +99,6 @@ class SchemaGrammar:
     """Implements ``batching.turn.Grammar``."""
 
     def __init__(self, matcher: Any, end: int, stop: Sequence[int]) -> None:
-        """``end`` is the library's end token; ``stop`` are those of the request."""
         self._matcher = matcher
         self._end = end
         self._stop = np.array(stop, np.int64)

@@ -1,7 +1,7 @@
-"""The base model's tokenizer; only the template can write control tokens.
+"""The base's tokenizer; only the template can write control tokens.
 
-``<|end|>`` in a message becomes its letters, never the token: ``Guard`` breaks it with a mark, which ``encode``
-removes. Added tokens that are not special (``<think>``, ``<tool_call>``) are text, with the ids of transformers.
+``Guard`` breaks ``<|end|>`` in a message with a mark, which ``encode`` removes. Added tokens that are not special
+(``<think>``, ``<tool_call>``) are text.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ from ..errors import BaseModelError
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would gain nothing, and it warns at forks
 PRIVATE = 0xF0000
-"""First of Unicode's supplementary private characters, used as marks."""
+"""Unicode's first supplementary private character; these are marks."""
 
 
 class Vocabulary:
     """Tokens of one base model."""
 
     def __init__(self, path: Path, structure: Collection[str] = ()) -> None:
-        """Read a ``tokenizer.json``. Raises ``BaseModelError``.
-
-        ``structure``: added tokens that count as control tokens although the file does not mark them as special.
-        """
+        """Raises ``BaseModelError``. ``structure``: control tokens that the file does not mark special."""
         try:
             path.open("rb").close()
             self._whole = Tokenizer.from_file(str(path))
@@ -41,7 +38,7 @@ class Vocabulary:
         self._whole.no_padding()
         added = {number: token for number, token in self._whole.get_added_tokens_decoder().items() if token.content}
         self.added = {str(token.content): int(number) for number, token in added.items()}
-        # Some models have runs of spaces or line breaks as added tokens: those are text, special or not.
+        # Added tokens of spaces or line breaks are text, special or not.
         control = {
             number: token
             for number, token in added.items()
@@ -94,20 +91,17 @@ class Vocabulary:
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of any ids, control tokens as their names.
-
-        Invalid UTF-8 becomes U+FFFD; rows of a padded embedding without a token become nothing.
-        """
+        """Control tokens as their names. Invalid UTF-8 becomes U+FFFD; padded rows without a token nothing."""
         return str(self._whole.decode(ids, skip_special_tokens=False))
 
     def _encode_plain(self, text: str, ids: list[int]) -> None:
-        """A word that became a control token is cut after its first character, and the pieces are encoded again."""
+        """A word that became a control token is cut after its first character, and the pieces encoded again."""
         waiting = [text]
         while waiting:
             piece = waiting.pop()
             if not piece:
                 continue
-            # a batch of one: unlike a single text, it lets other threads run
+            # unlike a single text, a batch of one lets other threads run
             (encoding,) = self._plain.encode_batch([piece], add_special_tokens=False)
             found = [self._renamed.get(token, token) for token in encoding.ids] if self._renamed else encoding.ids
             if self._ids.isdisjoint(found):

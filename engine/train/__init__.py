@@ -1,5 +1,1 @@
-"""One task's run: groups are admitted, run, trained on, committed, published and evaluated.
-
-``TrainRun`` has a ``PolicyLearner`` for each trained policy. ``selfplay``: which policy acts as which agent;
-``trial``: the speed of a machine.
-"""
+"""One task's run, from admission of groups to evaluation."""

@@ -1,4 +1,4 @@
-"""Which group may begin, by the staleness bound; and the background work of a training loop."""
+"""Decides which group may begin; runs a loop's background work."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from .publishing import ExposedTime
 
 
 class Background:
-    """An async context; leaving it cancels whatever still runs.
-
-    A failing coroutine given to ``start`` cancels the body of the context and is raised from it.
-    """
+    """An async context; leaving it cancels its tasks. A failing task is raised from it."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,21 +81,16 @@ class Background:
             self._body.cancel()
 
 
-# Decides which group may begin, by the staleness bound, and keeps complete groups until their step.
+# Step k consumes groups kB … kB+B-1 and makes version k+1. ``max_staleness`` bounds the age of a group begun at version
+# v: number // B - v.
 #
-# Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
-# step number // B, so its tokens are then number // B - v versions old. ``max_staleness`` bounds that number, and no
-# finished work is lost.
+# With ``order = "arrival"`` step k consumes the first B complete groups; a too old group begins again.
 #
-# With ``order = "arrival"`` step k consumes the first B complete groups, and the same rule bounds how many wait. A
-# group that becomes too old is given up, and its number begins again.
-#
-# A group that several policies need is run once for all. So a policy may wait for another one's bound. After
-# ``PATIENCE`` it continues without the others; the number is run again for them later.
+# A group for several policies runs once. After ``PATIENCE`` a policy continues without the others; the number runs
+# again for them.
 
 CALL_TOKENS = 16_384
-"""Most tokens of the groups that are taken at once; the first group may have more. Larger passes gain nothing and
-delay other tasks."""
+"""Most tokens taken at once, except the first group's. Larger passes gain nothing and delay other tasks."""
 PATIENCE = 10.0
 """Seconds that a policy without running groups waits for others."""
 
@@ -109,25 +101,24 @@ def may_begin(number: int, version: int, groups_per_step: int, max_staleness: in
 
 
 def has_room(members: int) -> bool:
-    """True if a task may begin a further group while ``members`` samples of its groups still ask.
+    """True if a task with ``members`` asking samples may begin a group.
 
-    One place is enough: samples begin one by one.
+    One free place is enough: samples begin one by one.
     """
     return members < EPISODES
 
 
 def step_groups(step: int, groups_per_step: int) -> range:
-    """Numbers of the groups that optimizer step ``step`` (from 0) consumes."""
+    """Groups of optimizer step ``step`` (from 0)."""
     return range(step * groups_per_step, (step + 1) * groups_per_step)
 
 
 class PolicyGroups:
-    """The groups of one policy: the rule for their begin, and the complete ones until their step takes them."""
+    """One policy's begun and complete groups, until their step."""
 
     def __init__(self, name: str, policy: int, spec: TaskSpec, version: int, moved: asyncio.Event) -> None:
-        """``policy``: its number in the store; ``version``: the number of the version at which it stands, which is
-        served; ``moved`` is set when a further group may begin, or none will.
-        """
+        """``policy``: in the store; ``version``: the served version's number; ``moved`` is set when groups may begin,
+        or none will."""
         self.name = name
         self.policy = policy
         self.spec = spec
@@ -178,9 +169,7 @@ class PolicyGroups:
         return self.served >= self.oldest and may_begin(before, self.served, self.batch, bound)
 
     def held_up(self, number: int, began: float) -> None:
-        """Count the time since the newest commit in which group ``number`` waited (from ``began``) and none was
-        running.
-        """
+        """Count the time since the newest commit in which group ``number`` waited and none ran."""
         if may_begin(number, self.committed, self.batch, self.spec.train.max_staleness):
             self.exposed.held_up(began)
 
@@ -215,10 +204,10 @@ class PolicyGroups:
         self._moved.set()
 
     async def take_ready(self, wanted: Sequence[int], missing: int, one_by_one: bool = False) -> list[ClosedGroup]:
-        """Wait for groups with ``wanted`` numbers and take those that are there, up to ``missing``, the oldest first.
+        """Take up to ``missing`` of ``wanted``, oldest first.
 
-        A step begins with its first complete group. After that, half of the missing groups must have come, because a
-        pass over several groups costs little more than over one. ``one_by_one``: only the first wanted number.
+        A step begins with its first complete group, then waits for half of the missing ones: one pass over several
+        costs little more. ``one_by_one``: only the first wanted.
         """
         enough = 1 if one_by_one or missing == self.batch else (missing + 1) // 2
         if one_by_one:
@@ -245,9 +234,9 @@ class PolicyGroups:
 
 
 class Admission:
-    """Begins a task's groups by number as soon as the rule of each policy that trains on them allows it.
+    """Begins groups by number once each policy's rule allows it; stored ones first.
 
-    Stored groups of an earlier run come first. It waits for room, since a later group uses a newer version.
+    It waits for room, since later groups use newer versions.
     """
 
     def __init__(
@@ -258,9 +247,8 @@ class Admission:
         draining: asyncio.Event,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Once ``draining`` is set, only groups for the steps in progress begin. In deterministic tasks, and with
-        a curriculum, which goes by the groups of one policy, no policy continues without another that needs the same
-        group."""
+        """Once ``draining`` is set, only groups of steps in progress begin. In deterministic tasks, and with a
+        curriculum, no policy continues without the others."""
         self._experience = experience
         self._policies = policies
         self._moved = moved
@@ -342,7 +330,6 @@ class Admission:
         return (lowest, [policy for number, policy in going if number == lowest]) if going else None
 
     def _needs(self) -> list[tuple[PolicyGroups, int]]:
-        """The policies that need a further group, and its number."""
         needs = [(policy, policy.next_number()) for policy in self._policies]
         return [(policy, number) for policy, number in needs if number < policy.end and policy.needs(number)]
 
@@ -374,7 +361,7 @@ class Admission:
 
 
 class Filling:
-    """A begun group until it is closed for all of its policies."""
+    """A begun group until closed for all its policies."""
 
     def __init__(self, admission: Admission, policies: Sequence[PolicyGroups]) -> None:
         self.policies = policies

@@ -1,12 +1,7 @@
-"""The canary: after a publish, samplers and trainer must have changed alike on tokens of the policy.
+"""After a publish, samplers and trainer must agree, and have changed alike, on the policy's tokens.
 
-There are two tests. Are the log-probabilities of both equal, up to rounding? And did the sampler's change as the
-trainer's did? The second test finds a wrong version under the right name: its checksum is right, and one step moves
-the policy by less than rounding. Changes are counted from the last version that could be distinguished from its
-predecessor, so small steps add up.
-
-Every endpoint is asked, with the tolerance of its own arithmetic. The trainer scores the tokens in the call of
-the next step's first groups, with the weights of the version.
+The second test finds a wrong version, since one step moves less than rounding. Changes add up from the last
+distinguishable version.
 """
 
 from __future__ import annotations
@@ -28,42 +23,37 @@ from ..trainer.protocol import Probe
 from ..trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8
-"""Versions that are compared on the same tokens."""
 PATIENT = 64
-"""The same while the policy has not moved far enough to distinguish versions."""
+"""Versions compared on the same tokens while rounding hides changes; else ``RENEW``."""
 STANDARD_ERRORS = 5.0
-"""Standard errors between each answer, 0 and 1, and their middle, before a version is judged: with normal rounding
-one judgement in 3 million is wrong."""
+"""From 0 or 1 to their middle, before a version is judged: one judgement in 3 million is wrong with normal rounding."""
 SEVERAL = 8
-"""Most trajectories to compare if a sampler's rounding of single tokens is large; else one."""
+"""Trajectories if single tokens' rounding is large; else one."""
 ENOUGH = 32
-"""The policy's own tokens that are compared of one trajectory."""
+"""Own tokens per trajectory."""
 MANY = 128
-"""Enough tokens of several trajectories. On a base of 135 million parameters, at a learning rate of 2e-4, they
-distinguish versions after one or two steps in bfloat16, and after two to four in ``q8_0``."""
+"""At 135 million parameters and learning rate 2e-4 these distinguish versions after one or two steps in bfloat16, two
+to four in ``q8_0``."""
 CONTEXT = 32
-"""Context tokens. A step moves log-probabilities as far with 16 of them as with a whole prompt (measured on the
-shipped base), and a prompt may have thousands."""
+"""16 show a step's change as well as a whole prompt (shipped base)."""
 LONGEST = CONTEXT + 2 * ENOUGH
-"""Most tokens that both sides read: other agents' text between the policy's own tokens may be long."""
 
 Nats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class CanaryReport:
-    """The result of one canary, in nats over the policy's own tokens; for several samplers, the worst of each."""
+    """One canary's result, in nats per own token; of several samplers, the worst figures."""
 
     gap: float
-    """Largest difference between sampler and trainer under the new version."""
+    """Largest difference of sampler and trainer."""
     mean_gap: float
     moved: float
-    """Mean change by the last step, as the trainer computes it."""
+    """Mean change in the trainer."""
     followed: float
-    """Share of the trainer's change since the reference version that the sampler made, too: 1 up to ``doubt``; 0
-    for no change."""
+    """The sampler's share of the trainer's change since the reference version: 1 up to ``doubt``; 0: no change."""
     doubt: float
-    """How far rounding alone can push that share; infinite if nothing moved."""
+    """Share that rounding can explain; infinite if nothing moved."""
 
     @property
     def resolved(self) -> bool:
@@ -77,12 +67,12 @@ class CanaryReport:
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens of one trajectory that are compared."""
+    """Compared tokens of one trajectory."""
 
     tokens: Tokens
     """int32 (T,)"""
     own: NDArray[np.intp]
-    """Indices of the policy's own tokens; both sides score from the first of them on."""
+    """Of own tokens; both sides score from the first on."""
 
     @property
     def start(self) -> int:
@@ -100,26 +90,21 @@ class Asked:
     """What is compared after one step."""
 
     chosen: Windows
-    """Empty if the step's groups have no tokens of the policy."""
     before: Nats
-    """The trainer's log-probabilities of them under the version before."""
+    """By the trainer, under the version before."""
     names: Set[str]
-    """The endpoints that will serve the new version."""
     age: int
-    """Number of versions compared on the same tokens before."""
     renewed: bool
-    """True if the tokens or endpoints are new; these are then also asked under the version before."""
+    """Also asked under the version before."""
     trained: asyncio.Future[Nats] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The trainer's log-probabilities under the version, after its next pass."""
 
 
 Served = tuple[dict[str, Nats], dict[str, Nats]]
-"""The endpoints' log-probabilities, by endpoint, and those under the version before; the latter are empty unless the
-tokens or the endpoints are new."""
+"""By endpoint: under the version, and the one before if renewed."""
 
 
 class Canary:
-    """Compares one policy's versions, one after the other."""
+    """Compares one policy's versions."""
 
     def __init__(self, tolerances: Mapping[str, Tolerance], temperature: float) -> None:
         self._tolerances = tolerances
@@ -133,10 +118,7 @@ class Canary:
         self._resolved = True
 
     def probe(self, groups: Sequence[ClosedGroup]) -> Probe | None:
-        """The tokens for the trainer to score with its next ``groups``, or None.
-
-        Give its answer to ``learn`` before the next call.
-        """
+        """Tokens to score with the next ``groups``; give the answer to ``learn`` first."""
         asked = self._asked
         current = asked.chosen if asked and not asked.trained.done() else ()
         names = asked.names if asked else self._tolerances.keys()
@@ -153,10 +135,7 @@ class Canary:
             self._drawn, self._before = drawn, _join(scores[len(current) :], drawn)
 
     def ask(self, names: Set[str]) -> Asked:
-        """Before a step, after the trainer has answered, return what to compare after it.
-
-        ``names``: the endpoints that will serve the new version.
-        """
+        """``names``: the new version's endpoints."""
         last, drawn, self._drawn = self._asked, self._drawn, ()
         if drawn or last is None or not last.chosen:
             asked = Asked(drawn, self._before, names, age=0, renewed=bool(drawn))
@@ -170,15 +149,13 @@ class Canary:
     async def ask_samplers(
         self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked
     ) -> Served:
-        """Ask the endpoints under ``version``; if the tokens or endpoints are new, also under ``before``, the
-        loaded version before it. Raises what the workers raise.
-        """
+        """Raises what the workers raise."""
         names = (before, version) if asked.renewed else (version,)
         *old, made = await asyncio.gather(*(self._ask_all(endpoints, name, asked.chosen) for name in names))
         return made, old[0] if asked.renewed else {}
 
     async def judge(self, version: str, asked: Asked, served: Served) -> CanaryReport:
-        """Compare, once the trainer has answered. Raises ``AdapterError`` if an endpoint does not serve ``version``."""
+        """Raises ``AdapterError`` if an endpoint does not serve ``version``."""
         trained, (made, made_before) = await asked.trained, served
         if not asked.chosen:
             return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
@@ -238,9 +215,9 @@ def _join(said: Sequence[Logprobs], chosen: Windows) -> Nats:
 
 
 def choose(groups: Sequence[ClosedGroup], several: bool) -> Windows:
-    """A window of one trajectory with the policy's tokens, or of ``several``, until these are ``MANY``.
+    """Windows of one trajectory, or of ``several`` until ``MANY`` own tokens.
 
-    Trajectories with an advantage come first, then the longest.
+    Trajectories with an advantage first, then the longest.
     """
     trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
     trajectories.sort(key=lambda t: (t.advantage != 0.0, np.count_nonzero(t.mask)), reverse=True)
@@ -252,7 +229,7 @@ def choose(groups: Sequence[ClosedGroup], several: bool) -> Windows:
 
 
 def window_of(one: Trajectory) -> Window:
-    """The policy's first own tokens, with their context."""
+    """The policy's first own tokens, with context."""
     own = np.flatnonzero(one.mask)[:ENOUGH]
     begin = max(0, int(own[0]) - CONTEXT)
     own = own[own < begin + LONGEST]
@@ -260,13 +237,12 @@ def window_of(one: Trajectory) -> Window:
 
 
 def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> tuple[float, float]:
-    """The share of a change that the sampler made, and how far rounding can push that share.
+    """The sampler's share of a change, and its error from rounding.
 
-    All arrays are float64 (n,): the trainer's change m, the sampler's change, and sampler minus trainer before both.
-    The share is the least-squares factor between the changes. A residual is the difference of two rounding errors, so
-    its variance is at most 2·(mean gap² + rounding²) if these do not oppose each other. The variance of the share is
-    this ÷ Σ m². On a base of 135 million parameters the measured variance was 0.4 to 0.8 of the bound in ``q8_0``,
-    bfloat16 and float16.
+    float64 (n,) each: the trainer's change m, the sampler's, sampler minus trainer before both. The share is the
+    least-squares factor. A residual is the difference of two rounding errors: its variance is at most 2·(mean gap² +
+    rounding²) if these do not oppose each other. The share's variance is this ÷ Σ m². At 135 million parameters it was
+    0.4 to 0.8 of the bound in ``q8_0``, bfloat16 and float16.
     """
     squares = float(moved @ moved)
     if not squares > 0.0:
@@ -276,7 +252,7 @@ def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> tuple[f
 
 
 def worst(reports: Sequence[CanaryReport]) -> CanaryReport:
-    """The worst of each figure in one or several samplers' reports on the same tokens."""
+    """The worst figures on the same tokens."""
     return CanaryReport(
         max(report.gap for report in reports),
         max(report.mean_gap for report in reports),

@@ -1,4 +1,4 @@
-"""Which instance a group draws, and the prompts of one task."""
+"""Draws a group's instance, and holds a task's prompts."""
 
 from __future__ import annotations
 
@@ -26,30 +26,26 @@ from .failures import never_asks
 from .held_out import DRAWS, HeldOutPrompts
 from .opening import TrainedPolicy
 
-# Difficulty sampling: rows that teach little are drawn less often, but never left out. Pure.
+# Difficulty sampling draws rows that teach little less often.
 #
-# The signal of a row is the variance of its group's rewards: *sampling for learnability* (Rutherford et al. 2024, arXiv
-# 2408.15099; for language models Foster and Foerster 2025, arXiv 2502.12272). They use extra rollouts; here the
-# training groups give the estimate. The weight of a new row is 1. Afterwards it is the mean of the old weight and the
-# newest group's value, but at least ``FLOOR``; mean and floor are ours.
+# A row's signal is the variance of its group's rewards: *sampling for learnability* (Rutherford et al. 2024, arXiv
+# 2408.15099; for language models Foster and Foerster 2025, arXiv 2502.12272); here training groups give the estimate. A
+# new row has weight 1; afterwards the mean of old weight and newest value, at least ``FLOOR``. Mean and floor are ours.
 #
-# Rows come in the shuffled order of their epoch, and each is taken with its weight as the probability. The draws of
-# step k depend only on groups of the steps before k - ``max_staleness``, which are always committed by then. So a
-# restart draws the same rows.
+# Rows come in their epoch's shuffled order, with the weight as probability. Draws of step k depend only on groups of
+# steps before k - ``max_staleness``: committed by then, so a restart draws the same rows.
 
 FLOOR = 0.1
-"""The least probability of taking a row."""
 LATEST = 0.5
-"""The share of the newest group in a row's weight."""
+"""The newest group's share of a row's weight."""
 _FARTHEST = 1000
-"""Rows to pass over before one is taken in any case; ``FLOOR`` makes this practically impossible."""
+"""Rows passed over at most; practically impossible."""
 
 
 class Curriculum:
-    """The draws of one policy's groups, and the rule for the next ones."""
+    """One policy's draws, past and next."""
 
     def __init__(self, seed: int, groups_per_step: int, max_staleness: int, known: Iterable[Draw] = ()) -> None:
-        """``known``: the draws of stored groups."""
         self._seed = seed
         self._batch = groups_per_step
         self._staleness = max_staleness
@@ -68,10 +64,7 @@ class Curriculum:
         insort(self._draws.setdefault(draw.row, []), (draw.number, draw), key=itemgetter(0))
 
     def position(self, number: int, rows: int) -> int:
-        """The position of a group's first attempt in the order of a train split with ``rows`` rows.
-
-        All groups that were committed when this group could first begin must be known.
-        """
+        """``rows``: of a train split. Needs all groups committed before this one could begin."""
         begin = number
         while begin > 0 and begin - 1 not in self._first:
             begin -= 1
@@ -81,7 +74,7 @@ class Curriculum:
         return self._first[number]
 
     def weight(self, row: int, step: int, extremes: tuple[float, float] | None = None) -> float:
-        """The probability of taking a row in a step; ``extremes``: the result of ``_range``."""
+        """``extremes``: from ``_range``."""
         draws = [draw for number, draw in self._draws.get(row, ()) if number < step * self._batch]
         lowest, highest = extremes or self._range(step)
         if not draws or highest <= lowest:
@@ -92,7 +85,7 @@ class Curriculum:
         return max(FLOOR, weight)
 
     def solved(self) -> tuple[int, int, int]:
-        """The rows whose last group had only the highest rewards of the task, only the lowest, or others."""
+        """Rows whose last group had only highest rewards, only lowest, or others."""
         lowest, highest = self._range()
         last = [draws[-1][1] for draws in self._draws.values()]
         solved = sum(draw.least >= highest > lowest for draw in last)
@@ -100,7 +93,6 @@ class Curriculum:
         return solved, unsolved, len(last) - solved - unsolved
 
     def taken(self, begin: int, number: int, rows: int) -> int:
-        """The first position from ``begin`` on that group ``number`` takes."""
         step = max(0, number // self._batch - self._staleness)
         extremes = self._range(step)
         for position in range(begin, begin + _FARTHEST):
@@ -110,24 +102,21 @@ class Curriculum:
         return begin + _FARTHEST
 
     def _range(self, step: float = math.inf) -> tuple[float, float]:
-        """The lowest and the highest reward before a step."""
         before = [draw for draws in self._draws.values() for number, draw in draws if number < step * self._batch]
         lowest = min((draw.least for draw in before), default=math.inf)
         return lowest, max((draw.most for draw in before), default=-math.inf)
 
 
-# Which instance a group draws. With rows, each comes once in an epoch, unless a curriculum prefers some.
-#
-# A repeated attempt draws from far ahead, so that the first attempts of an epoch still cover all rows.
+# Repeated attempts draw from far ahead, so first attempts still cover all rows.
 
 STRIDE = 1_000_003
-"""Distance between the instances of successive attempts at one group; a prime, so that tables are covered evenly."""
+"""Between successive attempts; a prime, to cover tables evenly."""
 
 
 def instances(number: int, seed: int, rows: int) -> Iterator[int]:
-    """The instances of successive attempts at a group: a pure function, so that a restart draws the same ones.
+    """Instances of successive attempts; pure, so a restart draws the same.
 
-    Each attempt draws another of ``rows`` rows, as long as there are others; 0: the environment has no rows.
+    ``rows`` = 0: none.
     """
     met: set[int] = set()
     for step in count():
@@ -140,7 +129,7 @@ def instances(number: int, seed: int, rows: int) -> Iterator[int]:
 
 
 class Drawing:
-    """The instances that one task's groups draw, and the statistics of their rows."""
+    """One task's draws, and the statistics of its rows."""
 
     def __init__(self, services: Services, spec: TaskSpec, policy: int) -> None:
         self._services = services
@@ -155,7 +144,7 @@ class Drawing:
             self._curriculum = Curriculum(train.seed, train.groups_per_step, train.max_staleness, known)
 
     async def instance(self, lease: Lease, number: int, attempt: int) -> int:
-        """The instance of an attempt at a group. Raises ``Paused`` if a curriculum has no rows to choose from."""
+        """Raises ``Paused`` if a curriculum has no rows."""
         facts = await self._facts(lease)
         if self._curriculum is None or facts is None:
             found = instances(number, self._spec.train.seed, facts.train if facts else 0)
@@ -184,11 +173,10 @@ class Drawing:
             self._curriculum.learn(draw)
 
     def metrics(self, groups: int) -> dict[str, float]:
-        """Metrics after a number of groups; empty without rows.
+        """Empty without rows.
 
-        - ``epoch``: how often all rows came; ``rows``: their number.
-        - ``prompts_solved``, ``prompts_unsolved``, ``prompts_between``: rows by the rewards of their last group, if
-          drawn by difficulty.
+        - ``epoch``: passes over all rows; ``rows``: their number.
+        - ``prompts_solved``, ``prompts_unsolved``, ``prompts_between``: rows by their last group.
         """
         if not self._rows:
             return {}
@@ -226,9 +214,6 @@ class Drawing:
         return self._known[lease.rows]
 
 
-# The prompts of one task. Prompts held out by one component of a mixture are excluded from training on all.
-
-
 @dataclass(frozen=True)
 class _Prompts:
     drawing: Drawing
@@ -241,7 +226,7 @@ class _Prompts:
 
 
 class TaskPrompts:
-    """The prompts of all components of a task."""
+    """Prompts of all components; training excludes held-out ones."""
 
     def __init__(self, services: Services, task: int, first: TrainedPolicy, mixture: Mixture) -> None:
         self._mixture = mixture
@@ -266,9 +251,9 @@ class TaskPrompts:
         return self._of[component.name].drawing
 
     async def kept_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
-        """Hashes of the first prompts that training on a component must not meet, from all components.
+        """First prompts that training must not meet.
 
-        Other components count as they were last seen. Raises as ``_held_out`` does.
+        Other components count as last seen. Raises as ``_held_out`` does.
         """
         own = await self._held_out(component, lease)
         return own.union(*(other.last.newest for name, other in self._of.items() if name != component.name))

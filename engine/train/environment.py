@@ -1,4 +1,4 @@
-"""A task's environment, or those of its mixture, and the version that serves it."""
+"""A task's environments and their serving versions."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ from ..spec.task import EvalSpec, Interleaving, TaskSpec, components_of
 from ..store.experience import ExperienceTable
 from ..trajectories import Failure
 
-# Selects the serving version (follow or pin). A following task stays on the last version that fits it.
+# A following task stays on the last version that fits it.
 
 T = TypeVar("T")
 LOOKING = 5.0
-"""Seconds of reading a file of rows before people are informed."""
+"""Seconds of reading rows before people are informed."""
 
-
-# The key of an evaluation series, from the environment's code, data and parameters, and ``[eval]``. Pure.
 
 MEASURED = ("prompts", "samples", "temperature", "top_p", "top_k", "min_p", "pass_at_least", "agents", "rotate")
-"""Keys of ``[eval]`` that change a score; the others set when to measure and what to do with the score."""
+"""Keys of ``[eval]`` that change a score."""
 
 
 def series_of(lease: Lease, measure: EvalSpec) -> str:
-    """Twelve hexadecimal digits: the key of scores on a version of an environment, measured in this way."""
+    """Twelve hexadecimal digits: the key of scores with this code, data, parameters and ``[eval]``."""
     how = {key: getattr(measure, key) for key in MEASURED}
     decisive = [lease.environment, lease.code, lease.config, lease.digest, how]
     content = json.dumps(decisive, sort_keys=True, default=repr)
@@ -47,16 +45,16 @@ def series_of(lease: Lease, measure: EvalSpec) -> str:
 
 
 History = tuple[str | None, str | None]
-"""The environment versions of the first and the last of a policy's stored groups; None if there are none yet."""
+"""Environment versions of a policy's first and last stored groups."""
 
 
 def history_of(experience: ExperienceTable, policy: int, place: str = "") -> History:
-    """The history of a policy in the store; ``place``: a component of a mixture, or a suite."""
+    """A policy's history; ``place``: a component or a suite."""
     return experience.first_environment(policy, place), experience.last_environment(policy, place)
 
 
 class TaskEnvironment:
-    """The environment of one task. Raises ``Blocked`` if no version can serve it."""
+    """One task's environment. Raises ``Blocked`` if no version can serve it."""
 
     def __init__(
         self,
@@ -65,7 +63,7 @@ class TaskEnvironment:
         history: History = (None, None),
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``tell`` is called for each version that the task does not follow to, and for rows that take long to find."""
+        """``tell`` is called for versions that the task does not follow to, and for slow rows."""
         self._service = service
         self._spec = spec
         self._tell = tell
@@ -85,9 +83,9 @@ class TaskEnvironment:
         return next(filter(None, (lease.ends for lease in self._leases)), "")
 
     async def check(self) -> None:
-        """Raise ``Blocked`` if no version can serve the task, before anything is loaded.
+        """Raise ``Blocked`` if no version can serve the task, before loading.
 
-        Unless pinned, the task uses everything that was saved before this call, from the first group on.
+        Unless pinned, the task uses everything saved before.
         """
         if self._pinned is None:
             await self._service.refresh(self._current_name())
@@ -102,7 +100,7 @@ class TaskEnvironment:
 
     @asynccontextmanager
     async def bound(self) -> AsyncIterator[Lease]:
-        """A lease on the serving version: a group never mixes versions."""
+        """A lease: a group never mixes versions."""
         with _blocking():
             lease = await self._fitting(self._bind)
         if rest := lease.rest:
@@ -164,11 +162,8 @@ class TaskEnvironment:
         return self._digests[lease.rows]
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
-        """The result of ``attempt`` on the pinned version, else on the newest that fits the task's parameters and
-        agents.
-
-        ``attempt`` gets a name and a version, None for the newest.
-        """
+        """``attempt`` gets a name and a version, None for the newest. The newest fitting the task's parameters and
+        agents counts, unless pinned."""
         if self._pinned is not None:
             return await attempt(self._spec.environment, self._pinned)
         try:
@@ -204,26 +199,22 @@ def _blocking() -> Iterator[None]:
         raise Blocked(str(error)) from error
 
 
-# The environments of one task: one, or the components of a mixture.
-#
-# A group's number and the shares determine its component. Each component numbers its own groups.
-
-
 @dataclass(frozen=True)
 class Component:
     """One environment of a task."""
 
     name: str
-    """Empty without a mixture."""
     share: float
-    """Of the groups and of the score; the shares of all sum to 1."""
+    """Of groups and of the score; all sum to 1."""
     spec: TaskSpec
-    """The task with this environment only."""
     environment: TaskEnvironment
 
 
 class Mixture:
-    """All environments of one task."""
+    """All environments of one task.
+
+    A group's number and the shares determine its component; each component numbers its own groups.
+    """
 
     def __init__(
         self,
@@ -233,7 +224,7 @@ class Mixture:
         policy: int,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``policy``: the first trained one, with the stored groups; ``tell`` as in ``TaskEnvironment``."""
+        """``policy``: the first trained one; ``tell`` as in ``TaskEnvironment``."""
 
         def component(name: str, own: TaskSpec, share: float) -> Component:
             environment = TaskEnvironment(service, own, history_of(experience, policy, name), tell)

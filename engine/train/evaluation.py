@@ -1,4 +1,4 @@
-"""Held-out evaluation: the same prompts for every version; training never uses them."""
+"""Held-out evaluation: the same prompts for every version."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ class _Prompt:
     match: Match
     episodes: tuple[FinishedEpisode, ...]
     own: tuple[FinishedEpisode, ...]
-    """The same with what the measured policy wrote and earned."""
 
     @property
     def sampled(self) -> Sampled:
@@ -73,7 +72,7 @@ class _Prompt:
 
 
 class Evaluator:
-    """Measures the versions of one policy on the held-out prompts of one environment."""
+    """Measures one policy on one environment's held-out prompts."""
 
     def __init__(
         self,
@@ -89,10 +88,8 @@ class Evaluator:
         component: str = "",
         share: float = 1.0,
     ) -> None:
-        """``suite``: name of the measured suite; empty: the task's own environment. ``required``: without a score
-        the task ends, and a restart does not repeat finished prompts. ``component``: the measured environment of
-        a mixture, stored like a suite, and its ``share`` of the score.
-        """
+        """``suite``: empty: the task's own environment. ``required``: without a score the task ends. ``component``: of
+        a mixture; ``share``: of the score."""
         self._services, self._spec, self._policy, self._name = services, spec, policy, name
         self._participants, self._held_out, self._required = participants, held_out, required
         self.environment, self.component, self.share, self.tell = environment, component, share, held_out.tell
@@ -107,11 +104,11 @@ class Evaluator:
         return series_of(lease, self._spec.eval)
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
-        """Run every held-out prompt with ``version``, which the caller holds; record and return the score.
+        """Run every held-out prompt with ``version``, held by the caller.
 
-        Raises ``Replaced`` if the lease ended, ``Blocked`` if not all prompts can be seen. If no episode has a reward,
-        raises ``Replaced`` if a newer environment version serves, ``Blocked`` if none serves, else ``Paused`` (only
-        logged for a suite or the split test of a training task).
+        Raises ``Replaced`` if the lease ended, ``Blocked`` if not all prompts can be seen. Without any reward raises
+        ``Replaced`` if a newer environment version serves, ``Blocked`` if none serves, else ``Paused`` (only logged for
+        a suite or split test).
         """
         instances, measure = (await self._held_out.division(lease)).instances, self._spec.eval
         matches = [
@@ -142,7 +139,6 @@ class Evaluator:
         return evaluation
 
     async def _run(self, version: Version, lease: Lease, prompts: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
-        """Run and store all episodes; if a score is required, each prompt with its last one."""
         stored = self._stored(version, lease) if self._required else {}
 
         async def run(samples: Sequence[HeldOutEpisode]) -> _Prompt:
@@ -164,7 +160,6 @@ class Evaluator:
         return lease.cut and any(one.episode.status == "cancelled" for one in ended)
 
     def _stored(self, version: Version, lease: Lease) -> dict[int, list[FinishedEpisode]]:
-        """The episodes of prompts that an earlier engine finished, by instance."""
         where = self._policy, self._split, self._suite, version.number, lease.environment_version
         return {
             index: episodes
@@ -234,7 +229,6 @@ class Evaluator:
         return episodes
 
     async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode) -> FinishedEpisode:
-        """Run one episode, again if it fails, as in training."""
         outcomes: list[EpisodeOutcome] = []
         while True:
             name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{len(outcomes)}"
@@ -246,13 +240,11 @@ class Evaluator:
                 return ended
 
 
-# A running task of ``kind = "eval"``: each version is a policy of the task, and nothing is trained.
-#
-# All are measured on the environment version of the first, with the same noise. Stored results are not measured again.
-
-
 class EvalRun:
-    """Measures one task's versions with one generation of the workers."""
+    """Measures the versions of a task of ``kind = "eval"``.
+
+    All use one environment version and the same noise. Stored results are kept.
+    """
 
     def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[EvalRun], None]) -> None:
         self._services = services
@@ -284,7 +276,7 @@ class EvalRun:
         return self._environment.waits_for
 
     async def run(self) -> None:
-        """Measure the remaining versions. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied``, …"""
+        """Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied``, …"""
         services = self._services
         check_room(services.shortage)
         await self._environment.check()
@@ -351,15 +343,11 @@ class EvalRun:
         return Participants(AgentMap({ONLY: NamedPolicySpec()}, agents), {ONLY: self._published}, opponents)
 
 
-# When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test.
+# Training continues during a measurement, unless deterministic; at most one waits, the newest wins. Scores compare only
+# within a series: an edited environment begins a new one, with the untrained policy.
 #
-# Training continues during measurements, except in a deterministic task; at most one waits, and the newest wins.
-# Scores compare only within a series. If training follows an edited environment, a new series begins with the untrained
-# policy.
-#
-# A suite is another environment, on which the policy acts as every agent. The task's prompts, or one suite, decide
-# which version is the best and if the scores end the task.
-#
+# A suite is another environment; the policy acts as all its agents. The task's prompts, or one suite, decide the best
+# version and an early end.
 
 
 TOO_OFTEN = (
@@ -368,14 +356,13 @@ TOO_OFTEN = (
 )
 
 AfterEvaluation = Callable[[], Awaitable[None]]
-"""Called after an evaluation; what it raises ends the training."""
+"""What it raises ends training."""
 
 
 def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:
-    """The mean of the components' evaluations ``parts``, in the order of ``shares``, which sum to 1.
+    """Mean of components' evaluations, weighted by ``shares``.
 
-    Its standard error is the root of the sum of (share · standard error)², for independent parts. It has no score if a
-    part has none.
+    Standard error: root of the sum of (share · standard error)², for independent parts. No score if a part has none.
     """
     first, weights = parts[0], list(shares.values())
 
@@ -407,10 +394,7 @@ def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Eval
 
 
 class Measuring:
-    """The evaluations of one policy on one set of prompts: of one environment, or of all components of a mixture.
-
-    The score of a mixture is the mean by share.
-    """
+    """One policy's evaluations on one environment or mixture."""
 
     def __init__(
         self,
@@ -458,10 +442,7 @@ class Measuring:
             await asyncio.sleep(0)  # lets a failure cancel the training loop before it continues
 
     def begin(self, version: Version, background: Background) -> None:
-        """Measure a version while training continues, unless that was done. It replaces a waiting version.
-
-        The version is held before the next one can replace it.
-        """
+        """A version waits, unless measured; it replaces a waiting one and is held before the next can replace it."""
         self._leave_out()
         task = background.start(self._measure(version))
         self._running[task] = version
@@ -483,10 +464,7 @@ class Measuring:
 
     @property
     def _switched(self) -> bool:
-        """True if training uses an environment of another series than the newest.
-
-        False during a measurement: many edits in a row cost one series.
-        """
+        """False during a measurement: many edits in a row cost one series."""
         newest, keys = self._evaluations.series(self._policy), [one.environment.series for one in self._evaluators]
         return not self._running and newest not in (None, self._joined(keys) if all(keys) else "")
 
@@ -512,9 +490,9 @@ class Measuring:
             await self._after_each()
 
     async def measure(self, version: Version) -> None:
-        """Put a version into the current series, after the untrained policy, unless that was done.
+        """Measure after the untrained policy, unless done.
 
-        Begins again if the environment is replaced before the version has a score.
+        Begins again if the environment is replaced.
         """
         while True:
             with suppress(Replaced):
@@ -531,7 +509,7 @@ class Measuring:
                 return
 
     async def _evaluate(self, version: Version, leases: Sequence[Lease], series: str) -> None:
-        """Measure a version on every part, and record the scores and their mean. Raises as ``Evaluator.evaluate``."""
+        """Raises as ``Evaluator.evaluate``."""
         pairs = zip(self._evaluators, leases, strict=True)
         scores = [await one.evaluate(version, lease) for one, lease in pairs]
         if self._evaluators[0].component:
@@ -563,12 +541,12 @@ class Measuring:
 
 
 def deciding(spec: TaskSpec) -> str:
-    """The name of the suite with the deciding score; empty if the task's environment decides."""
+    """Name of the deciding suite; empty: the task's environment."""
     return next((suite.name for suite in spec.eval.suite if suite.decides), "")
 
 
 def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
-    """The task as if it were measured on a suite only."""
+    """The task measured on a suite only."""
     measure = replace(
         spec.eval,
         every=suite.every,
@@ -590,7 +568,7 @@ def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
 
 
 class Evaluations:
-    """All evaluations of one policy: on the task's prompts, on suites, and at the end on the split test."""
+    """One policy's evaluations."""
 
     def __init__(
         self,
@@ -602,7 +580,6 @@ class Evaluations:
         retention: Retention,
         after_deciding: AfterEvaluation,
     ) -> None:
-        """``after_deciding`` is called after each evaluation that decides."""
         spec, decides = trained.spec, deciding(trained.spec)
         self._services = services
         self._trained = trained
@@ -645,7 +622,7 @@ class Evaluations:
             await measuring.settled(but)
 
     def first(self, version: Version, background: Background) -> None:
-        """Measure the untrained policy, unless that was done. Call this when the first step has its groups."""
+        """Call when the first step has its groups."""
         for measuring in self._all if version.number == 0 else ():
             measuring.begin(version, background)
 
@@ -655,7 +632,7 @@ class Evaluations:
                 measuring.begin(version, background)
 
     async def last(self, version: Version) -> None:
-        """Measure the last version, unless that was done; then the best and the last on the split test."""
+        """Last version, unless done; then best and last on the split test."""
         for measuring in self._all:
             await measuring.last(version)
         for chosen in self._tested(version) if self._trained.spec.eval.test_prompts else ():
@@ -671,7 +648,7 @@ class Evaluations:
 
 
 def suite_evaluator(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> Evaluator:
-    """The evaluator of a suite; ``spec`` is from ``on_suite``."""
+    """A suite's evaluator; ``spec`` is from ``on_suite``."""
     history = history_of(services.store.experience, trained.number, suite.name)
     environment = TaskEnvironment(services.environments, spec, history)
     participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: trained.published}, Opponents())

@@ -1,4 +1,4 @@
-"""Why groups fail: errors that end a run before its last step, and environments that fail because of a reply."""
+"""Errors that end a run early, and environments that fail on a reply."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from ..store.store import Store
 from ..trainer.advantages import RewardSummary
 from ..trajectories import Failure
 
-# Errors that end a run before its last step: its task gets a state and a sentence, not a crash.
-
 SOLVED = 1.0
-"""The reward of a perfect reply, if an environment pays from 0 to 1 as most do."""
+"""A perfect reply's reward if an environment pays 0 to 1."""
 MANY = 0.3
-"""The share of cut off replies that explains why no reply earns more."""
+"""Cut off replies that explain equal rewards."""
 FALLEN = 0.1
-"""The least fall of a step's mean reward that counts as a loss. If a tenth of 64 rewards is 1, all are 0 once in a
-thousand times."""
+"""Fall of a step's mean reward. If a tenth of 64 rewards is 1, all are 0 once in a thousand times."""
 
 
 def never_asks(environment: str, where: str) -> Fruitless:
-    """The error that pauses a task whose environment ends its episodes without asking the model."""
+    """The error if episodes end without asking the model."""
     return Fruitless(
         f"{environment} never called `ep.ask` in {where}: nothing can be learned from it.",
         "Let it `await ep.ask(...)`, then resume the task.",
@@ -36,10 +33,10 @@ def all_equal(
     cut: float = 0.0,
     failure: Failure | None = None,
 ) -> tuple[str, str]:
-    """The rewards of a step in which no group has two different ones: a clause, and what helps.
+    """A clause on equal rewards, and what helps.
 
-    ``best``: the step with the highest mean reward, and that reward. ``cut``: the share of cut off episodes.
-    ``failure``: the failure of all episodes.
+    ``best``: step and value of the highest mean reward. ``cut``: share of cut off episodes. ``failure``: of all
+    episodes.
     """
     spoken = [rewards for rewards in groups if rewards.count]
     if not spoken:
@@ -80,7 +77,7 @@ def all_equal(
 
 
 def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
-    """The error that pauses a task whose environment asks no agent of one of its policies."""
+    """The error if no agent of a policy is asked."""
     asked = f"The agent {agents[0]} was" if len(agents) == 1 else f"The agents {' and '.join(agents)} were"
     return Fruitless(
         f"{asked} never asked in {where}, so the policy {policy} learns nothing.",
@@ -91,10 +88,7 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
 def all_lost(
     draws: int, played: Sequence[FinishedEpisode], environment: str, index: int, component: str = ""
 ) -> Paused:
-    """The error for a group number with draws that lose all their samples.
-
-    ``index``: the instance of the last draw; ``component``: the component of a mixture.
-    """
+    """The error for draws that lose all samples."""
     which = f" {component}" if component else ""
     return Paused(
         f"The environment{which} failed {draws} groups in a row: {first_failure(played)}.",
@@ -103,7 +97,7 @@ def all_lost(
 
 
 def too_few(draws: int, wanted: int, played: Sequence[FinishedEpisode], component: str = "") -> Paused:
-    """The error for consecutive draws that lose more samples than a group of ``wanted`` can spare."""
+    """The error for consecutive draws with fewer than ``wanted`` rewards."""
     on = f" on {component}" if component else ""
     return Paused(
         f"In {draws} draws in a row{on} fewer than {wanted} of {len(played)} members had a reward:"
@@ -113,7 +107,7 @@ def too_few(draws: int, wanted: int, played: Sequence[FinishedEpisode], componen
 
 
 def first_failure(played: Sequence[FinishedEpisode]) -> str:
-    """The error of the first failed episode, with its line in the plugin."""
+    """The first failed episode's error, with its line in the plugin."""
     for one in played:
         failure = one.episode.failure
         if failure and one.episode.status != "ok":
@@ -128,16 +122,14 @@ def first_failure(played: Sequence[FinishedEpisode]) -> str:
 _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}
 
 
-# Warns people once if episodes keep failing at one line. Rewards are then means over the episodes that survived it.
-
 EVERY = 64
-"""First episodes that must all fail at the same place: a default step."""
+"""Episodes that all fail at one place: a default step."""
 MANY_LOST = 20
-"""Episodes of one environment version that are lost at one line, each in a group with survivors."""
+"""Episodes lost at one line, each in a group with survivors."""
 
 
 class BiasWatch:
-    """Of one task's training groups in one run; the store knows the findings of earlier runs."""
+    """Warns once if episodes fail at one line: rewards are then survivors' means."""
 
     def __init__(self, store: Store, task: int) -> None:
         self._store = store
@@ -177,7 +169,7 @@ class BiasWatch:
 
 
 def the_only(failures: Sequence[Failure | None]) -> Failure | None:
-    """The common failure if all fail at the same place of the code, else None."""
+    """The common failure if all fail at the same place."""
     first = failures[0] if failures else None
     if first is None or not first.line:
         return None
@@ -186,7 +178,7 @@ def the_only(failures: Sequence[Failure | None]) -> Failure | None:
 
 
 def always(failure: Failure) -> str:
-    """The warning that every episode fails at one place, and what helps."""
+    """The warning that every episode fails at one place."""
     return (
         f"Each of the first {EVERY} episodes failed at {failure.file}, line {failure.line} ({failure.message}). What"
         " fails whatever is said is no reward, also where `on_error` pays for it: mend the line, or ask for the form"
@@ -195,7 +187,7 @@ def always(failure: Failure) -> str:
 
 
 def survivors(failure: Failure, lost: int, episodes: int) -> str:
-    """The warning that episodes are lost at one line while others of the same instances end well."""
+    """The warning that some episodes fail at one line."""
     return (
         f"{lost} of {episodes} episodes failed at {failure.file}, line {failure.line} ({failure.message}) each time"
         " that they were played, while others of the same instances ended well. They have no reward, so training does"

@@ -1,11 +1,8 @@
-"""A group in progress: the samples of one instance, run concurrently until each policy has its group of them.
+"""A group in progress: concurrent samples of one instance.
 
-A failed sample is run again with the same instance, versions and noise: else easy replies would be selected. A
-policy's group closes as soon as its agents are done in all samples. An attempt with too few rewards or a held-out
-prompt is repeated with another instance, under the same number; with dynamic sampling also one with equal rewards.
-
-With redundant samples, the first ones with a reward close the group (RollArt, arXiv 2512.22560). This selects by time;
-``Dropped`` shows if time correlates with reward.
+A failed sample runs again with the same instance, versions and noise: else easy replies would be selected. An attempt
+with too few rewards or a held-out prompt repeats with another instance; with dynamic sampling also one with equal
+rewards. Redundant samples: RollArt, arXiv 2512.22560.
 """
 
 from __future__ import annotations
@@ -43,28 +40,24 @@ if TYPE_CHECKING:
     from .admission import Filling, PolicyGroups
 
 RUNS = 3
-"""Most failed runs of a sample."""
 DEATHS = 2
-"""Most runs that the death of the process ends. A version that dies three times within a minute is suspended."""
+"""Runs ended by the process's death. A version that dies three times within a minute is suspended."""
 OVERLOADED = 8
-"""Most runs that an overloaded machine ends. They do not count as failures."""
+"""Runs ended by an overloaded machine: no failures."""
 MAX_SHORT = 20
-"""Attempts in a row that may lose too many samples before the task pauses. If one reply in five fails, half of the
-attempts of eight lose two samples or more. Twenty in a row then happen once in a million."""
+"""If one reply in five fails, half of the attempts of eight lose two or more: twenty in a row happen once in a million.
+"""
 MAX_LOST = 24
-"""Attempts at a group that may lose all samples before the task pauses. If half of all instances fail, one group in 16
-million loses this many."""
+"""If half of all instances fail, one group in 16 million loses this many attempts."""
 MAX_SILENT = 256
-"""Episodes that may end without a request to the model before the task pauses. If every other instance asks, 32 groups
-of eight end like this by chance once in 4e9 runs."""
+"""Episodes without asking the model. If every other instance asks, 32 groups of eight end so once in 4e9 runs."""
 MAX_ATTEMPTS = 100
-"""Attempts at one group, including held-out prompts and unusable draws."""
 KEEP_AFTER = 1.0
-"""Seconds after which finished samples are stored. Storing a sample costs as much as storing its part of a group."""
+"""Seconds: storing a sample costs as much as its part of a group."""
 
 
 def runs_again(outcomes: Sequence[EpisodeOutcome]) -> bool:
-    """True if a sample with these runs, at least one, is run again."""
+    """True if a sample with these runs (at least one) runs again."""
     if outcomes[-1].status not in FAILED:
         return False
     overloaded = sum(outcome.overloaded for outcome in outcomes)
@@ -73,7 +66,7 @@ def runs_again(outcomes: Sequence[EpisodeOutcome]) -> bool:
 
 
 class Sample(EpisodeListener):
-    """One episode of a group, run until it ends well or has failed too often."""
+    """One episode of a group, until it ends well or fails too often."""
 
     keeps_final_rewards = True
 
@@ -88,7 +81,7 @@ class Sample(EpisodeListener):
         self._cancelled: FinishedEpisode | None = None
 
     async def run(self) -> FinishedEpisode:
-        """Run it. If its group closes without it, this is cancelled and returns how far it was."""
+        """If cancelled because its group closes, returns its progress."""
         run, runner = self._run, self._runner
         try:
             while self._finished is None:
@@ -126,7 +119,7 @@ class Sample(EpisodeListener):
         return prompt in self._run.held_out
 
     def on_agent_done(self, agent: FinishedAgent) -> None:
-        """Of a sample that is run again, the first final reward of each agent stands."""
+        """A repeated sample keeps each agent's first final reward."""
         self._run.final.setdefault(self.number, {}).setdefault(agent.agent, agent)
         self._runner.close_early(self._run)
 
@@ -140,9 +133,9 @@ class Sample(EpisodeListener):
 
 
 async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEpisode]:
-    """Run samples concurrently until ``enough`` of them have a reward or all have ended; cancel the rest.
+    """Run until ``enough`` samples have a reward or all have ended.
 
-    Returns the samples that began in the order of their ends; cancelled ones are last. Raises a sample's error.
+    Returns begun samples by end, cancelled ones last. Raises a sample's error.
     """
     running = [asyncio.ensure_future(sample.run()) for sample in samples]
     ended: list[FinishedEpisode] = []
@@ -163,10 +156,10 @@ async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEp
 
 @dataclass(eq=False)
 class GroupRun:
-    """One attempt at a group while its samples run."""
+    """One attempt at a group."""
 
     record: OpenPlay
-    """Stored for the next engine; its counts are of the earlier attempts."""
+    """Counts are of earlier attempts."""
     component: Component
     match: Match
     policies: Sequence[PolicyGroups]
@@ -187,7 +180,6 @@ class GroupRun:
     """Set once all groups are closed or too old."""
     samples: list[FinishedEpisode] = field(default_factory=list)
     others: list[FinishedEpisode] = field(default_factory=list)
-    """The samples that are not part of the group."""
     cut: bool = False
 
     @property
@@ -219,7 +211,7 @@ class GroupRun:
         )
 
     def done(self, policy: str, size: int) -> list[FinishedEpisode] | None:
-        """The ``size`` samples of a policy's group, or None if one of its agents is not done."""
+        """None if an agent is not done."""
         agents = self.match.agents_of(policy)
         if agents is None or len(self.ended) == size:
             return None
@@ -229,7 +221,7 @@ class GroupRun:
 
 
 def with_final(episode: FinishedEpisode, final: Mapping[str, FinishedAgent]) -> FinishedEpisode:
-    """An episode with these final rewards and the text written for them."""
+    """An episode with final rewards and their text."""
     if not final:
         return episode
     trajectories = [t for t in episode.episode.trajectories if t.agent not in final]
@@ -249,26 +241,26 @@ def _unfinished(number: int, final: Mapping[str, FinishedAgent]) -> FinishedEpis
 
 
 def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
-    """An episode with the trajectories and rewards of these agents only; None: of all."""
+    """An episode of these agents; None: all."""
     if agents is None:
         return episode
     trajectories = tuple(trajectory for trajectory in episode.trajectories if trajectory.agent in agents)
     paid = tuple(payment for payment in episode.paid if payment.agent in agents)
     if episode.status != "ok" and trajectories and all(trajectory.reward is not None for trajectory in trajectories):
-        # they were done before the episode failed, and their rewards are final
+        # done before the failure: their rewards are final
         return replace(episode, status="ok", trajectories=trajectories, paid=paid, failure=None)
     return replace(episode, trajectories=trajectories, paid=paid)
 
 
 def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
-    """The texts that these agents received and wrote."""
+    """Texts received and written by the agents."""
     return {key: text for key, text in transcripts.items() if agents is None or key[1] in agents}
 
 
 def untrained(
     episodes: Sequence[Episode], transcripts: Transcripts, match: Match, trained: Set[str]
 ) -> tuple[Beside, ...]:
-    """What policies wrote that are not trained on these episodes, for people to read."""
+    """Untrained policies' text."""
     rows = []
     for policy in dict.fromkeys(policy for policy in match.agents.values() if policy not in trained):
         agents = match.agents_of(policy)
@@ -281,10 +273,10 @@ def untrained(
 def close_groups(
     episodes: Sequence[Episode], groups: Sequence[Group], rules: Sequence[ClosingRules]
 ) -> list[ClosedGroup] | TooFewRewards:
-    """Close the groups of policies once all samples have ended; ``episodes`` are those of all agents.
+    """Close the policies' groups once all samples have ended.
 
-    Returns ``TooFewRewards`` if fewer samples have a reward than any rule requires, or if all groups are empty. A
-    single group with too few rewards counts as empty, for example if its agents were not asked.
+    ``TooFewRewards`` if fewer samples have a reward than any rule requires, or all groups are empty. One group with too
+    few rewards counts as empty.
     """
     rewarded = sum(
         episode.status == "ok" and any(t.reward is not None for t in episode.trajectories) for episode in episodes
@@ -302,9 +294,9 @@ def close_groups(
 
 
 def closing(ended: Sequence[FinishedEpisode], size: int) -> tuple[list[FinishedEpisode], list[FinishedEpisode]]:
-    """The samples that close a group of ``size``, by number, and all others.
+    """The samples that close a group, by number, and all others.
 
-    The first with a reward are taken, then other finished ones. ``ended`` is in the order of the ends.
+    First those with a reward, then other finished ones, by end.
     """
     ranks = sorted(ended, key=lambda sample: (sample.dropped, not sample.rewarded))
     first = [sample for sample in ranks[:size] if not sample.dropped]
@@ -312,7 +304,7 @@ def closing(ended: Sequence[FinishedEpisode], size: int) -> tuple[list[FinishedE
 
 
 def dropped(closed: Sequence[FinishedEpisode], others: Sequence[FinishedEpisode], agents: Set[str] | None) -> Dropped:
-    """Statistics of the ``others`` for a policy that acts as ``agents`` (None: all).
+    """Statistics of the ``others``; ``agents``: None: all.
 
     Samples that failed in every run count only as begun.
     """
@@ -332,7 +324,7 @@ def dropped(closed: Sequence[FinishedEpisode], others: Sequence[FinishedEpisode]
 
 
 def reward_of(episode: Episode, agents: Set[str] | None) -> float | None:
-    """The mean reward of these agents' trajectories; None if they have none."""
+    """Mean reward of these agents' trajectories."""
     return _mean(
         t.reward for t in episode.trajectories if t.reward is not None and (agents is None or t.agent in agents)
     )
@@ -352,16 +344,15 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 class Resumed(NamedTuple):
-    """An attempt that an earlier engine began."""
+    """An attempt begun by an earlier engine."""
 
     record: OpenPlay
     match: Match
     samples: Mapping[int, FinishedEpisode]
-    """The samples that ended well, by number."""
 
 
 class GroupRunner:
-    """Fills the training groups of one task."""
+    """Fills one task's training groups."""
 
     def __init__(
         self,
@@ -381,8 +372,8 @@ class GroupRunner:
         self._participants = participants
         self._prompts = prompts
         self._bias = bias
-        # In a deterministic task no group closes before all samples have ended: were the engine to die then, the rest
-        # would run with other versions. With redundant samples it is not known before which of them count.
+        # If the engine died after an early close, the rest would run with other versions. Redundant samples count only
+        # at the end.
         self._early = not spec.train.deterministic and not spec.train.redundant
         self._replacements = replacements(spec)
         self._asked: set[tuple[str, str]] = set()
@@ -394,7 +385,7 @@ class GroupRunner:
 
     async def room(self, number: int, policies: Iterable[str]) -> None:
         await self._mixture.of(number)[0].environment.room()
-        # A policy that no worker serves is reported by ``fill``.
+        # ``fill`` reports a policy without a worker.
         with suppress(WorkerDied):
             for policy in policies:
                 await self.services.rollout.room(self._participants.endpoints(policy), self._size)
@@ -403,10 +394,9 @@ class GroupRunner:
         self.services.rollout.begin(self._size)
 
     async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> Mapping[str, ClosedGroup]:
-        """Run group ``number`` until it closes; store and return the group of each policy, by name.
+        """Each policy's group, by name; too old ones are missing.
 
-        Too old groups are missing. Raises ``Paused`` if the environment keeps failing, ``Blocked`` if no version
-        serves, ``WorkerDied``.
+        Raises ``Paused`` if the environment keeps failing, ``Blocked`` if no version serves, ``WorkerDied``.
         """
         component, place = self._mixture.of(number)
         drawing = self._prompts.drawing(component)
@@ -480,7 +470,7 @@ class GroupRunner:
             if resumed and resumed.record.environment_version != lease.environment_version:
                 self.services.store.open_plays.drop(resumed.record)
                 resumed = None
-            # a resumed group is also drawn, so that a curriculum counts it
+            # also if resumed, so that a curriculum counts it
             index = await self._prompts.drawing(component).instance(lease, place, attempt)
             record = OpenPlay(
                 self._task,
@@ -517,10 +507,7 @@ class GroupRunner:
             return run
 
     async def _run(self, run: GroupRun, finished: Mapping[int, FinishedEpisode]) -> list[FinishedEpisode]:
-        """Returns all samples in the order in which they ended.
-
-        Returns nothing if the prompt is held out, or if all groups closed or became too old early.
-        """
+        """By end; empty if the prompt is held out, or all groups closed early."""
         if any(episode.prompt in run.held_out for episode in finished.values()):
             return []
         samples = [Sample(self, run, n, finished.get(n)) for n in range(self._size)]
@@ -567,17 +554,14 @@ class GroupRunner:
             self.services.store.open_plays.drop(run.record)
 
     def _resumed(self, number: int, policies: Sequence[PolicyGroups]) -> Resumed | None:
-        """The unfinished attempt at this number, or None. Attempts that cannot continue are removed from the store.
-
-        There may be several: in an earlier run one policy may have continued without the others.
-        """
+        """Removes attempts that cannot continue."""
         store, names = self.services.store.open_plays, [policy.name for policy in policies]
         record = store.find(self._task, number, names)
         store.drop_others(self._task, number, names, record)
         if record is None:
             return None
         match = self._participants.again(record.speaking)
-        # with a curriculum, the draws of earlier attempts are lost
+        # a curriculum has lost the earlier attempts' draws
         unknown = record.attempt and self.spec.train.sampling == "difficulty"
         if match is None or unknown or any(match.versions[p.name].number < p.oldest for p in policies):
             store.drop(record)
@@ -621,7 +605,6 @@ class GroupRunner:
         return {policy.name: group for policy, group in zip(waiting, closed, strict=True)}
 
     def close_early(self, run: GroupRun) -> None:
-        """Store and hand over the groups of policies whose agents are done; if that fails, they wait."""
         for policy in run.waiting if self._early else ():
             samples = run.done(policy.name, self._size)
             if samples is None:

@@ -1,4 +1,4 @@
-"""The held-out prompts of a task, their scores, and the baseline of a constant answer."""
+"""Held-out prompts, their scores, and a constant answer's baseline."""
 
 from __future__ import annotations
 
@@ -26,24 +26,19 @@ from ..store.versions import best
 from ..trajectories import Split
 from .selfplay import Match
 
-# From the rewards of held-out episodes to a score and its error. Pure.
-#
-# The score is the mean over prompts of each prompt's mean reward. The standard error is that of these means, since
-# samples of one prompt are not independent (Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640: errors
-# clustered by question).
+# The standard error is that of prompts' means, since samples of one prompt are not independent (Miller 2024, "Adding
+# Error Bars to Evals", arXiv 2411.00640: errors clustered by question).
 
 MOST_FAILURES = 0.1
-"""Share of the episodes that may fail; with more the rest is not representative."""
+"""With more failed episodes the rest is not representative."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The episodes of one prompt."""
+    """One prompt's episodes."""
 
     rewards: tuple[float, ...]
-    """Of the episodes that have one."""
     failures: int = 0
-    """Episodes without a reward."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +46,9 @@ class Scored:
     """The result over all prompts."""
 
     score: float | None
-    """avg@k; None if too many episodes failed. ``best_of`` and ``pass_at`` are None then, too."""
+    """avg@k; None if too many episodes failed."""
     stderr: float
-    """Of the score; 0 if fewer than two prompts have a reward."""
+    """0 if fewer than two prompts have a reward."""
     n: int
     failures: int
     prompts: int
@@ -64,7 +59,7 @@ class Scored:
 
 
 def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
-    """The score of prompts of ``samples`` episodes each; an episode passes with a reward of at least ``passes``."""
+    """Rewards of at least ``passes`` pass; ``samples``: episodes per prompt."""
     n = sum(len(one.rewards) for one in prompts)
     failures = sum(one.failures for one in prompts)
     found = [one for one in prompts if one.rewards]
@@ -85,7 +80,7 @@ def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
 
 
 def pass_at(n: int, passed: int, k: int) -> float:
-    """Unbiased chance that at least one of ``k`` samples passes, from ``n`` samples of which ``passed`` did.
+    """Unbiased chance that one of ``k`` samples passes.
 
     1 − C(n − passed, k) / C(n, k): Chen et al. 2021, arXiv 2107.03374, equation 1. Raises ``ValueError`` for ``n`` <
     ``k``.
@@ -96,14 +91,14 @@ def pass_at(n: int, passed: int, k: int) -> float:
 
 
 def standard_error(means: Sequence[float]) -> float:
-    """Standard error of the mean of independent values; 0 for fewer than two."""
+    """Of the mean of independent values; 0 for fewer than two."""
     if len(means) < 2:
         return 0.0
     return stdev(means) / math.sqrt(len(means))
 
 
 def averages(logged: Sequence[Mapping[str, float | str]]) -> dict[str, float]:
-    """Means of the numbers that episodes logged, by name; texts are left out."""
+    """Means of logged numbers, by name."""
     values: dict[str, list[float]] = {}
     for one in logged:
         for name, value in one.items():
@@ -112,24 +107,21 @@ def averages(logged: Sequence[Mapping[str, float | str]]) -> dict[str, float]:
     return {name: fmean(found) for name, found in values.items()}
 
 
-# Decides if held-out scores end a task early, and describes them. Version 0 reaches no target. Pure.
-
-
 def reached(scores: Mapping[int, float], spec: EvalSpec) -> bool:
-    """True if a trained version has reached the target."""
+    """True if a trained version (not version 0) has reached the target."""
     target = spec.target
     return target is not None and any(score >= target for number, score in scores.items() if number > 0)
 
 
 def stalled(scores: Mapping[int, float], spec: EvalSpec) -> bool:
-    """True if the last ``patience`` evaluations in a row brought no better score."""
+    """True if the last ``patience`` evaluations were no better."""
     if not spec.patience or not scores:
         return False
     return sum(number > best(scores) for number in scores) >= spec.patience
 
 
 def remark(scores: Mapping[int, float], spec: EvalSpec, early: bool) -> str:
-    """The remark on a task that has ended, ``early`` or after its last step; may be empty."""
+    """The remark on an ended task."""
     if not scores:
         return ""
     clauses = []
@@ -144,30 +136,22 @@ def remark(scores: Mapping[int, float], spec: EvalSpec, early: bool) -> str:
     return said[0].upper() + said[1:]
 
 
-# The held-out prompts of one task, which training never uses, and the baseline of a constant answer on them.
-
-
-# Selects the prompts to measure, and excludes them from training, by instances' first prompts. Pure.
-
 FEWEST = 8
-"""Fewer different prompts without data rows are the few openings of a game: instances with the same opening may
-differ."""
+"""Without rows, fewer prompts are a game's openings: instances with the same opening may differ."""
 LARGEST_LOSS = 0.5
-"""Share of training draws that may meet a held-out prompt and are repeated. At one half, a space of ten prompts
-gives five to measure and five to train."""
+"""Share of repeated training draws. At one half, a space of ten prompts gives five to measure and five to train."""
 
 HARDLY = 0.9
-"""Share of distinct instances above which repeats are not reported: large spaces have a few, too."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """The prompts that are measured and held out."""
+    """Measured and held-out prompts."""
 
     instances: tuple[int, ...]
-    """The measured instances of the held-out split, one for each prompt."""
+    """Of the held-out split, one per prompt."""
     hashes: frozenset[PromptHash]
-    """First prompts that training must not meet."""
+    """First prompts excluded from training."""
     remark: str = ""
 
 
@@ -178,12 +162,10 @@ def divide(
     name: str = "held-out",
     taken: frozenset[PromptHash] = frozenset(),
 ) -> Division:
-    """Divide the prompts between evaluation and training.
+    """Divide the prompts between evaluation and training, the same for every task.
 
-    ``evaluated``: the first prompt of each held-out instance, or None; such an instance is measured, and fails.
-    ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two instances with
-    one prompt are one. ``taken``: prompts held out by another split. The result is the same for every task on the
-    environment.
+    ``evaluated``: first prompt of each held-out instance; an instance with None is measured, and fails. ``trained``:
+    those of training instances. ``rows``: two instances with one prompt are one. ``taken``: held out by another split.
     """
     first: dict[PromptHash, int] = {}
     for index, prompt in enumerate(evaluated):
@@ -208,7 +190,7 @@ def divide(
 
 
 def _held_out(prompts: frozenset[PromptHash], trained: Sequence[PromptHash]) -> frozenset[PromptHash]:
-    """As many as leave training enough of its draws: first those that training never draws, then by hash."""
+    """First those that training never draws, then by hash, leaving training enough."""
     met = {prompt: trained.count(prompt) for prompt in prompts}
     room = LARGEST_LOSS * len(trained)
     held = set()
@@ -234,19 +216,14 @@ def _remark(asked: int, drawn: int, distinct: int, held: int, left: int, name: s
     return ""
 
 
-# The held-out prompts follow from the environment's code and the task's parameters. No model is asked.
-
 EVAL_SEED = 0
-"""Seed of every evaluation: all runs and tenants are measured on the same instances."""
+"""All runs and tenants are measured on the same instances."""
 DRAWS = 32
-"""Training instances that are compared with the held-out ones."""
 TRIES = 3
-"""Attempts to see an instance's first prompt."""
 ENOUGH = 8
-"""Instances that may fail first; the others are then skipped, since a slow failure would delay the error."""
+"""A slow failure would delay the error."""
 NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
 AT_ONCE = 64
-"""Instances that are run concurrently."""
 
 
 def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eval") -> EpisodeSpec:
@@ -255,7 +232,7 @@ def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eva
 
 
 class HeldOutPrompts:
-    """The measured prompts of one task, computed once for each environment code and set of evaluation rows."""
+    """One task's measured prompts, per environment code and evaluation rows."""
 
     def __init__(
         self,
@@ -266,10 +243,7 @@ class HeldOutPrompts:
         beside: HeldOutPrompts | None = None,
         component: str = "",
     ) -> None:
-        """``prompts``: the number of instances, of this ``split``; prompts of ``beside`` are left out.
-
-        ``component``: the component of a mixture.
-        """
+        """``prompts``: number of instances; those of ``beside`` are excluded."""
         self._component = component
         self.split: Split = split
         self._beside = beside
@@ -283,7 +257,7 @@ class HeldOutPrompts:
         self.newest: frozenset[PromptHash] = frozenset()
 
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
-        """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
+        """Raises ``Blocked`` as ``division`` does."""
         try:
             others = await self._beside.of(lease) if self._beside else frozenset()
             self.newest = (await self.division(lease)).hashes | others
@@ -295,10 +269,7 @@ class HeldOutPrompts:
         return (lease.code, lease.digest) not in self._silent
 
     async def division(self, lease: Lease) -> Division:
-        """The division for a lease; its remark is logged once.
-
-        Raises ``Blocked`` if not all prompts could be seen, ``Replaced`` if the lease ended meanwhile.
-        """
+        """Raises ``Blocked`` if not all prompts were seen, ``Replaced`` if the lease ended."""
         follows = lease.code, lease.digest
         async with self._looking:
             if follows not in self._known:
@@ -338,7 +309,7 @@ class HeldOutPrompts:
         )
 
     async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> tuple[list[PromptHash | None], frozenset[int]]:
-        """The first prompt of each instance, None if it has none, and the indices that end well without asking.
+        """First prompts, and indices that end well without asking.
 
         Failures are repeated: another instance may have killed the process, or the machine was overloaded.
         """
@@ -403,22 +374,20 @@ def _fails_alike(outcome: EpisodeOutcome) -> bool:
 
 
 def _own_fault(outcome: EpisodeOutcome) -> bool:
-    """True if an instance failed in the environment's code, and so will fail again."""
+    """True if the environment's code failed: it will again."""
     failure = outcome.failure
     return outcome.status == "error" and not outcome.overloaded and failure is not None and failure.line > 0
 
 
-# The constant-answer baseline: the score of a policy that always gives the same answer, as collapsed policies do. No
-# model is asked, and tasks on the same prompts share the result.
+# Collapsed policies give constant answers. Tasks on the same prompts share the result.
 
 USUAL = ("", "0", "1", "yes", "no")
 MOST = 12
-"""The number of the policy's most frequent replies that are tried."""
 
 
 @dataclass(frozen=True)
 class HeldOutEpisode:
-    """One sample of a held-out prompt, with its speakers."""
+    """One sample of a held-out prompt."""
 
     spec: EpisodeSpec
     match: Match
@@ -426,7 +395,7 @@ class HeldOutEpisode:
 
 
 class Constant:
-    """An ``Answer`` that gives the same text to all requests."""
+    """An ``Answer`` of the same text to all requests."""
 
     def __init__(self, text: str) -> None:
         self.asked: set[str] = set()
@@ -442,7 +411,6 @@ class Constant:
         return Reply(self._text, "stop", self._replies[place] - 1)
 
     def score(self, outcome: EpisodeOutcome) -> float | None:
-        """The mean reward of the agents that it answered for; None if they have none."""
         rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
         return fmean(rewards) if rewards else None
 
@@ -450,9 +418,9 @@ class Constant:
 async def constant_baseline(
     services: Services, policy: str, lease: Lease, episodes: Sequence[HeldOutEpisode], replies: Iterable[str]
 ) -> float | None:
-    """The best mean score of one text for every request of the policy's agents.
+    """The best mean score of one constant text.
 
-    None if no text has a score, or if other policies speak. Raises ``Replaced`` if the lease ended meanwhile.
+    None if no text has a score, or other policies speak. Raises ``Replaced`` if the lease ended.
     """
     if any(set(episode.match.agents.values()) - {policy} for episode in episodes):
         return None

@@ -1,7 +1,6 @@
-"""The algorithm: groups begin as their staleness bound allows; each policy makes a step from each batch of groups.
+"""Groups begin as staleness allows; each policy steps on its batches.
 
-``PolicyLearner._step`` is one step of a policy. Meanwhile further groups are run (``admission``, ``groups``) with the
-served versions. A pause, a crash or a lost worker ends a run; the next continues from the last commits.
+A pause, a crash or a lost worker ends a run; the next continues from the last commits.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class TrainRun:
         return self._mixture.waits_for
 
     async def run(self) -> None:
-        """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
+        """Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         services = self._services
         check_room(services.shortage)
         await self._mixture.check()
@@ -149,7 +148,7 @@ class TrainRun:
             background.produce(admission.run(runner, background))
             await self._until_trained([background.start(learner.train(background)) for learner in learners])
             if not all(learner.groups.finished for learner in learners):
-                # nothing is lost: groups of later steps are stored, and measurements finish
+                # groups of later steps are stored, and measurements finish
                 admission.stop()
                 self.drained = True
                 for learner in learners:
@@ -163,14 +162,14 @@ class TrainRun:
             await background.finish()
         remarks = [(f"{learner.name}: " if len(learners) > 1 else "", learner.remark) for learner in learners]
         self.remark = " ".join(f"{name}{remark}" for name, remark in remarks if remark)
-        # nobody continues them, and their versions may be deleted
+        # nobody continues them; their versions may be deleted
         await services.store.patiently(lambda: services.store.open_plays.drop_all(self._task))
         for learner in learners:
             await learner.tidy()
 
     async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
-        # If the engine drains, a single policy finishes its step. Of several, one may wait for groups that another no
-        # longer lets begin, so all are cancelled.
+        # A draining single policy finishes its step. One of several may wait for groups that another no longer lets
+        # begin: all are cancelled.
         if len(loops) > 1:
             await until_first(asyncio.wait(loops), self._services.draining.wait())
             if self._services.draining.is_set():
@@ -192,7 +191,7 @@ class TrainRun:
 
 
 class PolicyLearner:
-    """Trains one policy of a task to its last step. Each policy steps when its own batch of groups is complete."""
+    """Trains one policy on its own batches of groups."""
 
     def __init__(
         self,
@@ -205,7 +204,7 @@ class PolicyLearner:
         prompts: TaskPrompts,
         moved: asyncio.Event,
     ) -> None:
-        """``version`` is where the policy stands, and is served; ``moved`` as in ``PolicyGroups``."""
+        """``version`` is served; ``moved`` as in ``PolicyGroups``."""
         self.name, self.spec, self.remark = trained.name, trained.spec, ""
         self.groups = PolicyGroups(trained.name, trained.number, trained.spec, version.number, moved)
         self._run = run
@@ -234,7 +233,7 @@ class PolicyLearner:
         self._evaluations = Evaluations(services, trained, mixture, prompts, participants, self._retention, self._look)
 
     async def train(self, background: Background) -> None:
-        """Train to the last step, or until the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
+        """Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
         await self._look()
         self._evaluations.during(self._version, background)
         for step in range(self._version.number, self.spec.steps):
@@ -251,23 +250,22 @@ class PolicyLearner:
         self.groups.finish()
 
     async def _step(self, step: int, before: Version, background: Background) -> Version:
-        """One optimizer step. The new version is published and checked while the next step is made."""
         services, groups, train, started = self._services, self.groups, self.spec.train, monotonic()
         store, one_by_one = services.store, train.deterministic
         tally = StepTally(step, kl=train.kl > 0.0)
         wanted = range(groups.end) if groups.arrival else step_groups(step, groups.batch)
         path, result, missing = str(version_path(services, self._task, self.name, step + 1)), None, groups.batch
 
-        # Accumulate: complete groups run forward and backward as they arrive, at fixed weights.
+        # Accumulate, at fixed weights.
         groups.give_up_stale()
         while missing:
             ready = await groups.take_ready(wanted[-missing:] if one_by_one else wanted, missing, one_by_one)
             missing -= len(ready)
             groups.taken = step if missing else step + 1
             batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in ready)
-            # A deterministic run asks separately, because a restart would choose other groups.
+            # A deterministic run asks separately: a restart would choose other groups.
             probe = None if one_by_one else self._canary.probe(ready)
-            # The last groups and the step are one call; in a deterministic run the canary comes between them.
+            # Last groups and step are one call; the canary comes between if deterministic.
             stats = await services.trainer.accumulate(self._key, batch, probe, "" if missing or one_by_one else path)
             result = stats.step
             self._canary.learn(stats.scores)
@@ -277,7 +275,7 @@ class PolicyLearner:
         self._evaluations.first(before, background)
         await self._await_scores()
 
-        # Step: one update. No step is committed on top of a version that is not published and checked.
+        # Step: only on a published and checked version.
         shares = services.router.shares(self._task, self.name)
         if one_by_one:  # else timing would decide what is compared next
             with groups.exposed.step():
@@ -289,7 +287,7 @@ class PolicyLearner:
         with groups.exposed.step():
             await self._served()
 
-        # Commit: the step, its version with a checksum, and the groups that it consumed, in one transaction.
+        # Commit step, version and consumed groups in one transaction.
         metrics = tally.metrics(result, monotonic() - started)
         metrics |= self._prompts.metrics((step + 1) * groups.batch) | groups.exposed.take()
         if groups.arrival:
@@ -299,7 +297,6 @@ class PolicyLearner:
         groups.committed = version.number
         groups.exposed.committed()
 
-        # Publish, compare sampler with trainer, evaluate: during the next step.
         self._serving = background.start(self._serve(version, before, shares, asked, background))
         await self._watch_signal(tally, metrics)
         self._watch.see(version.number, metrics)
@@ -327,7 +324,7 @@ class PolicyLearner:
         self._watch.add(version.number, report.metrics())
 
     async def settled(self) -> None:
-        """Wait until the last version is published and checked, with a separate trainer call for the canary."""
+        """Wait for the last version's check, with a separate canary call."""
         await self._probe(None)
         await self._served()
 
@@ -342,7 +339,7 @@ class PolicyLearner:
             self._serving.result()
 
     async def _await_scores(self) -> None:
-        """In a deterministic run, wait for the scores that may end it, else timing would decide."""
+        """If deterministic, wait for the scores that may end the run: timing must not decide."""
         if self.spec.train.deterministic:
             decisive = self._evaluations.deciding.decisive or self._watch.decisive
             if decisive:
@@ -358,8 +355,7 @@ class PolicyLearner:
             raise why
 
     async def _watch_signal(self, tally: StepTally, metrics: dict[str, float]) -> None:
-        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task if none learns or
-        an agent is never asked."""
+        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause the task."""
         versions, patience = self._services.store.versions, self.spec.train.patience
         self._silent = 0 if tally.signal else versions.silent_steps(self._policy)
         if self._silent < patience:

@@ -1,4 +1,4 @@
-"""The metrics of one optimizer step, from its groups and the trainer's statistics. Pure arithmetic."""
+"""Metrics of one optimizer step."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from ..trajectories import Episode, Trajectory
 
 @dataclass
 class StepTally:
-    """Collects a step's groups in the order in which they were trained."""
+    """Collects a step's groups in training order."""
 
     version: int
-    """Number of the version that the step updates."""
+    """The version that the step updates."""
     kl: bool = False
-    """True if the loss has a KL term."""
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
     weights: dict[int, bytes] = field(default_factory=dict)
 
     def add(self, groups: Sequence[ClosedGroup], stats: GroupStats, trained: Sequence[TrainGroup] = ()) -> None:
-        """Add groups with what the trainer found; ``trained``: as it got them, to keep their importance weights."""
+        """``trained``: as the trainer got them, to keep importance weights."""
         self.groups.extend(groups)
         self.stats.append(stats)
         for closed, group in zip(groups, trained, strict=False):
@@ -48,26 +47,19 @@ class StepTally:
         return any(closed.group.episodes for closed in self.groups)
 
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
-        """All metrics of the step; ``seconds`` is the wall time since the last commit.
+        """``seconds``: wall time since the last commit. Missing measurements are left out.
 
-        Missing measurements are left out: ``entropy``, ``clipped``, ``kl``, ``drift_…`` and ``weight_…`` without a
-        signal in any group; ``surprisal``, ``same_reply``, ``length`` and ``cut`` without text of the policy.
-
-        - ``reward_min``, ``reward_max``: the worst and the best of a group, as means over the groups.
-        - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a
-          token, in nats. At staleness 0 only rounding differs.
-        - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
-          effective sample size as a share of the tokens: (sum w)² / (n · sum w²) (Kong, 1992).
-        - ``surprisal``: the mean of -log p of the sampled tokens of all groups, in nats; ``entropy`` is only of groups
-          with a pass.
-        - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first
-          prompts.
-        - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of cut off
-          episodes.
-        - ``errors``: samples without a reward; ``lost``: samples that failed in each run, also in abandoned draws;
-          ``replayed``: repeated runs of failed samples; ``on_error``: episodes with a reward for an exception.
-        - ``dropped`` and similar: see ``_dropped``; only with redundant samples.
-        - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
+        - ``reward_min``, ``reward_max``: of a group, means over groups.
+        - ``drift_mean``, ``drift_max``: difference of trainer's and sampler's log-probability of a token, in nats. At
+          staleness 0 only rounding differs.
+        - ``weight_mean``, ``weight_ess``: mean unbounded importance weight; effective sample size as a share of the
+          tokens: (sum w)² / (n · sum w²) (Kong, 1992).
+        - ``surprisal``: mean -log p of all sampled tokens, in nats; ``entropy``: only of groups with a pass.
+        - ``same_reply``: share of the commonest reply; ``first_prompts``: distinct first prompts.
+        - ``length``, ``length_max``: own tokens per episode; ``cut``: share of cut off episodes.
+        - ``errors``: samples without a reward; ``lost``: failed in each run, also in abandoned draws; ``replayed``:
+          repeated runs; ``on_error``: episodes with a reward for an exception.
+        - ``staleness_0``, ``staleness_1``, …: groups by age in versions.
         """
         spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
         ages = [self.version - closed.group.version for closed in self.groups]
@@ -106,15 +98,15 @@ class StepTally:
 
 
 def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
-    """Metrics of the samples that the groups closed without; empty without redundant samples.
+    """Samples that the groups closed without.
 
-    - ``dropped``: their share of the begun samples.
-    - ``dropped_time``: their run time, as a multiple of that of the samples that count.
-    - ``dropped_length``: tokens written in them minus those of the samples that count (``length``, their mean). Both
-      are lower bounds: most of them were cancelled.
-    - ``dropped_reward``: the mean reward of ended ones, minus that of the samples of their group that count.
-    - ``slower_reward``: the mean reward of the slower half of a group minus that of the faster half. If it is not 0,
-      dropping slow samples changes what is learned.
+    - ``dropped``: share of begun samples.
+    - ``dropped_time``: run time, as a multiple of counted samples'.
+    - ``dropped_length``: tokens minus ``length``, the mean of counted samples. Both are lower bounds: most were
+      cancelled.
+    - ``dropped_reward``: mean of ended ones, minus their group's.
+    - ``slower_reward``: mean of the slower half minus the faster half's. If not 0, dropping slow samples changes
+      what is learned.
     """
     known = [(closed, closed.group.dropped) for closed in groups if closed.group.dropped is not None]
     begun, members = sum(one.begun for _, one in known), sum(one.members for _, one in known)

@@ -1,4 +1,4 @@
-"""What happens before a policy's first step: options, state on the disk, place at the samplers, limits."""
+"""Before a policy's first step: options, state, place at the samplers, limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def closing_rules(spec: TaskSpec) -> ClosingRules:
-    """How the task's rewards become advantages."""
+    """Rules by which rewards become advantages."""
     train, sampling = spec.train, spec.sampling
     kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
     limits = as_number(sampling.max_tokens), as_number(sampling.max_episode_tokens)
@@ -48,9 +48,9 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
 
 
 def replacements(spec: TaskSpec) -> int:
-    """How often a group number is filled again because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2).
+    """Refills per group number with equal rewards (DAPO, arXiv 2503.14476, section 3.2).
 
-    Each number has its own allowance: with a common one the order of ends would decide, and runs would not repeat.
+    A common allowance would depend on the order of ends, and runs would not repeat.
     """
     train = spec.train
     wanted = published(train.loss).dynamic_sampling if train.dynamic_sampling is None else train.dynamic_sampling
@@ -58,7 +58,7 @@ def replacements(spec: TaskSpec) -> int:
 
 
 def policy_config(spec: TaskSpec) -> PolicyConfig:
-    """What the trainer needs to know of a task."""
+    """The trainer's view of a task."""
     train, longest = spec.train, as_number(spec.sampling.max_episode_tokens)
     return PolicyConfig(
         rank=spec.policy.rank,
@@ -88,14 +88,8 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
     )
 
 
-# What happens before a policy's first step: it is found on the disk, opened in the trainer and served.
-
-
-# A policy continues from the newest committed version with a valid file, else it begins as the task did.
-
-
 async def set_leftovers_aside(services: Services, task: int) -> None:
-    """Move files that no committed version names out of the task's folder."""
+    """Move files without a committed version away."""
     store, home, name = services.store, services.home, f"task-{task}"
     known = {Path(version.path).name for version in store.versions.on_disk(task)}
     swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
@@ -108,24 +102,23 @@ async def set_leftovers_aside(services: Services, task: int) -> None:
 
 
 def version_path(services: Services, task: int, policy: str, number: int) -> Path:
-    """The path of a new version's state file: its name is new, so no rerun overwrites a file."""
+    """A new state file's path, never used before."""
     name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
     return services.home.file(f"adapters/{services.store.versions.unused(name)}.safetensors")
 
 
 def new_version(result: StepResult) -> NewVersion:
-    """The row of a state file that is not committed yet; its name is unique for ever."""
+    """The row of an uncommitted state file; its name is unique for ever."""
     path = Path(result.path)
     return NewVersion(result.step, f"{path.parent.name}/{path.stem}", result.checksum, result.path, result.size)
 
 
 async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
-    """Open a policy in the trainer and return the version that it continues from.
+    """Open a policy; return the version that it continues from.
 
-    Versions with a lost or damaged file are voided, with their steps, and reported. Files without a row go to
-    lost+found. If no version with its moments is sound, the newest one without them gets a new optimizer, else the
-    task begins again. Raises ``AdapterUnreachable``, and voids nothing, if files cannot be read; ``AdapterError`` if
-    the given version cannot be used.
+    Versions with a damaged file are voided, with their steps. Files without a row go to lost+found. Without sound
+    moments the newest version gets a new optimizer, else the task begins again. Raises ``AdapterUnreachable``, and
+    voids nothing, if files cannot be read; ``AdapterError`` if the given version cannot be used.
     """
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable
@@ -162,10 +155,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
 
 
 async def _start_of(first: Version) -> str:
-    """The state file of version 0, for the KL term. Raises ``AdapterError`` without it.
-
-    The trainer would report the damage for the current version, which would then be voided.
-    """
+    """Raises ``AdapterError`` if missing: the trainer would blame the current version, and that would be voided."""
     try:
         if first.number:
             raise AdapterMissing("It is not on the disk any more.")
@@ -194,12 +184,12 @@ async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path:
 
 
 def key(task: int, policy: str) -> str:
-    """The name of a policy in the trainer, by its name in the task."""
+    """A policy's name in the trainer."""
     return f"task-{task}/{policy}"
 
 
 async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
-    """Why training cannot continue from a version, or None. Raises errors that are not about its file."""
+    """Why training cannot continue. Raises errors that are not about its file."""
     try:
         if not await asyncio.to_thread(holds_moments, Path(version.path)):
             await _restart_optimizer(services, task, version)
@@ -224,11 +214,8 @@ class TrainedPolicy:
 
     task: int
     name: str
-    """In the task."""
     number: int
-    """In the store."""
     spec: TaskSpec
-    """The task as this policy sees it."""
     published: PublishedVersions
 
     @classmethod
@@ -242,11 +229,11 @@ class TrainedPolicy:
 
     @property
     def given(self) -> bool:
-        """True if its version 0 holds weights that were trained elsewhere."""
+        """True if version 0 holds weights trained elsewhere."""
         return bool(self.spec.policy.start)
 
     async def open(self, services: Services) -> Version:
-        """Serve the current version and return it. Raises as ``open_policy`` and ``PublishedVersions.publish`` do."""
+        """Raises as ``open_policy`` and ``PublishedVersions.publish`` do."""
         version = await open_policy(services, self.task, self.number, self.name, self.spec)
         await self.published.publish(version, services.router.shares(self.task, self.name))
         return version
@@ -255,13 +242,10 @@ class TrainedPolicy:
         await asyncio.gather(services.trainer.close(self.key), self.published.clear(), return_exceptions=True)
 
 
-# Conditions for a task to run: room on the disk, an environment, capable samplers, and its place at the router.
-
-
 async def check_ready(
     task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
 ) -> None:
-    """Raise ``Blocked`` if the disk is short of room, or no environment serves the task."""
+    """Raise ``Blocked`` without disk room or environment."""
     check_room(shortage)
     first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
     policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
@@ -274,15 +258,13 @@ async def check_ready(
 
 
 def check_room(shortage: Callable[[], str]) -> None:
-    """Raise ``Blocked`` before the disk is full: the task continues by itself once there is room."""
+    """Raise ``Blocked`` before the disk is full."""
     if short := shortage():
         raise Blocked(short)
 
 
 def check_servable(spec: TaskSpec, services: Services) -> None:
-    """Raise ``ConfigError`` for thinking that the base's template does not know, and for options that cannot be
-    repeated.
-    """
+    """Raise ``ConfigError`` for thinking unknown to the base's template, and unrepeatable options."""
     services.rollout.check_thinking(spec.sampling.thinking)
     endpoints = services.endpoints.values()
     if not spec.train.deterministic or any(endpoint.repeatable for endpoint in endpoints):
@@ -299,10 +281,9 @@ def check_servable(spec: TaskSpec, services: Services) -> None:
 
 
 async def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequence[int]) -> None:
-    """Register with the router, and wait for a living sampler that may serve the task.
+    """Register, and wait for a usable living sampler.
 
-    A deterministic task keeps the kind of sampler that it began with. ``policies``: numbers of the task's own policies
-    in the store.
+    A deterministic task keeps its kind of sampler. ``policies``: the task's own, in the store.
     """
     versions = services.store.versions
     kind = services.router.join(task, spec, versions.sampler(policies[0]))
@@ -311,10 +292,7 @@ async def join_router(services: Services, task: int, spec: TaskSpec, policies: S
     await services.router.served(task)
 
 
-# The first replies of a task, sampled before its first step to set the limits that are ``auto`` in its file.
-#
-# Nothing is trained on them. The limits are stored with the task.
-#
+# Untrained first replies set the limits that are ``auto``.
 
 
 EPISODES = 16
@@ -324,9 +302,9 @@ EPISODES = 16
 async def first_replies(
     services: Services, spec: TaskSpec, mixture: Mixture, participants: Participants
 ) -> FirstReplies:
-    """Run them with the limits of ``spec``. Failed episodes count with their text so far.
+    """Sample within ``spec``'s limits. Failed episodes count with their text.
 
-    Raises ``WorkerDied`` and, if an environment cannot serve, ``Blocked``.
+    Raises ``WorkerDied``; ``Blocked`` if an environment cannot serve.
     """
     match, seed = participants.match(0, 0), spec.train.seed
     turns: list[tuple[list[int], bool]] = []
@@ -355,7 +333,7 @@ async def first_replies(
             if match.policy_of(one.agent) in participants.agent_map.trained:
                 lengths.setdefault(one.agent, []).extend(span.stop - span.start for span in one.spans)
         for agent, tokens in lengths.items():
-            # a program bypasses ``answered``, so its number of requests is unknown
+            # a program's number of requests is unknown
             if tokens:
                 own = asks.get(agent, [])
                 turns.append((tokens, len(own) == 1 and not own[0].tools))
@@ -375,7 +353,7 @@ async def first_replies(
 
 
 async def keep_numbers(services: Services, task: int, before: TaskSpec, after: TaskSpec, why: str) -> None:
-    """Store the numbers that replace ``auto`` with the task, and log them."""
+    """Store and log the numbers that replace ``auto``."""
     if not (numbers := replaced(before, after)):
         return
     store = services.store

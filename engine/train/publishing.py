@@ -1,4 +1,4 @@
-"""The versions of one policy: served by samplers, held by groups, kept on the disk."""
+"""One policy's versions: served, held by groups, kept on the disk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from ..rollout.slots import SamplerEndpoint
 from ..store.store import Store
 from ..store.versions import Version, best
 
-# The *exposed* time of publishing (RollArt, arXiv 2512.22560): steps and groups wait. Overlapping work is not counted.
-
 
 class ExposedTime:
-    """Counts from one step's commit to the next one's."""
+    """*Exposed* time of publishing, per commit: steps and groups wait (RollArt, arXiv 2512.22560)."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -47,33 +45,28 @@ class ExposedTime:
         self._served = self._clock()
 
     def held_up(self, began: float) -> None:
-        """Count from ``began`` (of ``monotonic``): nothing was running, and a group waited for the newest committed
-        version.
-        """
+        """From ``began`` (of ``monotonic``): nothing ran, a group waited for the newest version."""
         self._groups += unserved(began, self._clock(), self._committed, self._served)
 
     def take(self) -> dict[str, float]:
-        """The figures since the last call, in seconds, by metric name."""
+        """Seconds since the last call, by metric."""
         taken = {"publish_wait_seconds": self._steps, "begin_wait_seconds": self._groups}
         self._steps = self._groups = 0.0
         return taken
 
 
 def unserved(began: float, ended: float, committed: float, served: float) -> float:
-    """Seconds from ``began`` to ``ended`` in which a version was committed but not served."""
+    """Seconds of ``began`` to ``ended`` with a version committed, not served."""
     return max(0.0, min(ended, served) - max(began, committed))
 
 
-# The versions that samplers hold: published once, held by running groups, retired after the last.
-#
-# The *replicas* of a version are the living endpoints to which it was published. Nobody waits for a retirement.
+# A version's *replicas* are its living endpoints. It is retired after the last running group; nobody waits.
 
 
 class PublishedVersions:
-    """Live versions of one policy, on the endpoints of one generation of the workers."""
+    """One policy's live versions."""
 
     def __init__(self, endpoints: Mapping[str, SamplerEndpoint]) -> None:
-        """``endpoints``: all current endpoints of the engine, by name."""
         self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
         self._routes: dict[str, tuple[SamplerEndpoint, ...]] = {}
@@ -84,9 +77,9 @@ class PublishedVersions:
         self.current: Version | None = None
 
     async def publish(self, version: Version, shares: Sequence[Share]) -> None:
-        """Serve a committed version from now on, on the endpoints of ``shares``.
+        """Serve a committed version on the endpoints of ``shares``.
 
-        Raises ``AdapterError`` if one of them received other bytes than were committed.
+        Raises ``AdapterError`` if an endpoint received other bytes than were committed.
         """
         with self.hold(version):  # loaded but not current: it must not be swept
             reach(Point.PUBLISH_READY)
@@ -101,9 +94,9 @@ class PublishedVersions:
 
     @asynccontextmanager
     async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
-        """Serve a version in addition to the current one while the block runs, on the endpoints of ``shares``.
+        """Serve a further version during the block.
 
-        Without them, on the main endpoint of the current version. Raises as ``publish`` does.
+        Without ``shares``, on the current version's main endpoint. Raises as ``publish`` does.
         """
         shares = shares or (Share(self.replicas(self.now())[0].name, 1.0),)
         with self.hold(version):
@@ -111,7 +104,7 @@ class PublishedVersions:
             yield
 
     def now(self) -> Version:
-        """The current version. Raises ``WorkerDied`` if no worker serves this policy any more."""
+        """Raises ``WorkerDied`` if no worker serves this policy."""
         if self.current is None:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
@@ -120,9 +113,7 @@ class PublishedVersions:
         return any(not endpoint.lost for endpoint in self._routes.get(version.name, ()))
 
     def replicas(self, version: Version) -> list[SamplerEndpoint]:
-        """All living endpoints of a version, the one with the largest share first. Raises ``WorkerDied`` if none is
-        left.
-        """
+        """Largest share first. Raises ``WorkerDied`` if none is left."""
         living = [endpoint for endpoint in self._routes.get(version.name, ()) if not endpoint.lost]
         if not living:
             raise WorkerDied(f"No sampler serves {version.name}.")
@@ -188,14 +179,12 @@ class PublishedVersions:
             await endpoint.sampler.retire(name)
 
 
-# Names of versions, and what stays on the disk: files, optimizer moments, tokens of trajectories.
-
 INTERVAL = 1.0
-"""Seconds between two calls of ``retain`` by ``tidy``."""
+"""Seconds between ``tidy``'s calls of ``retain``."""
 
 
 class Retention:
-    """Names and keeps the versions of one policy."""
+    """Names one policy's versions, and keeps their files, moments and tokens."""
 
     def __init__(
         self,
@@ -209,11 +198,11 @@ class Retention:
         suite: str = "",
         held: Callable[[Version], bool] = lambda version: False,
     ) -> None:
-        """Every ``every``-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: all.
+        """Every ``every``-th version stays; tokens of the last ``token_steps`` steps, 0: all.
 
-        ``played`` filters the version numbers in opponent pools. ``given``: version 0 holds weights trained elsewhere.
-        ``suite``: its score decides which version is the best; empty: the task's own prompts. ``held``: True for a
-        version that is served or being loaded.
+        ``played`` filters versions in opponent pools. ``given``: version 0 holds weights trained elsewhere. ``suite``:
+        its score decides the best version; empty: the task's prompts. ``held``: True for a version served or being
+        loaded.
         """
         self.given = given
         self._played = played
@@ -229,7 +218,7 @@ class Retention:
         self._tidying = asyncio.Lock()
 
     def label(self) -> None:
-        """Name the last version, and the best trained one of the newest evaluation series that has a file."""
+        """Last, and best trained one of the newest series with a file."""
         numbers = [version.number for version in self._store.versions.candidates(self._policy)]
         scores = self._evaluations.scores(self._policy)
         trained = {number: scores[number] for number in numbers if number > 0 and number in scores}
@@ -240,10 +229,10 @@ class Retention:
         self._store.versions.label(self._policy, labels)
 
     async def retain(self, pending: Set[int]) -> None:
-        """Remove state files, moments and tokens that are no longer needed.
+        """Remove unneeded state files, moments and tokens.
 
-        ``pending``: versions without a score yet, which may become the best. A kept file that is damaged or cannot be
-        rewritten stays, and is reported once.
+        ``pending``: versions without a score yet. A kept file that is damaged or cannot be rewritten stays, and is
+        reported once.
         """
         async with self._tidying:
             surplus, heavy = self._prune(pending)

@@ -1,4 +1,4 @@
-"""Who acts as which agent: trained policies, frozen ones, earlier versions."""
+"""Assigns agents to trained policies, frozen ones and earlier versions."""
 
 from __future__ import annotations
 
@@ -29,20 +29,18 @@ from ..store.versions import Version
 from .opening import TrainedPolicy
 from .publishing import PublishedVersions
 
-# The version of each agent in one attempt: fixed before its first episode begins, the same for all. Pure.
-
 
 @dataclass(frozen=True)
 class Match:
-    """The agent map of one attempt, and the version of each policy in it."""
+    """Each agent's policy and version in one attempt."""
 
     agents: Mapping[str, str]
-    """The policy of each agent, a key of ``versions``; empty: the only policy acts as all."""
+    """Each agent's policy; empty: one policy acts as all."""
     versions: Mapping[str, Version]
-    """By the policy's name, or by a version's text in the task file, such as in ``[eval.agents]``."""
+    """By policy, or by a version's text in the task file."""
 
     def policy_of(self, agent: str) -> str:
-        """Raises ``ConfigError`` for an agent that the task file does not name."""
+        """Raises ``ConfigError`` for an agent not in the task file."""
         if not self.agents:
             return ONLY
         if agent not in self.agents:
@@ -81,28 +79,25 @@ class Match:
         return role
 
 
-# A pool of a trained policy's earlier versions.
-#
-# Opponents from the past, mostly young ones, keep self-play from running in circles (Bansal et al., arXiv 1710.03748,
-# section 4.2). The preference for strong ones is from prioritised fictitious self-play (Vinyals et al., Nature 575,
-# 2019).
+# Mostly young opponents keep self-play from running in circles (Bansal et al., arXiv 1710.03748, section 4.2).
+# Preferring strong ones is prioritised fictitious self-play (Vinyals et al., Nature 575, 2019).
 
 HALF = 0.5
-"""With ``pick = "recent"``, the frequency of a version relative to the next younger one."""
+"""``pick = "recent"``: frequency relative to the next younger version."""
 SHARPNESS = 4.0
-"""With ``pick = "score"``, a version that scores a quarter of the pool's range more is e times as frequent."""
+"""``pick = "score"``: a quarter of the pool's range better is e times as frequent."""
 
 
 def in_pool(numbers: Sequence[int], policy: NamedPolicySpec) -> tuple[int, ...]:
-    """The versions in a pool, oldest first: every ``every``-th, and of those the ``size`` youngest."""
+    """A pool's versions, oldest first: every ``every``-th, the ``size`` youngest."""
     entered = sorted(number for number in numbers if number % policy.every == 0)
     return tuple(entered[-policy.size :])
 
 
 def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> list[float]:
-    """The probabilities of a pool's versions, oldest first; they sum to 1.
+    """Probabilities, oldest first; they sum to 1.
 
-    A version without a score counts as the pool's median.
+    Versions without a score count as the median.
     """
     if pick == "recent":
         raw = [HALF**age for age in range(len(numbers) - 1, -1, -1)]
@@ -128,7 +123,7 @@ class OpponentPool:
         kept: Callable[[], Sequence[Version]],
         scores: Callable[[], Mapping[int, float]],
     ) -> None:
-        """``kept`` lists the policy's versions that have files on the disk."""
+        """``kept`` lists versions with files."""
         self._name = name
         self._policy = policy
         self._seed = seed
@@ -143,7 +138,7 @@ class OpponentPool:
         return set(in_pool(numbers, self._policy))
 
     def draw(self, number: int, attempt: int) -> Version:
-        """The version for group ``number``. Raises ``AdapterError`` if the policy has no version left."""
+        """Raises ``AdapterError`` if the policy has no version left."""
         versions = {version.number: version for version in reversed(self.kept())}
         pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
         if not pool:
@@ -156,28 +151,23 @@ class OpponentPool:
         return versions[chance.choices(pool, odds)[0]]
 
 
-# All policies that act in a running task. Makes a ``Match`` for each attempt; knows only versions.
-
-
 @dataclass(frozen=True)
 class Opponents:
-    """All that act in one task; ``frozen_policies`` and ``opponent_pool`` are set once they are known."""
+    """All that act in one task."""
 
     frozen: Mapping[str, Version] = field(default_factory=dict)
-    """Never trained; by the policy's name, or by the text of ``[eval.agents]``."""
+    """Never trained; by policy, or text of ``[eval.agents]``."""
     pools: Mapping[str, OpponentPool] = field(default_factory=dict)
-    """By the policy's name."""
     hosts: Mapping[str, PublishedVersions] = field(default_factory=dict)
-    """Who serves them, by the same names."""
 
     def versions_of(self, policy: str) -> Callable[[Sequence[int]], Set[int]]:
-        """The versions of a trained policy that pools need, so that their files stay."""
+        """Versions in pools; their files stay."""
         pools = [pool for pool in self.pools.values() if pool.policy == policy]
         return lambda numbers: set().union(*(pool.needs(numbers) for pool in pools))
 
 
 class Participants:
-    """The policies of one task with one generation of the workers."""
+    """One task's policies with one generation of the workers."""
 
     def __init__(
         self,
@@ -186,9 +176,7 @@ class Participants:
         opponents: Opponents,
         kept: Callable[[str], Sequence[Version]] = lambda policy: (),
     ) -> None:
-        """``published_versions``: of the trained policies, by name; ``kept`` lists a policy's versions with files
-        on the disk.
-        """
+        """``kept`` lists a policy's versions with files."""
         self.agent_map = agent_map
         self.kept = kept
         self.opponents = opponents
@@ -198,17 +186,12 @@ class Participants:
         return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
 
     def match(self, number: int, attempt: int) -> Match:
-        """The match of group ``number``: served versions of trained policies, one of each pool. Raises
-        ``WorkerDied``.
-        """
+        """Raises ``WorkerDied``."""
         drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponents.pools.items()}
         return Match(self.agent_map.agents, {**self.opponents.frozen, **drawn, **self._current()})
 
     def again(self, speaking: Mapping[str, Speaking]) -> Match | None:
-        """The match of an earlier run's attempt, by number and checksum of its versions.
-
-        None if one of them is void or not on the disk any more.
-        """
+        """None if a version is void or not on the disk."""
         versions = {name: self._known(name, *wanted) for name, wanted in speaking.items()}
         if set(versions) != {*self.opponents.frozen, *self.opponents.pools, *self._published_versions}:
             return None
@@ -225,10 +208,10 @@ class Participants:
         return next((one for one in known if (one.number, one.checksum) == (number, checksum)), None)
 
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
-        """The match of a held-out prompt on which ``version`` of the policy ``name`` is measured.
+        """The match that measures ``version`` of policy ``name``.
 
-        ``opponents`` assigns agents differently from training; if no agent is left to the policy, it keeps its own.
-        Then each agent gets the policy of the agent ``turns`` places later, in a ring.
+        ``opponents`` reassigns agents; a policy left without an agent keeps its own. Then each agent gets the policy of
+        the agent ``turns`` places later, in a ring.
         """
         own = dict.fromkeys(self.agents_of(name), name)
         agents = {**self.agent_map.agents, **opponents}
@@ -241,18 +224,18 @@ class Participants:
         return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
 
     def replicas(self, match: Match) -> dict[str, Replicas]:
-        """The samplers of each policy of a match, by policy; all samples of a group must have the same ones."""
+        """By policy; equal for all samples of a group."""
         published = {**self.opponents.hosts, **self._published_versions}
         return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
 
     def endpoints(self, policy: str) -> list[SamplerEndpoint]:
-        """The samplers that serve the current version of a trained policy. Raises ``WorkerDied`` if none does."""
+        """Raises ``WorkerDied`` if there is none."""
         published = self._published_versions[policy]
         return published.replicas(published.now())
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:
-        """Keep the versions of a match served while the block runs; old ones may have to be loaded first."""
+        """Served during the block; old versions may be loaded first."""
         async with AsyncExitStack() as stack:
             hosts = {**self._published_versions, **{name: self.opponents.hosts[name] for name in self.opponents.pools}}
             for name, published in hosts.items():  # before the first await: a file must not go before it is loaded
@@ -266,16 +249,13 @@ class Participants:
         return {name: published.now() for name, published in self._published_versions.items()}
 
 
-# Policies that act without being trained: frozen versions, the bare base, and the versions of an evaluation.
-
-
 class FrozenPolicies:
-    """The frozen policies of one task with one generation of the workers."""
+    """One task's untrained policies: earlier versions, the bare base, an evaluation's versions."""
 
     def __init__(
         self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy], kind: str = "frozen"
     ) -> None:
-        """``kind`` is part of their served names: two holders of one version must not share a name."""
+        """``kind``: two holders of one version must not share a served name."""
         self._kind = kind
         self._services = services
         self._task = task
@@ -286,7 +266,7 @@ class FrozenPolicies:
         self._numbers = count()
 
     async def enter(self, stack: AsyncExitStack) -> Opponents:
-        """Have all of them served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
+        """Serve all until ``stack`` is left. Raises ``AdapterError`` for a lost one."""
         frozen = {}
         for name, words in self._frozen().items():
             frozen[name] = await self.version(words)
@@ -312,7 +292,7 @@ class FrozenPolicies:
         return frozen | {words: words for words in others}
 
     async def version(self, words: str) -> Version:
-        """The version of a text in the task file, to be served. Raises ``AdapterError`` for one that is gone."""
+        """Raises ``AdapterError`` for a lost one."""
         own = inside(words, self._spec)
         if words == BASE and not self._policies:
             return await self._bare()

@@ -1,4 +1,4 @@
-"""Measures the speed of this machine for a base: a step of the default task with real workers. Keeps the results."""
+"""Measures this machine's speed: a default step with real workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ..trainer.protocol import Trainer, TrainGroup, TrainSequence
 from ..trajectories import Tokens
 from .opening import policy_config
 
-# A step is estimated: sampling from a prompt and a burst of tokens, training from one of its groups on a slow machine.
+# A step is estimated: a burst of tokens, and on a slow machine one group's training.
 
 T = TypeVar("T")
 
@@ -51,16 +51,16 @@ TASK = TaskSpec(
     train=TrainSpec(learning_rate=5e-4),
     sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
 )
-"""8 groups of 8 as by default, and replies of 32 tokens."""
+"""The default, with replies of 32 tokens."""
 POLICY = "trial"
 PATIENCE = 10.0
-"""Most expected seconds of training for all groups to be trained on."""
+"""Expected seconds of training on all groups."""
 TURNS = 3
-"""Measurements of each sampler in a comparison; the shortest time counts."""
+"""Measurements per sampler; the shortest counts."""
 BURST = 1.0
-"""Seconds that a burst of tokens should take."""
+"""Seconds of a burst."""
 START = 4
-"""Tokens of a burst's prompts: few, so that only decoding is measured."""
+"""Prompt tokens of a burst: few, to measure decoding."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Trial:
 
     prompt_tokens: int
     sampling: float
-    """Seconds, of replies of full length."""
+    """In seconds, replies of full length."""
     training: float
-    """Seconds for forward and backward passes and the optimizer step."""
+    """In seconds, with the optimizer step."""
     gap_mean: float
-    """Mean difference between the sampler's and the trainer's log-probabilities (nats)."""
+    """Of log-probabilities, in nats."""
     gap_max: float
 
     @property
@@ -83,7 +83,7 @@ class Trial:
 
 @asynccontextmanager
 async def loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
-    """A fresh policy in the trainer and in the samplers: its version, and its folder."""
+    """A fresh policy in trainer and samplers."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = Path(folder, "0.safetensors")
         version = f"{POLICY}/{start.parent.name}"
@@ -99,7 +99,7 @@ async def loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -
 
 
 def prompts_of(renderer: Renderer) -> list[Tokens]:
-    """The prompts of a step's groups."""
+    """Prompts of a step's groups."""
     sums = (f"{17 + n}+{85 - n}=" for n in range(TASK.train.groups_per_step))
     return [np.array(renderer.open([Message("user", text)]), np.int32) for text in sums]
 
@@ -107,9 +107,9 @@ def prompts_of(renderer: Renderer) -> list[Tokens]:
 async def time_sampling(
     samplers: Sequence[Sampler], renderer: Renderer, version: str, turns: int = TURNS
 ) -> list[float]:
-    """Seconds of sampling for a step of ``TASK`` with each sampler. Raises what the workers raise.
+    """Seconds of sampling for ``TASK``, per sampler. Raises what the workers raise.
 
-    The samplers take turns, so that a change of load meets all of them.
+    Samplers take turns: changes of load meet all.
     """
     prompts, groups, longest = prompts_of(renderer), TASK.train.groups_per_step, as_number(TASK.sampling.max_tokens)
     starts = [prompt[:START] for prompt in prompts]
@@ -149,7 +149,7 @@ async def _sample(sampler: Sampler, prompts: Sequence[Tokens], version: str, nam
 
 
 async def time_training(trainer: Trainer, renderer: Renderer, folder: Path) -> float:
-    """Seconds of training for a step of ``TASK``. Raises what the trainer raises."""
+    """Seconds of training for ``TASK``. Raises what the trainer raises."""
     draw, longest = np.random.default_rng(0), as_number(TASK.sampling.max_tokens)
 
     def sequence(prompt: Tokens, member: int) -> TrainSequence:
@@ -176,11 +176,8 @@ async def _timed(work: Awaitable[T]) -> tuple[float, T]:
     return perf_counter() - begun, result
 
 
-# The copies of a base that were measured on this machine, kept in the home as JSON.
-
-
 def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...]:
-    """The copies of the base that were measured on this processor, with ``limit`` cores or all of them (0)."""
+    """Copies measured on this processor; ``limit``: cores, 0: all."""
     measured = read_table(path).get(_copies_key(base, limit))
     found = []
     for row in measured if isinstance(measured, list) else ():
@@ -192,7 +189,7 @@ def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...
 
 
 def write_copies(path: Path, base: BaseModel, limit: int, measured: Sequence[CopySpeed]) -> None:
-    """Keep the results of one comparison, unless more copies are known; arguments as of ``read_copies``."""
+    """Keep results, unless more copies are known."""
     if len(measured) >= len(read_copies(path, base, limit)):
         rows = [(*one.copy, one.seconds, one.gap) for one in measured]
         add_to_table(path, {_copies_key(base, limit): rows})
@@ -202,26 +199,23 @@ def _copies_key(base: BaseModel, limit: int) -> str:
     return f"{base.fingerprint} copies {len(own_cores(limit))} cores of {processor_name()}"
 
 
-# Tests a base on this machine with real workers, one copy after another. Needs no engine and no database.
-
 LONGEST = 512
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The plan, file and measurement of one copy."""
+    """One copy's plan, file and measurement."""
 
     copy: Copy
     memory: MemoryPlan
-    """With room for one step."""
     file: str
-    """The file that llama.cpp reads; empty if torch samples."""
+    """Empty if torch samples."""
     file_bytes: int
     resident: int
-    """Resident bytes of both workers after the step, including pages of the mapped file."""
+    """Bytes of both workers after the step, with the mapped file."""
     agreement: Agreement
     trial: Trial
-    """Of the first copy; for others the same with this copy's sampling, measured in turns with the first."""
+    """Further copies differ in sampling only."""
 
     @property
     def speed(self) -> CopySpeed:
@@ -238,11 +232,10 @@ async def try_base(
     until: float = math.inf,
     train: bool = True,
 ) -> AsyncGenerator[Tried, None]:
-    """Try every copy in ``plans`` (``plan_of``), one after another; ``precision`` is the trainer's.
+    """Try every copy in ``plans`` (``plan_of``).
 
-    Copies that would probably take longer than ``until`` (``time.monotonic``) are left out, except the first. Without
-    ``train`` only sampling is measured. Raises ``BaseModelError`` if a sampler holds other weights than the trainer,
-    and what the workers raise.
+    Skips copies likely to pass ``until`` (``time.monotonic``), except the first. Without ``train`` only sampling is
+    measured. Raises ``BaseModelError`` if a sampler holds other weights than the trainer, and what the workers raise.
     """
     plans = {copy: _of_a_step(memory) for copy, memory in plans.items()}
     spec = trainer_spec(base, home, settings, next(iter(plans.values())))
@@ -294,7 +287,7 @@ def _of_a_step(memory: MemoryPlan) -> MemoryPlan:
 
 @contextmanager
 def cleared(base: BaseModel, home: Home, plans: Mapping[Copy, MemoryPlan]) -> Iterator[set[str]]:
-    """Remove the files for llama.cpp that are written meanwhile, except for the yielded precisions."""
+    """Remove new llama.cpp files, except the yielded precisions."""
     files = {plan.weights: path_of(base, home.base, plan.weights) for plan in plans.values()}
     kept = {weights for weights, path in files.items() if path.exists()}
     try:
@@ -305,7 +298,7 @@ def cleared(base: BaseModel, home: Home, plans: Mapping[Copy, MemoryPlan]) -> It
 
 
 def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> Path | None:
-    """The GGUF file for sampling under these settings; None for a sampler that reads none."""
+    """The GGUF file for sampling; None: unused."""
     if not SAMPLERS[settings.rollout.sampler].gguf:
         return None
     gguf = gguf_of(base, settings.rollout)

@@ -1,4 +1,4 @@
-"""Watches how a policy learns, detects problems with their evidence, and notifies people."""
+"""Detects learning problems of a policy, with evidence, and notifies people."""
 
 from __future__ import annotations
 
@@ -33,35 +33,33 @@ from ..trainer.advantages import ClosedGroup
 from .evaluation import deciding
 from .opening import TrainedPolicy
 
-# Statistics: the difference that noise can explain. Each of a run's tests gets an equal part of its error (Bonferroni).
+# Each of a run's tests gets an equal part of its error (Bonferroni).
 
 ALARMS = 0.01
 """Largest share of runs with a false alarm of one kind."""
 LENIENT = 0.01
-"""Error of a single comparison that only tells the direction of another value."""
 MEDIUM = 0.5
-"""The least difference that matters, in standard deviations of a single value: a medium effect in Cohen, "Statistical
-power analysis", 1988."""
+"""Standard deviations of a value that matter: a medium effect in Cohen, "Statistical power analysis", 1988."""
 
 
 def level(looks: int) -> float:
-    """The error allowed for each of this many tests."""
+    """The error of each test."""
     return ALARMS / max(1, looks)
 
 
 def noise(values: Sequence[float]) -> float:
-    """Standard deviation of two or more values around a mean that changes slowly.
+    """Standard deviation of two or more values around a slowly changing mean.
 
-    The mean square of neighbours' differences is twice the variance (von Neumann et al., 1941).
+    Neighbours' mean squared difference is twice the variance (von Neumann et al., 1941).
     """
     return math.sqrt(fmean((after - before) ** 2 for before, after in pairwise(values)) / 2)
 
 
 def quantile(chance: float, freedom: float) -> float:
-    """The value that Student's t exceeds with a probability of ``chance``, for 0 < ``chance`` < 0.5.
+    """Student's t at upper tail ``chance``, in (0, 0.5).
 
-    The expansion of Cornish and Fisher to the second order (Abramowitz and Stegun, 26.7.5). It is too small for few
-    degrees of freedom; callers have at least nine.
+    Cornish-Fisher expansion to second order (Abramowitz and Stegun, 26.7.5): too small for few degrees of freedom,
+    callers have at least nine.
     """
     z = -NormalDist().inv_cdf(chance)
     first = (z**3 + z) / 4
@@ -70,9 +68,9 @@ def quantile(chance: float, freedom: float) -> float:
 
 
 def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float], chance: float) -> bool:
-    """True if the means of two parts of a series differ by more than its noise explains.
+    """True if two means differ by more than the noise of ``over``.
 
-    The noise is that of ``over``; False if that is too short. ``chance`` is the error in one direction.
+    False if ``over`` is too short. ``chance``: one-sided error.
     """
     if len(over) < 3:
         return False
@@ -83,9 +81,9 @@ def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float
 
 
 def mostly(share: float, count: int) -> float:
-    """The chance that at least ``share`` of ``count`` independent draws agree if half of all draws do.
+    """The chance that ``share`` of ``count`` fair draws agree.
 
-    The bound of Chernoff and Hoeffding (1963): exp(-count · KL(share ‖ 1/2)).
+    Chernoff and Hoeffding's bound (1963): exp(-count · KL(share ‖ 1/2)).
     """
     if share <= 0.5:
         return 1.0
@@ -94,13 +92,10 @@ def mostly(share: float, count: int) -> float:
     return math.exp(-count * divergence)
 
 
-# The metrics of a policy for the detectors: first steps, last steps, held-out scores. Pure.
-#
-# Steps before a change of the environment are left out: rewards and lengths are not comparable.
+# Steps before a change of the environment are left out: rewards are not comparable.
 
 WINDOW = 5
-"""Steps in each of two compared means. The mean of 64 rewards of 0 or 1 has a standard error of up to 0.06; over five
-steps it is 0.03."""
+"""Steps per mean. 64 rewards of 0 or 1 have a standard error of up to 0.06; over five steps 0.03."""
 LATELY = 256
 NAMES = (
     "reward",
@@ -119,14 +114,13 @@ NAMES = (
     "weight_ess",
     "tokens",
 )
-"""Metrics that the detectors use."""
 OF_PASSES = ("drift_mean", "weight_ess")
-"""Left out if no group had a signal; version 0.1 recorded meaningless values then."""
+"""Left out without a signal; version 0.1 recorded meaningless values."""
 
 
 @dataclass
 class Course:
-    """The metrics of a policy over its steps."""
+    """A policy's metrics over its steps."""
 
     environment_version: str = ""
     _first: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -183,7 +177,7 @@ class Course:
         return led if len(led) == WINDOW else self.first(name)
 
     def blocks(self, name: str) -> list[float]:
-        """Means of a metric over blocks of ``WINDOW`` steps, counted back from the newest step; oldest block first."""
+        """Means over ``WINDOW`` steps, counted from the newest; oldest first."""
         found = self.values(name)
         begin = len(found) % WINDOW
         return [fmean(found[place : place + WINDOW]) for place in range(begin, len(found), WINDOW)]
@@ -195,37 +189,35 @@ class Course:
 
 @dataclass(frozen=True)
 class Learning:
-    """The input of the detectors."""
+    """The detectors' input."""
 
     course: Course
     scores: tuple[HeldOutScore, ...] = ()
-    """The newest series of the deciding scores, by step."""
+    """Newest series, by step."""
     watch: WatchSpec = field(default_factory=WatchSpec)
     steps: int = 60
     evaluations: int = 8
     alone: bool = True
-    """True if no other learning policy influences its rewards: no opponent pool and no other trained policy."""
+    """True without an opponent pool or another trained policy."""
     uniform: bool = True
-    """True if all rows are drawn with equal probability: early and late rewards are then of the same tasks."""
+    """True if all rows have equal probability: early and late rewards are comparable."""
     opening: float | None = None
-    """The share of the first replies that were cut off, until the first step."""
+    """Share of cut off first replies, until the first step."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Token limits of a reply and an episode, by their keys in a task file; ``thinks`` if thoughts count."""
+    """Token limits of reply and episode, by key; ``thinks`` if thoughts count."""
 
-
-# Selects the rollouts that show a finding: up to three, from different groups if possible. Pure.
 
 MOST = 3
 """Nobody reads ten."""
 
 
 def chosen(code: str, said: Sequence[Said], before: Sequence[Said] = ()) -> tuple[int, ...]:
-    """The ids of the rollouts in ``said`` that show a finding best.
+    """Up to three rollouts that show a finding, from different groups if possible.
 
-    - Entropy collapse and one reply: those with the commonest reply.
-    - Exploding length, replies cut off: the longest; first those that the limit ended.
-    - Reward hacking: held-out prompts with the largest loss of reward since ``before``, an earlier evaluation.
-    - All others: those with the lowest reward.
+    - Entropy collapse, one reply: the commonest reply.
+    - Exploding length, replies cut off: the longest; first those cut.
+    - Reward hacking: held-out prompts with the largest loss since ``before``.
+    - Others: the lowest reward.
     """
     if code in (ENTROPY_COLLAPSE, ONE_REPLY):
         commonest = dict(Counter(one.replies for one in said).most_common(1))
@@ -252,45 +244,43 @@ def _first(said: Sequence[Said]) -> tuple[int, ...]:
     return tuple(one.id for one in in_order[:MOST])
 
 
-# Detectors of learning problems, pure functions: each returns the figures that prove its problem, or None.
+# Detectors return a problem's figures, or None.
 
 Evidence = dict[str, float]
 
 COLLAPSED = 0.1
-"""The share of its first entropy at which a policy has collapsed. Reward follows entropy as R = b - a·exp(H) (Cui et
-al., arXiv 2505.22617, equation 1), so a·(exp(H) - 1) is left to gain: at a tenth of the entropy at most a tenth."""
+"""Reward follows entropy as R = b - a·exp(H) (Cui et al., arXiv 2505.22617, equation 1): at a tenth of the entropy at
+most a tenth is left to gain."""
 CUT = 0.25
-"""The share of cut off episodes that matters: two samples of a group of eight."""
+"""Two of eight episodes."""
 CUT_MORE = 0.15
-"""Least growth of that share: a limit that was tight from the beginning is the author's choice."""
+"""A limit tight from the beginning is the author's choice."""
 LONGER = 32
-"""Tokens by which useless replies must have grown: less costs too little."""
+"""In tokens: less costs too little."""
 TYPICAL_DRIFT = 1.0
-"""Nats by which a token's log-probability has typically changed since sampling. The typical importance weight is then
-e or 1/e, beyond the default ``importance_cap`` of 2. The shipped base learned with up to 0.7."""
+"""Nats per token since sampling. The importance weight is then e or 1/e, beyond the default ``importance_cap`` of 2.
+The shipped base learned with up to 0.7."""
 GAP = 0.1
-"""Nats between sampler and trainer at the same weights: quantised weights cause at most this."""
+"""Nats between sampler and trainer: quantised weights cause at most this."""
 GROWN = 3.0
-"""Least factor of growth of that gap: a constant gap from a small copy of the base is normal."""
+"""Factor of that gap's growth: a small copy's constant gap is normal."""
 MOVED = 0.8
-"""Typical change of a token's log-probability per step, in nats, above which steps are too large. The KL divergence of
-such a step is at least ½·0.8² = 0.32, ten times the largest target in the PPO paper (arXiv 1707.06347, table 1).
-The shipped base learned with 0.7 and failed with 1.0."""
+"""Nats per token and step. Such a step's KL divergence is at least ½·0.8² = 0.32, ten times the largest target in the
+PPO paper (arXiv 1707.06347, table 1). The shipped base learned with 0.7 and failed with 1.0."""
 KL_GROWN = 2.0
-"""Least growth of the distance to the base within ``WINDOW`` steps, as a factor: steady learning grows linearly."""
+"""Growth of the distance to the base within ``WINDOW`` steps: steady learning is linear."""
 KL_MORE = 0.5
-"""Least growth in nats per token: a distance near 0 doubles often."""
+"""In nats per token: a distance near 0 doubles often."""
 FAR = 10.0
-"""Nats per token that are always too far from the base: it would write such a token once in 22,000 times."""
+"""Nats per token: the base would write it once in 22,000 times."""
 SAME = 0.9
 FEWEST_PROMPTS = 8
-"""Fewest distinct held-out prompts for a comparison of scores."""
 
 
 def entropy_collapse(seen: Learning) -> Evidence | None:
-    """The policy hardly explores, and its best samples no longer reach their earlier reward.
+    """The policy hardly explores, and its best samples get worse.
 
-    Their reward stays constant in a solved task, and if rewards are luck: neither is a finding.
+    A constant best reward is a solved task, or luck.
     """
     course = seen.course
     start, now = course.first("surprisal"), course.last("surprisal")
@@ -305,7 +295,7 @@ def entropy_collapse(seen: Learning) -> Evidence | None:
 
 
 def exploding_length(seen: Learning) -> Evidence | None:
-    """Replies have become several times longer, until the limit cuts them or without a gain in reward."""
+    """Replies are several times longer, cut, or without more reward."""
     course = seen.course
     start, now = course.first("length"), course.last("length")
     if not _long_enough(course, now) or fmean(now) < seen.watch.length * fmean(start):
@@ -323,7 +313,7 @@ def exploding_length(seen: Learning) -> Evidence | None:
 
 
 def reward_hacking(seen: Learning) -> Evidence | None:
-    """The held-out score has fallen while the training reward has not: training no longer rewards the task."""
+    """The held-out score has fallen, the training reward has not."""
     scores = [score for score in seen.scores if score.prompts >= FEWEST_PROMPTS]
     if len(scores) < 2 or not seen.alone:
         return None
@@ -352,15 +342,15 @@ def reward_hacking(seen: Learning) -> Evidence | None:
 
 
 def falling_reward(seen: Learning) -> Evidence | None:
-    """The training reward has fallen well below an earlier level."""
+    """The training reward is well below an earlier level."""
     fall = _fall(seen, "reward") if seen.alone and seen.uniform else None
     return None if fall is None else {"best": fall[0], "now": fall[1], "steps": float(fall[2])}
 
 
 def kl_runaway(seen: Learning) -> Evidence | None:
-    """The distance to the base multiplies without a better reward, or is above the limit of the task file.
+    """The distance to the base multiplies without more reward, or passes the task's limit.
 
-    Uses medians: far from the base single estimates can be wrong by orders of magnitude.
+    Medians: far from the base single estimates can be wrong by orders of magnitude.
     """
     course, limit = seen.course, seen.watch.kl
     now, before = course.last("kl"), course.last("kl", WINDOW)
@@ -376,7 +366,7 @@ def kl_runaway(seen: Learning) -> Evidence | None:
 
 
 def gap_runaway(seen: Learning) -> Evidence | None:
-    """The trained policy is far from the one that wrote the tokens, or sampler and trainer disagree."""
+    """The trained policy is far from the tokens' writer, or sampler and trainer disagree."""
     course = seen.course
     drift, gap, start = course.last("drift_mean"), course.last("gap_mean"), course.first("gap_mean")
     if gap and start and median(gap) >= max(GAP, GROWN * median(start)):
@@ -388,15 +378,15 @@ def gap_runaway(seen: Learning) -> Evidence | None:
 
 
 def large_steps(seen: Learning) -> Evidence | None:
-    """Each step changes the policy by more than the tokens of one batch can justify."""
+    """Each step changes the policy by more than one batch can justify."""
     moved = seen.course.last("moved")
     return {"moved": median(moved)} if moved and median(moved) >= MOVED else None
 
 
 def one_reply(seen: Learning) -> Evidence | None:
-    """Nearly all episodes have the same reply. Steps on one prompt are ignored.
+    """Nearly all episodes have one reply; steps on one prompt are ignored.
 
-    The null hypothesis is a policy that rightly gives this reply to half of the prompts.
+    Null hypothesis: it is right for half of the prompts.
     """
     course = seen.course
     same, prompts = course.last("same_reply"), course.last("first_prompts")
@@ -409,7 +399,7 @@ def one_reply(seen: Learning) -> Evidence | None:
 
 
 def cut_replies(seen: Learning) -> Evidence | None:
-    """The length limit has cut off many replies since the beginning: rewards are for half a reply."""
+    """The length limit has cut many replies since the beginning."""
     cut = seen.course.values("cut") or [share for share in (seen.opening,) if share is not None]
     if not cut or fmean(cut[:WINDOW]) <= CUT or fmean(cut[-WINDOW:]) <= CUT:
         return None
@@ -427,11 +417,10 @@ DETECTORS: dict[str, Callable[[Learning], Evidence | None]] = {
     GAP_RUNAWAY: gap_runaway,
     CUT_REPLIES: cut_replies,
 }
-"""Detectors by the name of their finding in task files."""
 
 
 def found(seen: Learning) -> dict[str, Evidence]:
-    """All current findings that the task does not ignore."""
+    """Current findings not ignored by the task."""
     wanted = (code for code in DETECTORS if code not in seen.watch.ignore)
     return {code: evidence for code in wanted if (evidence := DETECTORS[code](seen)) is not None}
 
@@ -441,7 +430,7 @@ def _long_enough(course: Course, now: Sequence[float]) -> bool:
 
 
 def _fall(seen: Learning, name: str) -> tuple[float, float, int] | None:
-    """The best mean of ``WINDOW`` steps, the newest mean if it is well below that, and the steps since then."""
+    """Best mean of ``WINDOW`` steps, the newest if well below that, steps since."""
     course, values = seen.course, seen.course.values(name)
     begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
     stretches = [values[begin : begin + WINDOW] for begin in begins]
@@ -464,20 +453,18 @@ def _rose(course: Course, before: Sequence[float]) -> bool:
 
 
 def _fell(before: HeldOutScore, now: HeldOutScore, chance: float) -> bool:
-    """Both scores use the same prompts, so the test is conservative."""
+    """Both scores use the same prompts: the test is conservative."""
     error = math.hypot(before.stderr, now.stderr)
     freedom = min(before.prompts, now.prompts) - 1
     return before.score - now.score > error * quantile(chance, freedom)
 
 
-# Checks a policy's learning after each step and evaluation; notifies once for each finding, also across restarts.
-
 FIRST = 16
-"""Episodes before the first step that are enough to judge cut off replies: two default groups."""
+"""Episodes enough to judge cut off replies: two default groups."""
 
 
 class Watch:
-    """Watches one policy during one run."""
+    """Watches one policy during one run; notifies once per finding, also across restarts."""
 
     def __init__(self, services: Services, trained: TrainedPolicy) -> None:
         self._store = services.store
@@ -523,7 +510,7 @@ class Watch:
             await self._store.patiently(partial(findings.lapse, self._policy, lapsed))
 
     def pausing(self) -> Fruitless | None:
-        """Why the task must pause now, or None. A later resume by a person overrules the finding."""
+        """A person's later resume overrules it."""
         if not self._spec.watch.pause:
             return None
         known = self._store.findings.known(self._policy)
@@ -546,7 +533,7 @@ class Watch:
 
 
 def learning(course: Course, scores: tuple[HeldOutScore, ...], spec: TaskSpec) -> Learning:
-    """The input of the detectors for a task."""
+    """The detectors' input."""
     others = [policy for policy in spec.policies.values() if policy.trained or policy.pool]
     measure = next((suite for suite in spec.eval.suite if suite.decides), spec.eval)
     evaluations = 2 + (spec.steps // measure.every if measure.every else 0)
@@ -563,7 +550,7 @@ def sentence(task: int, policy: str, code: str, step: int) -> str:
 
 
 def paused(task: int, code: str, step: int) -> Fruitless:
-    """Why a task pauses because of a finding."""
+    """Why a finding pauses a task."""
     return Fruitless(
         f"Learning seems to go wrong: {CALLED[code]} at step {step}, for which 'watch.pause' pauses the task.",
         f"`marlaas show {task}` says what to do; `marlaas resume {task}` goes on all the same.",

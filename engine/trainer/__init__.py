@@ -1,4 +1,4 @@
-"""Training: groups of trajectories become gradients, gradients become steps, steps become state files.
+"""Groups of trajectories become gradients, steps and state files.
 
-``Trainer`` is the protocol of the worker; ``TorchTrainer`` implements it.
+``Trainer`` is the worker's protocol; ``TorchTrainer`` implements it.
 """

@@ -1,4 +1,4 @@
-"""Advantages: how much better an episode, or a turn of it, went than the group."""
+"""Advantages compare an episode, or a turn of it, with its group."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
 
 
 def teaches(group: TrainGroup) -> bool:
-    """True if any of its sampled tokens has an advantage."""
+    """True if a sampled token has an advantage."""
     return any(map(_pulls, group.sequences))
 
 
 def pass_tokens(groups: Iterable[TrainGroup], config: PolicyConfig) -> int:
-    """Tokens of a pass over groups with a signal; a prompt shared by a whole group counts once."""
+    """Tokens of a pass; a group's shared prompt counts once."""
     return sum(_tokens(group) for group in groups if has_signal(group, config))
 
 
@@ -46,11 +46,9 @@ def _tokens(group: TrainGroup) -> int:
     return every - (len(prompts) - 1) * len(prompts[0]) if shared else every
 
 
-# A reply is answerable for what was paid after it: its *return to go*. GRPO's process supervision (arXiv 2402.03300,
-# section 4.1.3) normalises single rewards over all steps of the group. Here returns are compared, turn by turn, so that
-# any ``AdvantageKind`` can be used and late rewards are not mixed with early ones.
-#
-# At a turn that a sample did not reach, it counts with the return to go of its last turn.
+# GRPO's process supervision (arXiv 2402.03300, section 4.1.3) normalises single rewards over the group's steps. Here
+# *returns to go* are compared turn by turn: any ``AdvantageKind`` works, and late rewards are not mixed with early
+# ones.
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,11 @@ class Credit:
     """Each turn gets its own advantage."""
 
     discount: float = 1.0
-    """Factor on a payment for each turn that it comes later, 0 to 1."""
+    """Per later turn, 0 to 1."""
 
 
 def payments_by_turn(episode: Episode, agent: str) -> list[float]:
-    """What an agent was paid after each reply of its own conversation; at least one entry.
+    """Payments after each reply of an agent's own conversation; at least one entry.
 
     Payments before its first reply count with the first, those after an ask without room for a reply with the last.
     """
@@ -75,10 +73,10 @@ def payments_by_turn(episode: Episode, agent: str) -> list[float]:
 
 
 def returns_to_go(reward: float, payments: Sequence[float], discount: float) -> list[float]:
-    """The discounted sum of payments after each turn, including the final reward.
+    """Discounted sum of payments after each turn, with the final reward.
 
-    ``reward`` is the whole episode's, ``payments`` the parts paid after each turn. Without a discount the first one is
-    ``reward``, to the last bit.
+    ``reward``: of the episode; ``payments``: after each turn. Without a discount the first is ``reward``, to the last
+    bit.
     """
     before = [0.0, *accumulate(payments[:-1])]
     returns = [reward - paid for paid in before]
@@ -91,9 +89,9 @@ def returns_to_go(reward: float, payments: Sequence[float], discount: float) -> 
 def compare_turns(
     returns: Sequence[Sequence[float]], compare: Callable[[Sequence[float]], Sequence[float]]
 ) -> list[list[float]]:
-    """The advantage of each sample's turns; turns of one number are compared with each other.
+    """Advantages of turns, compared by turn number.
 
-    ``compare`` makes advantages of the returns of all samples; those that ended before count with their last.
+    ``compare`` gets all samples' returns, of ended ones their last.
     """
     advantages: list[list[float]] = [[] for _ in returns]
     for turn in range(max(map(len, returns), default=0)):
@@ -104,25 +102,19 @@ def compare_turns(
     return advantages
 
 
-# Source: DAPO, arXiv 2503.14476, section 3.4.
-
-
 @dataclass(frozen=True)
 class Overlong:
-    """How a task treats episodes that the length limit ended: kept, left out, or given a penalty.
+    """Cut off episodes are kept, left out, or penalised (DAPO, arXiv 2503.14476, section 3.4).
 
-    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward reflects its length. Its
-    reward is not part of the baseline, either (TRL counts it): else a group whose finished samples were all right would
-    reinforce all of them, and the policy would lose entropy.
+    ``mask``: no loss, because the reward reflects the length, and no part in the baseline (TRL counts it): else a group
+    with only right finished samples would reinforce all, and lose entropy.
 
-    ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
-    straight line down to −1 if none is left.
+    ``penalty`` (equation 13): linear over the last ``buffer`` tokens, down to −1.
     """
 
     how: str = "keep"
-    """keep, mask or penalty"""
     buffer: int = 0
-    """With ``penalty``: tokens before the limit over which the reward falls by up to 1."""
+    """Tokens before the limit with a penalty."""
     max_tokens: int = 0
     max_episode_tokens: int = 0
 
@@ -145,21 +137,21 @@ KEEP = Overlong()
 
 
 DEVIATION_FLOOR = 1e-4
-"""Added to a group's deviation before dividing by it, so that tiny differences are not blown up."""
+"""Added to a deviation: tiny differences must not be blown up."""
 MIN_REWARDED = 2
-"""The least rewards of a group for any task: the mean of one reward is that reward."""
+"""A single reward is its own mean."""
 
 
 @dataclass(frozen=True)
 class RewardSummary:
-    """The rewards of a closed group, for the metrics."""
+    """A closed group's rewards."""
 
     count: int
     mean: float
     spread: float
     """Population standard deviation."""
     constant: bool
-    """True if every advantage is zero: the group gives no signal."""
+    """True if every advantage is zero."""
     least: float
     most: float
 
@@ -169,7 +161,7 @@ NOTHING = RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class ClosedGroup:
-    """A group that can be trained on: its trajectories carry their advantages."""
+    """A trainable group with its advantages."""
 
     group: Group
     rewards: RewardSummary
@@ -177,7 +169,7 @@ class ClosedGroup:
 
 @dataclass(frozen=True)
 class TooFewRewards:
-    """A group that cannot be trained on: its number is to be filled again."""
+    """An untrainable group: its number is filled again."""
 
     rewarded: int
 
@@ -189,23 +181,23 @@ class ClosingRules:
     advantage: AdvantageKind = "mean"
     overlong: Overlong = KEEP
     credit: Credit | None = None
-    """How each turn gets its own advantage; None: it has the episode's."""
+    """None: the episode's advantage."""
     min_members: int = MIN_REWARDED
-    """Samples that must have ended with status ok."""
+    """Episodes with status ok."""
 
 
 PLAIN = ClosingRules()
 
 
 def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
-    """How each reward compares with the others, float64 (n,).
+    """Advantage of each reward, float64 (n,).
 
-    - ``mean``: reward − mean (Dr.GRPO, arXiv 2503.20783, section 3.2: no division by the deviation).
-    - ``standard``: that, divided by the sample standard deviation (GRPO, arXiv 2402.03300, section 4.1.2; with 1e-4
-      added to the deviation, as in TRL).
+    - ``mean``: reward − mean (Dr.GRPO, arXiv 2503.20783, section 3.2).
+    - ``standard``: that, divided by the sample standard deviation (GRPO, arXiv 2402.03300, section 4.1.2; plus 1e-4,
+      as in TRL).
     - ``leave_one_out``: reward − mean of the others (RLOO, arXiv 2402.14740, equation 7).
 
-    Equal rewards give exact zeros, also if their mean is rounded. Raises ``ValueError`` if one is not finite.
+    Equal rewards give exact zeros. Raises ``ValueError`` if one is not finite.
     """
     _check(rewards)
     values = np.array(rewards, dtype=np.float64)
@@ -220,15 +212,13 @@ def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> 
 
 
 def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooFewRewards:
-    """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
+    """Fix the advantages, per agent name; without a reward: 0.
 
-    An agent's baseline is taken over the episodes in which it was rewarded. An episode with several of its trajectories
-    counts with their mean; each of them has the full advantage, since a sampled token is marked in exactly one of them.
-    Masked overlong episodes keep 0.
+    An agent's baseline covers its rewarded episodes; several of its trajectories count with their mean. Each trajectory
+    has the full advantage, since a sampled token is marked in exactly one. Masked overlong episodes keep 0.
 
-    With ``ClosingRules.credit`` each reply also has its own advantage (``Span.advantage``), except in forks without a
-    name. Returns ``TooFewRewards`` if fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two
-    have a reward.
+    With ``ClosingRules.credit`` each reply has an advantage (``Span.advantage``), except in forks without a name.
+    ``TooFewRewards`` if fewer than ``rules.min_members`` episodes have status ok, or fewer than two a reward.
 
     Raises ``ValueError`` if a reward is not finite.
     """
@@ -316,14 +306,11 @@ def _summary(group: Group) -> RewardSummary:
     return RewardSummary(len(rewards), mean, spread, constant, min(rewards), max(rewards))
 
 
-# Makes the trainer's ``TrainGroup`` from a policy's closed group.
-#
-# It has only trajectories with a reward and a sampled token, without overlong ones that the task leaves out.
-#
-
-
 def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
-    """Return the trainable part of a policy's ``group``, in the same order, so that sums of gradients repeat."""
+    """Trainable trajectories: with a reward and a sampled token.
+
+    In the group's order, so that sums of gradients repeat.
+    """
     return TrainGroup(
         group.number,
         tuple(sequence for episode in group.episodes for sequence in _sequences(episode, overlong)),
@@ -331,9 +318,9 @@ def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
 
 
 def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights:
-    """Spread weights of the sequences of ``trained`` (at least one) over all trajectories of ``group``.
+    """Spread weights of ``trained`` over all trajectories.
 
-    float16, one for each token that a policy sampled, trajectory after trajectory; NaN in those not trained on.
+    float16, one per sampled token; NaN if not trained on.
     """
     trajectories = [trajectory for episode in group.episodes for trajectory in episode.trajectories]
     if [id(t.tokens) for t in trajectories] == [id(sequence.tokens) for sequence in trained.sequences]:

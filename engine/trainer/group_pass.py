@@ -1,4 +1,4 @@
-"""Forward and backward passes of groups through a model: losses, gradients, scores for the canary."""
+"""Passes of groups: losses, gradients, canary scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .protocol import GroupStats, LogWeights, PolicyConfig, TrainGroup, TrainSeq
 
 
 def check_group(group: TrainGroup, vocabulary: int) -> None:
-    """Raise ``ValueError``, naming group and sequence, unless every sequence can be trained on."""
+    """Raise ``ValueError``, with group and sequence, if a sequence is not trainable."""
     for number, sequence in enumerate(group.sequences):
         fault = _fault(sequence, vocabulary)
         if fault:
@@ -52,7 +52,7 @@ def _fault(sequence: TrainSequence, vocabulary: int) -> str:
 
 
 def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
-    """Name the first trained token at which ``logp`` or ``gradient``, (N,) each, is not finite; empty if all are."""
+    """The first trained token not finite; empty: none. (N,) each."""
     broken = ~(logp.isfinite() & gradient.isfinite())
     count = int(broken.sum())
     if not count:
@@ -67,7 +67,7 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
 
 
 class ImportanceNotes:
-    """Importance weights over the batches of a pass."""
+    """Importance weights over a pass's batches."""
 
     def __init__(self) -> None:
         self._found: dict[int, LogWeights] = {}
@@ -90,7 +90,7 @@ class ImportanceNotes:
 
 @dataclass
 class PolicyLoss:
-    """Sums over the trained tokens of all batches so far; named as in ``protocol.GroupStats``."""
+    """Sums over trained tokens so far; named as in ``protocol.GroupStats``."""
 
     config: PolicyConfig
     measured: int = 0
@@ -108,10 +108,9 @@ class PolicyLoss:
         logp: Tensor,
         entropy: Tensor,
     ) -> Slopes:
-        """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, not yet divided.
+        """By ``logp`` and ``entropy``, undivided.
 
-        All arguments are (N,). The entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347,
-        equation 9).
+        All (N,). The entropy bonus takes weight × entropy off each token's loss (arXiv 1707.06347, equation 9).
         """
         config = self.config
         behaviour, advantage, sequence, share = (
@@ -154,7 +153,7 @@ def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGr
 
 
 def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
-    """Add the gradients of groups (checked before) to those of their policies and return the statistics of each.
+    """Add the gradients of checked groups; return their statistics.
 
     Policies share passes if the model ``mixes``. A loss that is not finite becomes the ``fault`` of its policy only.
     """
@@ -193,7 +192,7 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
 def _references(
     model: Model[B], policies: Sequence[PolicyMemory], batch: B, temperatures: tuple[float, ...]
 ) -> Tensor | None:
-    """Log-probabilities (N,) by each policy's KL reference, the base or an adapter; None without a KL term."""
+    """(N,) by the KL reference; None without a KL term."""
     pulled = [lesson for lesson in batch.lessons if policies[lesson.policy].config.kl > 0.0]
     starts = [lesson for lesson in pulled if policies[lesson.policy].reference is not None]
     if not pulled:
@@ -252,7 +251,7 @@ def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
 
 
 def scored_group(sequences: Sequence[tuple[Tokens, int]]) -> TrainGroup:
-    """The group whose log-probabilities from each ``start`` on are wanted. Raises ``ValueError`` on bad input."""
+    """The group to score. Raises ``ValueError`` on bad input."""
     group = []
     for tokens, start in sequences:
         if not 1 <= start <= len(tokens):
@@ -265,7 +264,7 @@ def scored_group(sequences: Sequence[tuple[Tokens, int]]) -> TrainGroup:
 def group_logprobs(
     model: Model[B], memory: PolicyMemory, group: TrainGroup, temperature: float
 ) -> tuple[Logprobs, ...]:
-    """Log-probabilities, float32, of the marked tokens of each sequence, in shared passes."""
+    """Log-probabilities, float32, of marked tokens, in shared passes."""
     if not temperature > 0.0:
         raise ValueError(f"The temperature is {temperature}, but must be above 0.")
     check_group(group, model.vocabulary)
@@ -282,35 +281,31 @@ def group_logprobs(
 def sequence_logprobs(
     model: Model[B], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
 ) -> Logprobs:
-    """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
+    """Log-probabilities, float32 (T-start,), of ``tokens[start:]``. Raises ``ValueError`` on bad input."""
     return group_logprobs(model, memory, scored_group([(tokens, start)]), temperature)[0]
 
 
-# One optimizer step, and what a policy's configuration must hold for it.
-
-
-# Groups are accumulated undivided; the sum is divided once, at the step, so the update does not depend on the order of
-# groups. The learning rate is a pure function of the configuration: a rise over ``warmup`` steps, then constant, or a
-# fall to 0 after step ``steps``, linear or half a cosine (arXiv 1608.03983, equation 5, without restarts), as in
-# transformers.
+# The sum of groups is divided once, so the update does not depend on their order. The learning rate rises over
+# ``warmup`` steps, then is constant, or falls to 0 after step ``steps``, linearly or as half a cosine (arXiv
+# 1608.03983, equation 5, without restarts), as in transformers.
 
 
 @dataclass(frozen=True)
 class Step:
-    """The state of a policy after a step, before it is adopted."""
+    """A policy's state after a step, not yet adopted."""
 
     optimised: AdamState
     grad_norm: float
-    """Norm of the gradient before clipping; the largest of the step's updates."""
+    """Before clipping; the largest of the step's updates."""
     divisor: float
     learning_rate: float
 
 
 def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
-    """Make all updates of the step. One with a zero gradient changes nothing, not even the count of updates.
+    """Make the step's updates. A zero gradient changes nothing, not even their count.
 
-    Each epoch after the first repeats the passes over all groups with a signal, at the current weights. Raises
-    ``AdapterError``, with the evidence, if a loss or a gradient is not finite.
+    Further epochs repeat the passes at current weights. Raises ``AdapterError``, with the evidence, if a loss or
+    gradient is not finite.
     """
     config = memory.config
     shared, rate = divisor(config, memory.tokens), learning_rate(config, memory.version)
@@ -339,15 +334,14 @@ def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: 
 
 
 def divisor(config: PolicyConfig, tokens: int) -> float:
-    """The divisor of a step of ``tokens`` trained tokens, including those of groups without signal."""
+    """The divisor of ``tokens`` trained tokens, those without signal included."""
     return float(max(1, tokens)) if published(config.loss).mean == "token" else config.denominator
 
 
 def learning_rate(config: PolicyConfig, step: int) -> float:
-    """The rate of the step that makes version ``step + 1``; ``step`` counts from 0.
+    """The rate of the step that makes version ``step + 1``.
 
-    The first step of a warm-up over n steps has 1/n of the full rate, the n-th the full rate. The last step of the run
-    still has a rate above 0.
+    Step 1 of a warm-up over n steps has 1/n of the full rate, step n the full rate. The last step has a rate above 0.
     """
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup

@@ -1,4 +1,4 @@
-"""What a trainer keeps of a policy: adapter, moments of AdamW, gradient."""
+"""A policy in a trainer: adapter, AdamW moments, gradient."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ..home.guard import PrivateFolder, remove_orphans
 if TYPE_CHECKING:
     from .protocol import PolicyConfig, TrainGroup
 
-# AdamW on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). Old weights and moments are not
-# changed, so a failed step has not happened.
+# AdamW on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). Old weights and moments stay: a failed
+# step has not happened.
 
 
 @dataclass(frozen=True)
 class AdamState:
-    """A vector under optimisation, its moments and its step count: all float32 (P,)."""
+    """A vector, its moments and its step count: all float32 (P,)."""
 
     weights: Tensor
     moment1: Tensor
@@ -45,9 +45,9 @@ class AdamState:
 
 
 def clip(gradient: Tensor, limit: float) -> tuple[Tensor, float]:
-    """Scale the gradient down to an L2 norm of at most ``limit`` (0 is off); also return the norm before.
+    """Scale to an L2 norm of at most ``limit`` (0: off).
 
-    The norm is summed in float64: its last bit must not depend on how many zeros pad the vector.
+    Summed in float64: its last bit must not depend on padding zeros.
     """
     norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
     if limit > 0.0 and norm > limit:
@@ -63,7 +63,7 @@ def adamw(
     weight_decay: float,
     epsilon: float = 1e-8,
 ) -> AdamState:
-    """Return the state after one step along ``gradient`` (P,)."""
+    """The state after one step along ``gradient`` (P,)."""
     step, (beta1, beta2) = state.step + 1, betas
     moment1 = torch.lerp(state.moment1, gradient, 1.0 - beta1)
     moment2 = torch.addcmul(state.moment2 * beta2, gradient, gradient, value=1.0 - beta2)
@@ -74,7 +74,7 @@ def adamw(
 
 
 ALIGNMENT = 16
-"""In float32 elements: 64 bytes, an AVX-512 register, so that kernels give the same bits for each policy."""
+"""64 bytes in float32 elements, an AVX-512 register: kernels give the same bits for each policy."""
 
 
 V = TypeVar("V", Tensor, NDArray[np.float32])
@@ -95,14 +95,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """All matrices of an adapter, in the order of the model's modules."""
+    """An adapter's matrices, in order of modules."""
 
     entries: tuple[Entry, ...]
     size: int
 
     @classmethod
     def of(cls, modules: Mapping[str, tuple[int, int]], rank: int) -> Layout:
-        """Lay out A and B of each module; ``modules`` is name → (in features, out features)."""
+        """name → (in features, out features)."""
         entries, start = [], 0
         for module, (inputs, outputs) in modules.items():
             for suffix, shape in (("lora_A", (rank, inputs)), ("lora_B", (outputs, rank))):
@@ -120,7 +120,7 @@ Numbers: TypeAlias = "NDArray[np.float32]"
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """All of a policy's training between two calls, on the host: what is paged out or moves to another trainer."""
+    """A policy's whole training, on the host."""
 
     config: PolicyConfig
     layout: Layout
@@ -129,14 +129,14 @@ class TrainingState:
     moment1: Numbers
     moment2: Numbers
     gradient: Numbers | None
-    """float32 (P,): the sum over the groups of the step so far; None if it is zero."""
+    """float32 (P,); None: zero."""
     reference: Numbers | None
-    """float32 (P,): the adapter that the KL term pulls to; None: the base."""
+    """float32 (P,), of the KL term; None: the base."""
     updates: int
     version: int
     tokens: int
     rehearsal: tuple[TrainGroup, ...]
-    """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
+    """Groups with first-epoch log-probabilities, for several epochs."""
     fault: str
 
     @property
@@ -153,12 +153,11 @@ VECTORS = 4
 
 
 Gathered: TypeAlias = "tuple[Tensor, int, tuple[TrainGroup, ...], str]"
-"""What a ``PolicyMemory`` has accumulated for a step: gradient, tokens, rehearsal, fault."""
 
 
 @dataclass
 class PolicyMemory:
-    """One policy. ``parameters`` are views of the optimised vector, their gradients views of ``gradient``."""
+    """``parameters`` are views of the optimised vector, their gradients views of ``gradient``."""
 
     config: PolicyConfig
     layout: Layout
@@ -167,14 +166,14 @@ class PolicyMemory:
     """float32 (P,)"""
     parameters: dict[str, Parameter]
     version: int = 0
-    """Steps made. Each has one update per epoch, less those with a gradient of zero."""
+    """Steps made: one update per epoch, unless the gradient is zero."""
     tokens: int = 0
-    """Trained tokens of the groups in the gradient, a sum that is divided once (``step.divisor``)."""
+    """Divided once (``step.divisor``)."""
     rehearsal: list[TrainGroup] = field(default_factory=list)
     fault: str = ""
-    """The place of a loss that was not finite; then no step can be made."""
+    """Place of a loss not finite: no step can be made."""
     reference: PolicyMemory | None = None
-    """The adapter that the KL term pulls to; it never changes. None: the base."""
+    """Of the KL term, constant; None: the base."""
 
     @classmethod
     def of(
@@ -186,7 +185,7 @@ class PolicyMemory:
         version: int = 0,
         reference: Tensor | None = None,
     ) -> PolicyMemory:
-        """A policy on the device of its vectors; ``reference``, float32 (P,), is the adapter that it is pulled to."""
+        """``reference``: float32 (P,)."""
         gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
@@ -196,7 +195,7 @@ class PolicyMemory:
         memory = cls(config, layout, optimised, gradient, parameters, version)
         if reference is not None:
             empty = reference.new_empty(0)
-            # it shares the policy's gradient: passes without a gradient never add to it
+            # shares the policy's gradient: only passes with a gradient add to it
             memory.reference = cls.of(config, layout, AdamState(reference, empty, empty, 0), gradient)
         return memory
 
@@ -209,7 +208,7 @@ class PolicyMemory:
         return (VECTORS + (self.reference is not None)) * self.gradient.nbytes
 
     def on(self, device: str) -> PolicyMemory:
-        """A copy for passes on another device: with an empty gradient, without moments."""
+        """Without moments, its gradient empty."""
         weights = self.optimised.weights.to(device)
         nothing = weights.new_empty(0)
         state = AdamState(weights, nothing, nothing, self.optimised.step)
@@ -240,9 +239,9 @@ class PolicyMemory:
 
 
 def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
-    """Version 0: A uniform within ±1/sqrt(in) (Kaiming with a = sqrt(5), as PEFT has it), B and moments zero.
+    """Version 0: A uniform within ±1/sqrt(in) (Kaiming with a = sqrt(5), as in PEFT), B and moments zero.
 
-    Drawn by numpy from ``config.seed``: the same on every machine and every torch.
+    Drawn by numpy: the same on every machine and torch.
     """
     generator = np.random.default_rng(config.seed)
     weights = torch.zeros(layout.size)
@@ -255,7 +254,7 @@ def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
 
 
 def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
-    """The contents of a state file; the arrays are views of the vectors."""
+    """A state file's contents, as views."""
     return PolicyState(
         StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step),
         layout.views(optimised.weights.cpu().numpy()),
@@ -265,7 +264,7 @@ def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: L
 
 
 def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
-    """The vectors of a resumable state, bit for bit; ``AdapterDamaged`` if it does not fit base or config."""
+    """A resumable state's vectors, bit for bit. Raises ``AdapterDamaged`` on another base or config."""
     header, weights = state.header, weights_of(state, config, layout, fingerprint)
     if not state.resumable:
         raise AdapterDamaged(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
@@ -278,7 +277,7 @@ def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerp
 
 
 def weights_of(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> Tensor:
-    """The adapter of a state, float32 (P,); ``AdapterDamaged`` if it does not fit base or config."""
+    """float32 (P,). Raises ``AdapterDamaged`` on another base or config."""
     header = state.header
     if header.base != fingerprint:
         raise AdapterDamaged(
@@ -307,11 +306,11 @@ def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
 
 
 ALIGNED = 64
-"""Bytes. torch aligns tensors to it; policies' vectors must be aligned, too."""
+"""Bytes: torch's alignment of tensors."""
 
 
 def to_host(memory: PolicyMemory) -> TrainingState:
-    """A policy's state. On a processor its arrays are views: use them before the policy's next call."""
+    """On a processor views: use them before the policy's next call."""
     optimised = memory.optimised
     return TrainingState(
         config=memory.config,
@@ -330,7 +329,7 @@ def to_host(memory: PolicyMemory) -> TrainingState:
 
 
 def to_device(state: TrainingState, device: str) -> PolicyMemory:
-    """Bring a state to the memory of a device. On a processor it takes over arrays that are writable."""
+    """A processor takes over writable arrays."""
     weights, moment1, moment2 = (_tensor(part, device) for part in (state.weights, state.moment1, state.moment2))
     gradient = None if state.gradient is None else _tensor(state.gradient, device)
     optimised = AdamState(weights, moment1, moment2, state.updates)
@@ -353,8 +352,8 @@ def _tensor(array: Numbers, device: str) -> Tensor:
     return torch.from_numpy(array).to(device)
 
 
-# Which policies are in the device's memory. The others are paged out to files, and come back bit for bit, with their
-# unfinished gradients. A policy's file is overwritten: to remove one and make another takes longer than to fill it.
+# Paged out policies come back bit for bit, with unfinished gradients. Their file is overwritten: making another takes
+# longer.
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
@@ -363,14 +362,14 @@ WORD = 8
 
 @dataclass(frozen=True)
 class Page:
-    """A paged-out policy: the bytes of the parts of its file, a pickle and then its arrays, and their checksum."""
+    """A pickle then arrays, and their checksum."""
 
     sizes: tuple[int, ...]
     checksum: int
 
 
 def write_page(path: Path, state: TrainingState) -> Page:
-    """Write a policy's file. Raises ``OSError``."""
+    """Raises ``OSError``."""
     arrays: list[pickle.PickleBuffer] = []
     index = pickle.dumps(state, protocol=5, buffer_callback=arrays.append)
     parts = [memoryview(index), *(array.raw() for array in arrays)]
@@ -380,9 +379,9 @@ def write_page(path: Path, state: TrainingState) -> Page:
 
 
 def page_checksum(parts: Iterable[memoryview]) -> int:
-    """The sum of the words of some parts, a tenth of the cost of a CRC.
+    """The sum of words, a tenth of a CRC's cost.
 
-    It changes if any word does, or if blocks are missing or zero. Few bytes of a part fill no word.
+    It changes with any word, or if blocks are missing or zero.
     """
     checksum = 0
     for part in parts:
@@ -396,7 +395,7 @@ log = logging.getLogger(__name__)
 
 
 class AdapterCache:
-    """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``, others in ``scratch``; 0 is no limit.
+    """At most ``slots`` policies in ``room`` bytes of ``device``, others in ``scratch``; 0: no limit.
 
     Policies used together are held together, even beyond the limits: check first that they ``fit``. One thread makes
     all calls except ``look``.
@@ -419,10 +418,7 @@ class AdapterCache:
             self._make_room((policy,))
 
     def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
-        """These policies, in memory until the next call.
-
-        Raises ``AdapterError`` if one is not open or cannot be read back; it is then closed.
-        """
+        """In memory until the next call. Raises ``AdapterError`` if one is not open, or unreadable and then closed."""
         with self._paging:
             for policy in policies:
                 self._held[policy] = self._held.pop(policy) if policy in self._held else self._page_in(policy)
@@ -430,15 +426,12 @@ class AdapterCache:
             return tuple(self._held[policy] for policy in policies)
 
     def look(self, policy: str) -> TrainingState:
-        """A policy's state; on a processor its arrays are views of its memory. The policy must not be in use.
-
-        Raises ``AdapterError`` as ``use`` does.
-        """
+        """On a processor views. The policy must not be in use. Raises ``AdapterError`` as ``use`` does."""
         with self._paging:
             return to_host(self._held[policy]) if policy in self._held else self._read(policy)
 
     def fit(self, policies: Collection[str]) -> bool:
-        """True if all of them may be in memory at the same time; a single one always may."""
+        """A single one always may."""
         size = sum(self._sizes.get(policy, 0) for policy in policies)
         within = (not self._slots or len(policies) <= self._slots) and (not self._room or size <= self._room)
         return within or len(policies) <= 1

@@ -1,4 +1,4 @@
-"""The model that a trainer runs: its inputs as tensors, and how large a pass may be."""
+"""A trainer's model: input tensors, pass sizes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .memory import Layout, PolicyMemory
 from .protocol import TrainGroup, TrainSequence
 
 PASSES, POLICIES = 0.6, 0.3
-"""Shares of the memory that the base leaves. The rest is for steps, and for gaps between blocks."""
+"""Of the memory left by the base; the rest is for steps and gaps."""
 
 
 def limit(device: str, memory: int) -> None:
-    """Limit this process to ``memory`` bytes of a card; 0 is no limit."""
+    """Limit this process to ``memory`` bytes; 0: no limit."""
     where = torch.device(device)
     if where.type == "cuda" and memory:
         total = torch.cuda.get_device_properties(where).total_memory
@@ -28,13 +28,13 @@ def limit(device: str, memory: int) -> None:
 
 
 def pass_room(device: str) -> int:
-    """Bytes that a pass may take, once the base is loaded."""
+    """Bytes for a pass, once the base is loaded."""
     free = _free(device)
     return PASS_BYTES if free is None else int(PASSES * free)
 
 
 def policy_room(device: str) -> int:
-    """Bytes for policies on the device; 0 if no limit is known."""
+    """Bytes for policies; 0: no known limit."""
     free = _free(device)
     return 0 if free is None else int(POLICIES * free)
 
@@ -61,22 +61,22 @@ class TrainedTokens:
     """N tokens in order of sequence and position."""
 
     targets: Ints
-    """(N,): the tokens."""
+    """(N,)"""
     behaviour: Floats
-    """(N,): their log-probabilities when they were sampled."""
+    """(N,), when sampled."""
     advantage: Floats
     """(N,)"""
     sequence: Ints
-    """(N,): which sequence each belongs to, ascending from 0."""
+    """(N,), ascending from 0."""
     share: Floats
-    """(N,): 1 / (trained tokens of the episode), the token's weight in a mean over the episode."""
+    """(N,): 1 / (trained tokens of the episode)."""
     proximal: Floats | None = None
-    """(N,): their log-probabilities before the step's first update; None in the first epoch."""
+    """(N,): before the step's first update; None in the first epoch."""
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """The trained tokens of one policy in a batch."""
+    """One policy's trained tokens in a batch."""
 
     policy: int
     tokens: slice
@@ -86,13 +86,13 @@ class Lesson:
 
 
 def lesson_of(policy: int, first: int, groups: Sequence[int], sequences: Sequence[TrainSequence]) -> Lesson:
-    """The lesson whose trained tokens begin at ``first`` of the batch."""
+    """Trained tokens begin at ``first`` of the batch."""
     trained = trained_tokens_of(sequences)
     return Lesson(policy, slice(first, first + len(trained.targets)), tuple(groups), tuple(sequences), trained)
 
 
 def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
-    """Collect the tokens that the masks mark."""
+    """The tokens marked by the masks."""
     places = [np.flatnonzero(sequence.mask) for sequence in sequences]
     counts = [len(own) for own in places]
     pairs = list(zip(sequences, places, strict=True))
@@ -115,19 +115,19 @@ def _advantages(sequence: TrainSequence, own: Ints) -> Floats:
 
 
 def count_trained(group: TrainGroup) -> int:
-    """The number of sampled tokens in all sequences of a group."""
+    """Sampled tokens of a group."""
     return sum(int(np.count_nonzero(sequence.mask)) for sequence in group.sequences)
 
 
 class Batch(Protocol):
-    """A part of some groups that is computed in one pass.
+    """Some groups' part in one pass.
 
-    Models: ``decoder`` for the Qwen and Llama families, ``peft_model`` for others.
+    ``decoder``: Qwen and Llama families; ``peft_model``: others.
     """
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
-        """The trained tokens of each policy in the batch, as whole sequences, in order of policies."""
+        """Whole sequences, in order of policies."""
 
 
 B = TypeVar("B", bound=Batch)
@@ -137,20 +137,20 @@ Groups = Iterable[TrainGroup]
 
 @dataclass(frozen=True)
 class Slopes:
-    """The gradient of a loss, all on the host."""
+    """The gradient of a loss, on the host."""
 
     logp: Tensor
-    """(N,): by the log-probabilities of the batch's trained tokens."""
+    """(N,), by log-probabilities."""
     entropy: Tensor | None = None
-    """(N,): by the entropies of their distributions; None if no policy has a bonus."""
+    """(N,), by entropies; None: no bonus."""
 
 
 Criterion = Callable[[Tensor, Tensor], Slopes]
-"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by both; all on the host."""
+"""Log-probabilities and entropies (N,) of trained tokens → gradient of the loss by both; on the host."""
 
 
 class Model(Protocol[B]):
-    """A frozen base with the adapters of one policy at a time, or of several if it ``mixes``."""
+    """A frozen base with adapters of one policy, or of several if it ``mixes``."""
 
     @property
     def vocabulary(self) -> int:
@@ -158,27 +158,25 @@ class Model(Protocol[B]):
 
     @property
     def mixes(self) -> bool:
-        """True if several policies may be mounted at the same time."""
+        """True if policies may be mounted together."""
 
     def layout(self, rank: int) -> Layout:
-        """The layout of an adapter of this rank."""
+        """An adapter's layout at this rank."""
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Use these policies' weights from now on; call it again after they have changed."""
+        """Use these policies' weights; repeat after changes."""
 
     def unmount(self) -> None:
-        """Forget which policies are mounted."""
+        """Forget the mounted policies."""
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[B]:
-        """Batches of all sequences with trained tokens, in order; ``jobs`` are the groups of each mounted policy."""
+        """In order; ``jobs``: each mounted policy's groups."""
 
     def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,), on the host, without a gradient; by the base only unless
-        ``adapted``.
-        """
+        """(N,), on the host, without gradient; by the base only unless ``adapted``."""
 
     def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:
-        """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
+        """Run forward, call ``criterion``, run backward; adds to the policies' gradients."""
 
     def shrink(self) -> bool:
-        """Halve the memory of passes over the newest batches; False if that would change nothing."""
+        """Halve the newest batches' memory; False if nothing changes."""

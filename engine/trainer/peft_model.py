@@ -1,7 +1,6 @@
-"""Any causal language model of transformers, with LoRA layers by PEFT. Implements ``model.Model``.
+"""Any causal language model of transformers with PEFT's LoRA layers.
 
-A switch of policies is one assignment per matrix. It is slower than ``decoder``, which is tested against it. The only
-place that imports transformers and peft.
+Slower than ``decoder``, and its reference in tests. Only place that imports transformers and peft.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from .protocol import TrainGroup, TrainSequence
 
 SMALLEST = 16
 MAX_LOGITS = 1 << 23
-"""The most logits of a chunk, 32 MiB: with a vocabulary of 152,000 these are 55 trained tokens."""
+"""32 MiB: with a vocabulary of 152,000 these are 55 trained tokens."""
 
 
 class PeftModel:
-    """A causal language model, frozen, with float32 adapters on all linear layers but the output head.
+    """Frozen, with float32 adapters on all linear layers but the output head.
 
-    Raises ``BaseModelError`` if the folder cannot be read, and for a base in four bits.
+    Raises ``BaseModelError`` for an unreadable folder or a base in four bits.
     """
 
     def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> None:
@@ -82,8 +81,7 @@ class PeftModel:
         for name in self._modules:
             layer = self._model.get_submodule(name)
             if layer.active_adapters != [slot]:
-                # before the weights change: PEFT froze the slot's weights when it was turned off, and unfreezes them
-                # here
+                # before the weights change: PEFT froze them when the slot was turned off
                 layer.set_adapter(slot)
             layer.lora_A[slot].weight = memory.parameters[f"{name}.lora_A"]
             layer.lora_B[slot].weight = memory.parameters[f"{name}.lora_B"]
@@ -129,10 +127,7 @@ class PeftModel:
     def _scores(
         self, batch: PaddedBatch, temperatures: tuple[float, ...], bonus: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies, (N,), in chunks, so that only one chunk's logits are in memory.
-
-        The entropies have a gradient if there is a ``bonus``.
-        """
+        """(N,) each, in chunks: only one chunk's logits are in memory."""
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
             for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)
@@ -162,10 +157,9 @@ class PeftModel:
         return token_logprobs(self._logits(hidden).float(), targets, temperature, bonus)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits (N, V) for inputs of the head, (N, H), as the model changes them after the head.
+        """(N, V) for head inputs (N, H), with the model's changes after the head.
 
-        Only its own forward pass does that. So it is run over a single token, and the head's input is replaced by
-        ``hidden``.
+        Only its own forward pass does that: it runs over one token, with the head's input replaced by ``hidden``.
         """
         with _before_call(self._head, lambda _module, _arguments: (hidden[None],)):
             token = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
@@ -186,7 +180,7 @@ class PeftModel:
     def _slot(self, rank: int) -> str:
         if rank not in self._slots:
             slot = f"rank{rank}"
-            # alpha = rank: the scale is set per policy when it is mounted
+            # alpha = rank: mounting sets the scale per policy
             config = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(self._modules))
             if self._peft is None:
                 self._peft = get_peft_model(self._model, config, adapter_name=slot, low_cpu_mem_usage=True)
@@ -198,7 +192,7 @@ class PeftModel:
 
 @contextmanager
 def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor]]) -> Iterator[None]:
-    """Within the block, ``module`` gets the result of ``change`` as its arguments."""
+    """Within the block, ``module`` gets ``change``'s result."""
     hook = module.register_forward_pre_hook(change)
     try:
         yield
@@ -207,7 +201,7 @@ def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, .
 
 
 def load_transformers(folder: str, precision: Precision = "f32") -> Any:
-    """Load a Hugging Face folder, in evaluation mode; raises ``BaseModelError``."""
+    """Raises ``BaseModelError``."""
     if precision == "nf4":
         raise BaseModelError(
             "the base model is trained through transformers and PEFT, which marlaas does not do in four "
@@ -239,10 +233,10 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """B sequences padded to length S on the right, with N trained tokens.
+    """B sequences padded right to length S, with N trained tokens.
 
-    The logits for trained token n are at ``(trained.sequence[n], columns[n])``, one place before the token. Causal
-    attention never sees the padding, so there is no mask.
+    Trained token n's logits are at ``(trained.sequence[n], columns[n])``, one place before it. Causal attention never
+    sees the padding: no mask.
     """
 
     inputs: Ints
@@ -261,9 +255,9 @@ class PaddedBatch:
 
 
 def padded_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
-    """Yield the groups in batches of at most ``max_tokens``; a sequence too large for that gets its own.
+    """Batches of at most ``max_tokens``; a larger sequence gets its own.
 
-    Sequences are cut after the last token whose logits are needed.
+    Cut after the last token with needed logits.
     """
     for group in groups:
         yield from _cut(group, max_tokens)

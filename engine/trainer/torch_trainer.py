@@ -1,4 +1,4 @@
-"""The trainer over torch: opens policies, accumulates gradients of groups on one or several devices, makes steps."""
+"""The torch trainer on one or several devices."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from .memory import AdapterCache, PolicyMemory, TrainingState, fresh, from_state
 from .model import Model, limit, policy_room
 from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 
-# A failed pass is undone first and repeated in passes of half the size, so that nothing counts twice.
+# A failed pass is undone and repeated at half the size: nothing counts twice.
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
 class DeviceFull(Exception):
-    """A device has no memory for a pass; ``args`` are its name for people. Holds none of the pass's tensors."""
+    """``args``: the device's name for people. Holds none of the pass's tensors."""
 
 
 def on(name: str, work: Callable[[], R]) -> R:
-    """Do work on the device called ``name``. Raises ``DeviceFull`` for torch's out-of-memory error."""
+    """Raises ``DeviceFull`` for torch's out-of-memory error."""
     try:
         return work()
     except Exception as error:
@@ -57,7 +57,7 @@ def on(name: str, work: Callable[[], R]) -> R:
 
 
 class PassBackoff:
-    """Repeats work in smaller passes if it does not fit. ``shrink`` halves a pass; False if it is the smallest."""
+    """Repeats work in smaller passes. ``shrink`` halves a pass; False: it is the smallest."""
 
     def __init__(self, shrink: Callable[[], bool]) -> None:
         self._shrink = shrink
@@ -88,7 +88,7 @@ class PassBackoff:
 
 
 def once_more(name: str, work: Callable[[], R]) -> R:
-    """Do work that is not a pass; repeat it once if memory runs out, then raise ``AdapterError``."""
+    """Run work that is no pass, twice if memory runs out, then raise ``AdapterError``."""
     for _ in range(2):
         with suppress(DeviceFull):
             return on(name, work)
@@ -100,17 +100,17 @@ def once_more(name: str, work: Callable[[], R]) -> R:
 
 
 def release() -> None:
-    """Give cached memory back to the device."""
+    """Give cached memory back."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-# The groups of a call are divided among copies of the base. Policies are on the first device, the primary; the others
-# get weights for a call and return a gradient. These are added in the order of devices, so that sums repeat.
+# A call's groups are divided among copies of the base. Other devices get weights for a call and return a gradient,
+# added in the order of devices, so that sums repeat.
 
 WORTH = 1024
-"""The least tokens per device for which dividing a call is worth the copies."""
+"""Least tokens per device that are worth the copies."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class Replica:
 
 
 class Replicas:
-    """Copies of the base; the first is the primary.
+    """The first is the primary.
 
-    ``make`` loads a model onto a device; ``threads`` is the number of cores of each.
+    ``make`` loads a model onto a device; ``threads``: cores of each.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Replicas:
                 replica.thread.shutdown()
 
     def _at_once(self, passes: Sequence[Callable[[], R]]) -> list[R]:
-        """Run each pass on its replica. An error is raised once all have ended; ``DeviceFull`` before any other."""
+        """An error is raised once all have ended; ``DeviceFull`` first."""
         others = [replica.thread for replica in self._all if replica.thread is not None]
         futures = [thread.submit(_ending, one) for thread, one in zip(others, passes[1:], strict=True)]
         ends = [_ending(passes[0]), *(future.result() for future in futures)]
@@ -197,9 +197,9 @@ PolicyGroups = tuple[TrainGroup, ...]
 
 
 def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> list[list[PolicyGroups]]:
-    """For each replica and policy its groups, in order.
+    """Groups per replica and policy, in order.
 
-    The largest groups are assigned first. Below ``worth`` tokens per replica, the first computes everything.
+    Largest first. Below ``worth`` tokens per replica, the first computes everything.
     """
     sizes = {
         (policy, place): sum(len(sequence.tokens) for sequence in group.sequences)
@@ -220,7 +220,7 @@ def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> l
 
 
 def together(stats: Sequence[GroupStats], seconds: float) -> GroupStats:
-    """The sum of the statistics of a policy's parts, in order, so that it repeats."""
+    """In order, so that the sum repeats."""
     sums = ("tokens", "loss", "entropy", "clipped", "gap_sum", "kl", "measured")
     return GroupStats(
         **{name: sum(getattr(part, name) for part in stats) for name in sums},
@@ -237,7 +237,7 @@ def load_model(
     precision: Precision = "f32",
     settle: Callable[[], None] = nothing,
 ) -> Model[Any]:
-    """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
+    """Load a Hugging Face folder; a pass may take ``room`` bytes.
 
     Our own decoder calls ``settle`` before each layer. Raises ``BaseModelError``.
     """
@@ -254,13 +254,13 @@ def load_model(
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGEST = 32 << 20
-"""Bytes. Glibc always maps a larger block by itself."""
+"""Bytes: Glibc always maps larger blocks."""
 
 
 def keep_freed_memory() -> None:
-    """Make this process keep freed memory, if its C library is glibc.
+    """Keep freed memory with glibc.
 
-    Else page faults for tens of megabytes would take a third of a step's time.
+    Else page faults take a third of a step's time.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
@@ -269,8 +269,7 @@ def keep_freed_memory() -> None:
         tune(M_ARENA_MAX, 1)
 
 
-# All computation runs in one thread, in call order. A second thread writes state files meanwhile; a third reads the
-# states of policies that move.
+# One thread computes, in call order. A second writes state files; a third reads states.
 
 P = ParamSpec("P")
 
@@ -288,16 +287,13 @@ class _Made:
 
 
 class TorchTrainer:
-    """Implements ``protocol.Trainer``.
+    """``base``: a Hugging Face folder; ``fingerprint``: of state files; ``threads``: cores; ``sync``: flush state
+    files; ``names``: the devices'; ``memory``: most bytes of each card; ``room``: bytes of a pass per device. At most
+    ``slots`` policies are held, in ``held`` bytes; 0: as the base leaves on a card, unlimited on a processor. Others
+    are paged out below ``scratch``. With a ``loan``, passes that need not repeat borrow a sampler's idle cores.
+    ``model`` replaces ``base``.
 
-    ``base`` is a Hugging Face folder, ``fingerprint`` its fingerprint in state files, ``threads`` the number of cores,
-    ``sync`` flushes state files to the disk, ``names`` are the devices' names for people, ``memory`` the most bytes of
-    each card (0: no limit). A pass may take ``room`` bytes of each device. At most ``slots`` policies are held, in
-    ``held`` bytes; 0: as the base leaves on a card, unlimited on a processor. Other policies are paged out below
-    ``scratch``. With a ``loan``, passes that need not repeat borrow a sampler's idle cores. ``model`` makes the model
-    in the computing thread instead of loading ``base``.
-
-    Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
+    Raises ``BaseModelError`` if the folder cannot be loaded. ``shutdown`` ends its threads.
     """
 
     def __init__(
@@ -323,8 +319,7 @@ class TorchTrainer:
         self._sync = sync
         self._device = devices[0]
         self._largest_rank = largest_rank
-        # OpenMP's number of threads is set per calling thread, hence the initializer. A second computing thread would
-        # oversubscribe the cores.
+        # OpenMP's threads are per calling thread. A second computing thread would oversubscribe the cores.
         self._cores = LentCores(loan, torch.set_num_threads) if loan else None
         self._repeats = True
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
@@ -345,33 +340,26 @@ class TorchTrainer:
         self._opened: dict[str, int] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``."""
         return await self._run(self._open, policy, config, Path(path), resume)
 
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
-        """Add the groups' gradients; raises ``ValueError`` on bad input and then changes nothing.
+        """Bad input changes nothing.
 
-        A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: only its tokens
-        count. With a ``path``, raises as ``step`` does; the gradients then stay.
+        A group of zero advantages only counts its tokens, unless there is a KL term or an entropy bonus. With a
+        ``path``, raises as ``step`` does; the gradients then stay.
         """
         stats, made = await self._run(self._accumulate, Job(policy, groups, probe, path))
         return stats if made is None else replace(stats, step=await self._finish(policy, path, made))
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """``accumulate`` for several policies in shared passes; one result per job.
-
-        If a shared pass fails, its jobs are run one by one. A policy that fails again is closed.
-        """
+        """If a shared pass fails, its jobs run one by one. A policy that fails again is closed."""
         results = await self._run(self._together, jobs)
         return tuple(await asyncio.gather(*(self._end(job, *one) for job, one in zip(jobs, results, strict=True))))
 
     async def step(self, policy: str, path: str) -> StepResult:
-        """Make the step's updates and write its state file.
-
-        Raises ``AdapterError`` if a loss or gradient is not finite or the disk refuses; the step can then be repeated.
-        """
+        """After a loss or gradient that is not finite, or a refusing disk, the step can be repeated."""
         return await self._finish(policy, path, await self._run(self._make, policy))
 
     async def _finish(self, policy: str, path: str, made: _Made) -> StepResult:
@@ -396,11 +384,10 @@ class TorchTrainer:
         await self._run(self._close, policy)
 
     async def get_state(self, policy: str) -> TrainingState:
-        """A policy's state, read while others compute; raises ``AdapterError`` if it is not open."""
+        """Read while others compute."""
         return await _in(self._moves, self._cache.look, policy)
 
     async def set_state(self, policy: str, state: TrainingState) -> None:
-        """Open a policy with this state; raises ``AdapterError`` if it belongs to another base."""
         await self._run(self._set_state, policy, state)
 
     def tidy(self) -> None:
@@ -491,7 +478,6 @@ class TorchTrainer:
         return found
 
     def _run_jobs(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
-        """One result per job. Raises what a pass raises if there is only one job."""
         if len({job.policy for job in jobs}) < len(jobs):
             raise ValueError("A policy has two jobs in one call.")
         results: dict[str, GroupStats | Refused] = {}
@@ -524,10 +510,7 @@ class TorchTrainer:
             return {job.policy: Refused(reason) for job in jobs}
 
     def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in a shared pass; if it fails, one by one.
-
-        A policy whose own pass fails is closed, because its gradient may hold some of the groups.
-        """
+        """A policy whose pass fails is closed: its gradient may hold some of the groups."""
         if not jobs:
             return {}
         memories = self._cache.use(*(job.policy for job in jobs))

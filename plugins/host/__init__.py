@@ -1,5 +1,4 @@
-"""The process of a plugin. Private to marlaas: environment files never import it.
+"""The process of a plugin, private to marlaas.
 
-The engine starts it as ``python -P -m marlaas.plugins.host`` and talks to it over an inherited socket (``channel``);
-standard output and standard error stay free for the plugin.
+It talks to the engine over an inherited socket (``channel``); standard output and error are the plugin's.
 """

@@ -1,7 +1,6 @@
-"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE PULSE``: started by the engine, never by hand.
+"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE PULSE``: started by the engine.
 
-FD is the socket to the engine, PATH what to import, PARENT the engine's process id; MEMORY_MB and NICE are explained in
-``limits``. PULSE is a second socket to the engine, for ``pulse``.
+FD and PULSE are sockets (``meter.Watchdog``), PARENT is the engine's process id; MEMORY_MB and NICE: see ``limits``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # output survives a crash
     asyncio.run(_serve(socket.socket(fileno=int(descriptor)), socket.socket(fileno=int(pulse)), path))
-    # Neither threads nor finalizers of the plugin may keep the process alive.
+    # Nothing of the plugin may keep the process alive.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,6 +1,6 @@
-"""The origin of an error for the author: the deepest frame of the plugin itself, not of a library below it.
+"""The plugin's deepest frame of an error.
 
-The result is a record {message, file, line, traceback} with paths relative to the plugin.
+A record {message, file, line, traceback} with paths relative to the plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .threads import Late
 
 _LONGEST = 8000
 _LONGEST_MESSAGE = 500
-"""Characters of an error's message, for tables and for the reason of a waiting task. The traceback has more."""
+"""Characters, for tables and a waiting task's reason."""
 _ADAPTERS = f"{Path(__file__).parent.parent / 'adapters'}/"
 
 
@@ -45,9 +45,9 @@ class Blame:
         return {"message": message, "file": file, "line": line, "traceback": trace}
 
     def _own_part(self, error: BaseException) -> TracebackType | None:
-        """The traceback from the author's first line on, without the callers above it.
+        """The traceback from the author's first line on, else all of it.
 
-        All of it if no line is the author's; none for a file that does not compile: its error names the place.
+        None for a file that does not compile: its error names the place.
         """
         part = error.__traceback__
         while part is not None and not self.owns(part.tb_frame.f_code):
@@ -55,7 +55,7 @@ class Blame:
         return part if part is not None or isinstance(error, SyntaxError) else error.__traceback__
 
     def of_function(self, error: BaseException, function: Callable[..., Any]) -> Record:
-        """The record of an error that belongs to the function as a whole; its place is the line of the ``def``."""
+        """Its place is the line of the ``def``."""
         record = self.of(error)
         code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
         if code is not None and self.owns(code):
@@ -68,9 +68,9 @@ class Blame:
         return code.co_filename.startswith(self._prefix)
 
     def place(self, frame: FrameType | None) -> tuple[str, int] | None:
-        """File and line of the plugin in this frame, or in its nearest caller that is the plugin's own.
+        """File and line of this frame, or of its nearest caller in the plugin.
 
-        Empty and 0 for an adapter: a plugin of one line, or a ``.toml`` file, runs no other code. None outside of both.
+        Empty and 0 for an adapter, None outside of both.
         """
         adapter = False
         while frame is not None:
@@ -85,7 +85,7 @@ class Blame:
 
 
 def _def_line(function: Callable[..., Any], code: CodeType) -> int:
-    """The line of the ``def``: a code object starts at its first decorator."""
+    """A code object starts at its first decorator."""
     try:
         source, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -109,15 +109,14 @@ def _excerpt(text: str) -> str:
 
 
 _OF_THE_MACHINE = (MemoryError, TimeoutError, subprocess.TimeoutExpired, Late)
-"""Memory is the whole process's, and an author's limit of wall time also ends slow machines."""
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC))
 _NO_THREAD = "can't start new thread"
 
 
 def may_pay(error: BaseException) -> bool:
-    """True if an exception of the author's code earns ``on_error``.
+    """True if the author's exception earns ``on_error``.
 
-    Not if any of its causes is a shortage of the machine or a time limit; of a group, each must earn.
+    Not a shortage of the machine or a time limit among its causes; each of a group must earn.
     """
     seen, waiting = set[int](), [error]
     while waiting:

@@ -1,7 +1,6 @@
-"""Messages over a socket: JSON objects, each after its length. Both ends of the connection use this file.
+"""Messages over a socket: JSON objects, each after its length.
 
-Bytes of any origin come in. Parsed objects go out, one callback each, then one call with the reason of the end. Type
-and size are checked here; the meaning is unknown here.
+Bytes may be hostile: type and size are checked here, not the meaning.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from ..messages import Message, ToolCall
 from ..rewards import Transcript
 
 LARGEST_MESSAGE = 4 << 20
-"""Bytes. A prompt of a million tokens still fits; a flood of a plugin does not."""
+"""Bytes: a prompt of a million tokens fits, a flood does not."""
 LONGEST_TURN = 0.02
 _LENGTH = struct.Struct("<I")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A JSON text; one without an end goes to the end of the message, so that bytes are read once."""
+"""A JSON text; one without an end takes all bytes, so they are read once."""
 _decoder = json.JSONDecoder()
 _encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
@@ -29,7 +28,7 @@ Record = dict[str, Any]
 
 
 def decode_json(body: bytes) -> Any:
-    """The value of some JSON. Raises ``ValueError`` and ``RecursionError``."""
+    """Raises ``ValueError`` and ``RecursionError``."""
     return _decoder.decode(body.decode())
 
 
@@ -50,10 +49,8 @@ class Channel(asyncio.Protocol):
         decode: Callable[[bytes], Any] = decode_json,
         encode: Callable[[Record], bytes] = encode_json,
     ) -> None:
-        """``most_values``: entries of lists and objects in a message; ``rate``: bytes read in a second after the first
-        ones. Both are None if the other end is trusted. ``decode`` and ``encode`` can replace the standard library by
-        something faster.
-        """
+        """``most_values``: list and object entries of a message; ``rate``: bytes per second after the first ones; None:
+        trusted."""
         self._decode = decode
         self._encode = encode
         self._most_values = most_values
@@ -77,7 +74,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by the other end or this one; reported once."""
+        """Reported once."""
         if not self._closed:
             self._closed = True
             self._on_close(self._reason or (str(exc) if exc else "the other end closed the connection"))
@@ -101,10 +98,9 @@ class Channel(asyncio.Protocol):
         del received[:start]
 
     def send(self, record: Record) -> None:
-        """Queue a message; raises ``ValueError`` if too large.
+        """Raises ``ValueError`` if too large.
 
-        All messages of one turn of the loop leave together, unless the turn takes long: computing episodes follow each
-        other in one.
+        Messages of a loop turn leave together, unless it takes long: computing episodes share one.
         """
         body = self._encode(record)
         if len(body) > LARGEST_MESSAGE:
@@ -123,7 +119,7 @@ class Channel(asyncio.Protocol):
         self._outgoing.clear()
 
     def close(self, reason: str) -> None:
-        """End the connection; ``on_close`` gets the first reason given."""
+        """``on_close`` gets the first reason."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
@@ -156,7 +152,7 @@ class Channel(asyncio.Protocol):
 
 
 def crowded(body: bytes, most: int) -> bool:
-    """True if lists and objects of some JSON have more entries than ``most``, found without parsing."""
+    """True if some JSON, unparsed, has more than ``most`` entries."""
     if _entries(body) <= most:
         return False
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
@@ -165,9 +161,6 @@ def crowded(body: bytes, most: int) -> bool:
 
 def _entries(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
-
-
-# Messages as JSON records, and back. Nothing is checked here: records must be known to have the right fields.
 
 
 def message_record(message: Message) -> Record:
@@ -187,7 +180,7 @@ def read_message(record: Record) -> Message:
 
 
 def transcript_record(transcript: Transcript) -> Record:
-    """A transcript as JSON: lists of messages by agent."""
+    """Lists of messages by agent."""
     return {agent: [message_record(message) for message in said] for agent, said in transcript.agents.items()}
 
 

@@ -1,7 +1,4 @@
-"""Limits on this process that the operating system enforces.
-
-It is no security boundary: a plugin runs with the user's rights. Limits are best effort: unsupported ones are left out.
-"""
+"""Limits by the operating system, as far as supported; no security boundary."""
 
 from __future__ import annotations
 
@@ -12,29 +9,28 @@ import sys
 import threading
 
 OPEN_FILES = 64 + 8 * 512
-"""Of an episode with its own program: three pipes at both ends while it starts, and two files; of 512 episodes."""
+"""512 episodes starting a program: three pipes at both ends, and two files."""
 _LARGEST_FILE = 256 << 20
 _STACK = 9 << 20
-"""Bytes of address space of a thread's stack on Linux, with its surroundings; a plugin does not fill this memory."""
+"""Address space of a thread's stack on Linux; mostly unused memory."""
 _MOST_STACKS = 1024
 _MOSTLY = 0.75
-"""The share of the memory above which ``full`` is True: a quarter of it is still free."""
+"""A quarter is still free."""
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
-"""Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
+"""Of 1000: without memory, the kernel kills a plugin before the engine or its workers."""
 
 _lock = threading.Lock()
 _memory = 0
-"""Bytes of address space for everything but stacks; 0 if there is no bound."""
+"""Bytes of address space without stacks; 0: no bound."""
 _threads = _allowed = 0
-"""Threads in progress, and the most so far."""
+"""Present threads, and the most so far."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
-    """Bound memory, files and priority, and die with the engine ``parent``.
+    """Bound memory, files and priority, and die with the engine.
 
-    ``nice``: 0 to 19. A ``parent`` of 0 is an engine that cannot be seen from here: the process between it and this one
-    ends both.
+    ``nice``: 0 to 19. ``parent`` 0: not visible; the process in between ends both.
     """
     global _memory
     import resource
@@ -50,7 +46,7 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be the first victim when memory ends, and die with the process ``parent``; 0 is one that cannot be seen."""
+    """Die with ``parent`` (0: not visible), and be the first victim without memory."""
     if sys.platform == "linux":
         _go_first()
         _die_with_parent()
@@ -59,7 +55,7 @@ def die_with(parent: int) -> None:
 
 
 def stacks(more: int) -> None:
-    """``more`` threads are in progress: their stacks do not count towards the plugin's memory."""
+    """Stacks do not count towards the plugin's memory."""
     global _threads, _allowed
     with _lock:
         _threads += more
@@ -72,10 +68,7 @@ def stacks(more: int) -> None:
 
 
 def full() -> bool:
-    """True if most of the plugin's memory is taken; False if unknown.
-
-    Called after a failed allocation: it distinguishes piled up memory from one large allocation.
-    """
+    """True if most of the plugin's memory is taken: distinguishes piled up memory from one large allocation."""
     import resource
 
     try:

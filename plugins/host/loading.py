@@ -1,7 +1,6 @@
-"""Imports a plugin from its snapshot and finds its environments.
+"""Imports a plugin's snapshot.
 
-A plugin is a ``.py`` file, a package folder, a ``.toml`` file or an OpenEnv folder. Every file is compiled first, so
-that a broken helper is found at once and not in the middle of a run.
+Every file is compiled first: a broken helper is found before a run.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Loaded:
 
 
 def load(path: Path) -> dict[str, Environment]:
-    """The environments of a plugin without broken entries; see ``load_all`` for errors."""
+    """A plugin's environments without broken entries; see ``load_all``."""
     loaded = load_all(path)
     for error in loaded.refused.values():
         raise error
@@ -43,7 +42,7 @@ def load(path: Path) -> dict[str, Environment]:
 
 
 def load_all(path: Path) -> Loaded:
-    """Import the plugin; raises whatever its code raises, and ``ImportError`` if it declares no environment."""
+    """Raises what the plugin's code raises, and ``ImportError`` without environments."""
     name = path.name if path.is_dir() else path.stem
     refused: dict[str, Exception] = {}
     try:
@@ -113,14 +112,13 @@ def _named(environments: Iterable[Environment], plugin: str) -> dict[str, Enviro
 
 # Unchanged modules for other libraries.
 #
-# A module with an ``@env`` environment is native; nothing else is searched. In others, in this order:
-# ``load_environment`` (verifiers, old form); a ``Taskset`` class in ``__all__`` (new form); subclasses of OpenEnv's
-# ``Environment``; of ``gymnasium.Env`` or GEM's; classes with ``reset``, ``get_reward`` and documented public methods
-# (TRL). Classes are recognised by the modules of their bases, so no library is imported for that.
+# A module with an ``@env`` environment is native. Else, in order: ``load_environment`` (verifiers, old form); a
+# ``Taskset`` class in ``__all__`` (new form); OpenEnv's ``Environment``; ``gymnasium.Env`` or GEM's; ``reset``,
+# ``get_reward`` and documented public methods (TRL). Bases are known by their modules: no library is imported.
 
 
 def recognised(module: ModuleType, plugin: str) -> list[Environment]:
-    """The environments of a module in the form of another library; may be empty."""
+    """The environments of a module for another library."""
     from .. import adapters  # here, because most plugins are native and never need them
 
     if callable(load := getattr(module, "load_environment", None)):
@@ -138,7 +136,7 @@ def recognised(module: ModuleType, plugin: str) -> list[Environment]:
 
 
 def recognised_folder(path: Path, package: str) -> list[Environment]:
-    """The environments in a folder with an ``openenv.yaml``; its package is imported already."""
+    """The package of an ``openenv.yaml`` folder must be imported."""
     from .. import adapters
 
     places = sorted((path / "server").glob("*.py")) or sorted(path.glob("*.py"))
@@ -153,14 +151,14 @@ def recognised_folder(path: Path, package: str) -> list[Environment]:
 
 
 def own_classes(module: ModuleType) -> list[type]:
-    """The instantiable classes of a module itself, without imported ones."""
+    """Instantiable classes of a module, not imported ones."""
     values = vars(module).values()
     kinds = [value for value in values if isinstance(value, type) and value.__module__ == module.__name__]
     return [kind for kind in dict.fromkeys(kinds) if not inspect.isabstract(kind) and not kind.__name__.startswith("_")]
 
 
 def rests_on(kind: type, base: str, homes: tuple[str, ...]) -> bool:
-    """True if a class has a base of that name from one of these libraries."""
+    """True if a base of that name is from one of these libraries."""
     return any(each.__name__ == base and each.__module__.partition(".")[0] in homes for each in kind.__mro__[1:])
 
 

@@ -1,9 +1,8 @@
-"""An episode's own time with its limit, and the thread that watches the process.
+"""An episode's own time and limit, and the thread that watches the process.
 
-Own time is the processor time of an episode's steps and threads, and the time that it waits for its own calls. At every
-tick, the time in which the process neither computed nor waited for a core is charged to the episode that holds the
-loop, else to all that wait for something other than the model. So the time of siblings, of the interpreter's lock or of
-a busy machine is never charged.
+Own time: processor time of steps and threads, and waits for own calls. Time without computing or waiting for a core
+goes to the episode that holds the loop, else to all that wait for something other than the model. So siblings, the
+interpreter's lock and a busy machine are never charged.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from .channel import Record
 
 TICK = 0.5
 STEP = 2e-5
-"""Processor seconds of the loop that each step is charged: an episode may do nothing but repeat steps."""
+"""Processor seconds charged per step: an episode may only repeat steps."""
 LONG = 0.05
-"""Seconds from which a step that is still running counts as holding the loop."""
+"""Seconds until a running step counts as holding the loop."""
 STUBBORN = 2.0
-"""Processor seconds, beyond its episode's time, of a step that continues although it is interrupted at every tick."""
+"""Processor seconds of a step that survives interrupts at every tick."""
 HELD = 5.0
-"""Processor seconds in which the watching thread never ran: compiled code holds the interpreter."""
+"""Processor seconds without the watching thread, in compiled code."""
 _MOST_PROCESSES = 1000
-"""Child processes counted at one tick: endless multiplication must not hold it up."""
+"""At one tick: endless multiplication must not hold it up."""
 
 Verdict = Literal["", "own", "wall"]
-"""Verdict on an episode's time: not up, its own is, or the wall limit has passed."""
+"""Not up, its own is, or the wall limit has passed."""
 
 LIMITS: set[OwnTime] = set()
-"""The limits that are watched; only the loop adds to it."""
+"""Only the loop adds to it."""
 _threads_change = threading.Lock()
 
 
@@ -63,11 +62,7 @@ class OwnTime:
         self.renew(seconds, expire)
 
     def renew(self, seconds: float, expire: Callable[[bool], None]) -> None:
-        """Allow ``seconds`` from now on.
-
-        ``expire`` is called on the loop when they are up, with True for the wall limit: then the episode may not be to
-        blame.
-        """
+        """``expire`` is called on the loop, with True for the wall limit: the episode may not be to blame."""
         self._seconds, self._allowed, self._expire = seconds, self.seconds + seconds, expire
         self._loop, self._since, self._wall = asyncio.get_running_loop(), monotonic(), 0.0
         LIMITS.add(self)
@@ -78,7 +73,7 @@ class OwnTime:
 
     @property
     def seconds(self) -> float:
-        """Its own seconds so far, without the step in progress."""
+        """Without the step in progress."""
         with _threads_change:
             running = sum(_clock(clock) - began for clock, began in self._threads.values() if clock is not None)
             return self.on_loop + self._ended + self._waited + running
@@ -121,7 +116,7 @@ class OwnTime:
             self._waited += min(idle, monotonic() - self._since)
 
     def verdict(self, more: float = 0.0) -> Verdict:
-        """The verdict with ``more`` processor seconds, those of a step in progress; any thread may ask."""
+        """``more``: processor seconds of a step in progress. Any thread may ask."""
         if self.seconds + more >= self._allowed:
             return "own"
         wall = self._wall + (0.0 if self._asks else monotonic() - self._since)
@@ -145,19 +140,19 @@ def _clock(clock: int) -> float:
 
 
 CURRENT: ContextVar[OwnTime | None] = ContextVar("marlaas_own_time", default=None)
-"""The time to which the running code is charged; tasks and threads of an episode inherit it."""
+"""Inherited by tasks and threads."""
 
 
 class _Running:
-    """The step in progress: whose it is, the loop's processor seconds and the time at its beginning."""
+    """The step in progress, with processor seconds and time at its start."""
 
     step: tuple[OwnTime, float, float] | None = None
     held: float = 0.0
-    """Seconds of all steps that have ended."""
+    """Seconds of all finished steps."""
 
 
 class Steps(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are charged."""
+    """A coroutine with charged steps."""
 
     __slots__ = ("_coroutine", "_own", "_send")
 
@@ -167,7 +162,6 @@ class Steps(Coroutine[Any, Any, Any]):
         self._own = own
 
     def __getattr__(self, name: str) -> Any:
-        """Readers of a task's coroutine see the inner one: frame, name, state."""
         return getattr(self._coroutine, name)
 
     def send(self, value: Any) -> Any:
@@ -196,14 +190,14 @@ class Steps(Coroutine[Any, Any, Any]):
 
 
 def charged(coroutine: Coroutine[Any, Any, Any], own: OwnTime) -> asyncio.Task[Any]:
-    """Start a task; its steps, and those of its child tasks, are charged to ``own``."""
+    """Start a task; steps of its child tasks are charged, too."""
     context = copy_context()
     context.run(CURRENT.set, own)
     return asyncio.Task(Steps(coroutine, own), loop=asyncio.get_running_loop(), context=context)
 
 
 def charge_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on, an episode is charged for the tasks it starts."""
+    """Charge episodes for tasks they start."""
     loop.set_task_factory(_task)
 
 
@@ -217,7 +211,7 @@ def _task(
 
 
 def read_delays() -> dict[int, float]:
-    """Seconds that each thread of this process and its children has waited for a core so far; empty if unknown."""
+    """Seconds that all threads, children's included, waited for a core; empty: unknown."""
     waiting, delays, seen = [os.getpid()] if sys.platform == "linux" else [], {}, 0
     while waiting and seen < _MOST_PROCESSES:
         pid, seen = waiting.pop(), seen + 1
@@ -230,19 +224,18 @@ def read_delays() -> dict[int, float]:
 
 
 def idle_seconds(wall: float, processor: float, before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Lower bound of the seconds in which a process neither computed nor waited for a core.
+    """Lower bound of seconds without computing or waiting for a core.
 
-    ``wall`` and ``processor`` are the seconds between two readings of ``read_delays``.
+    ``wall``, ``processor``: seconds between two ``read_delays``.
     """
     delayed = math.fsum(max(0.0, waited - before.get(thread, 0.0)) for thread, waited in after.items())
     return max(0.0, wall - processor - delayed)
 
 
 class Watchdog:
-    """A thread that charges idle time, ends what has no time left, and answers the engine on its own connection.
+    """Charges idle time, ends what has no time left, and answers the engine.
 
-    The engine sends one byte for each answer: the interpreter runs. The answer has the seconds in which steps held the
-    loop without computing, and the author's line that holds it now.
+    An answer: seconds in which steps held the loop without computing, and the author's line that holds it now.
     """
 
     def __init__(
@@ -251,7 +244,7 @@ class Watchdog:
         place: Callable[[FrameType | None], tuple[str, int] | None],
         ticked: Callable[[bool], None] = lambda held: None,
     ) -> None:
-        """``place``: see ``Blame.place``; ``ticked`` is called at each tick, with True if a step holds the loop."""
+        """``ticked`` gets True if a step holds the loop."""
         self._connection = connection
         self._place = place
         self._ticked = ticked
@@ -270,7 +263,7 @@ class Watchdog:
         return time.process_time() - self._ran > HELD
 
     def verdict(self, beyond: float = 0.0) -> Verdict:
-        """The verdict on the running step's episode, ``beyond`` its time by more seconds; any thread may ask."""
+        """On the running step's episode, ``beyond`` its time by more seconds. Any thread may ask."""
         step = _Running.step
         if step is None or self._clock is None:
             return ""
@@ -294,7 +287,6 @@ class Watchdog:
                 traceback.print_exc()
 
     def tick(self, now: float) -> None:
-        """Charge the time since the last tick, and end what has none left."""
         began, processor, delays, held = self._last
         step, limits = _Running.step, list(LIMITS)
         own, running = (step[0], now - step[2]) if step is not None else (None, 0.0)

@@ -1,11 +1,9 @@
-"""The host of one plugin version: imports it, reports its environments, and runs episodes or scores for the engine.
+"""The host of one plugin version: imports it, and runs or scores episodes.
 
-The engine sends ``start reply endpoint calls cancel facts score rank``. The host answers ``hello`` or ``broken``, then
-``ask endpoint final end facts ranked``. A scoring process has one request at a time and runs no episodes, so the cause
-of its death is known.
+In: ``start reply endpoint calls cancel facts score rank``; out: ``hello`` or ``broken``, then ``ask endpoint final end
+facts ranked``. A scoring process has one request at a time, so its death has a known cause.
 
-Coroutine episodes share this loop with the protocol: an author's locks and clients belong to one loop, and authors rely
-on exclusive execution between two awaits.
+Coroutine episodes share one loop: authors' locks belong to it, and authors rely on exclusive execution between awaits.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 _MOST_LEFT = 128
 _HASTE = 10.0
-"""Seconds in which messages leave at once after a step held the loop: the next step may hold it as well."""
+"""Seconds: after a step that held the loop, the next may, too."""
 
 
 class PluginHost:
@@ -143,10 +141,7 @@ class PluginHost:
         return future
 
     async def open_endpoint(self, run: Run) -> Endpoint:
-        """The episode's address from the engine; without a network, an address of this process that leads to a socket.
-
-        Raises ``RuntimeError`` if the engine gives none.
-        """
+        """Without a network, an address here that leads to a socket. Raises ``RuntimeError``."""
         agents = list(run.environment.agents)
         record = await self._requested({"op": "endpoint", "episode": run.number, "agents": agents})
         if record["error"]:
@@ -166,7 +161,7 @@ class PluginHost:
         return rows[row_at(split, start["seed"], start["index"], len(rows))]
 
     async def rows(self, environment: Environment, split: str, data: Record | None) -> Sequence[Any]:
-        """The rows of a split, found once, in a thread. Raises as ``rows_of`` does."""
+        """Found once, in a thread. Raises as ``rows_of``."""
         key = json.dumps((environment.name, split, data), sort_keys=True)
         if key not in self._rows:
             folder = self._path if self._path.is_dir() else self._path.parent
@@ -182,10 +177,7 @@ class PluginHost:
             raise
 
     async def _tell_facts(self, question: Record) -> None:
-        """Send the facts of an environment's rows; an ``end`` with status ``error`` if they cannot be had.
-
-        Without rows they are 0 rows and an empty digest.
-        """
+        """On failure, an ``end`` with status ``error``."""
         environment, data = self._environments[question["environment"]], question["data"]
         answer: Record = {"op": "facts", "episode": question["episode"], "train": 0, "held_out": 0, "digest": ""}
         try:
@@ -228,7 +220,6 @@ class PluginHost:
             self._leave(f"{_MOST_LEFT} threads of this plugin did not end with their episodes")
 
     def give_up(self, run: Running) -> None:
-        """A cancelled run does not end: give this process up."""
         if not run.task.done():
             self._leave(f"{run.environment.name}: {run.what} ignored that it was cancelled")
 
@@ -239,15 +230,13 @@ class PluginHost:
         os._exit(1)
 
     def _ticked(self, held: bool) -> None:
-        """After a long step, messages leave at once: an ask does not wait for the next episode's step."""
+        """An ask does not wait for another episode's step."""
         if held:
             self._haste = time.monotonic() + _HASTE
         self._channel.hasty = time.monotonic() < self._haste
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt the holder of the loop at its line: an import or a step without time left, and compiled code that
-        blocks all else.
-        """
+        """Interrupts an import or a step without time left, and blocking compiled code."""
         if self.blame.place(frame) is None:
             return
         if self._loading:

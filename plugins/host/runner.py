@@ -1,7 +1,4 @@
-"""Runs one episode, one scoring or one ranking: from the engine's message to the record of its end.
-
-Exactly one record of the end is sent, whatever the plugin does.
-"""
+"""Runs one episode, scoring or ranking; exactly one record of its end is sent."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from .process import PluginHost
 
 GRACE = 5.0
-"""Seconds of its own that a cancelled episode gets to end before the whole process is ended."""
+"""Own seconds of a cancelled episode until the process is ended."""
 _UNFIT: Record = {
     "message": "the machine was too busy for a program in the sandbox to be judged",
     "file": "",
@@ -41,7 +38,7 @@ _UNFIT: Record = {
 
 
 class Running:
-    """What is in progress: an episode, a scoring or a ranking."""
+    """An episode, scoring or ranking in progress."""
 
     def __init__(self, host: PluginHost, request: Record, environment: Environment, what: str, seconds: float) -> None:
         self.number: int = request["episode"]
@@ -66,11 +63,10 @@ class Running:
         self.cancel()
 
     async def outcome(self) -> Record:
-        """The record of a good end. Raises whatever the author's code does."""
+        """Raises what the author's code does."""
         raise NotImplementedError
 
     def close(self) -> Record:
-        """What every end has."""
         return {"seconds": time.monotonic() - self._began}
 
     def refused(self, error: Exception, function: Any) -> Record:
@@ -141,10 +137,7 @@ class Run(Running):
         )
 
     def called(self, agent: str, under_way: int, replies: int) -> None:
-        """A program of the episode has called the model as ``agent``, or such a call has ended.
-
-        ``under_way``: calls of all its agents that wait for the model.
-        """
+        """``under_way``: waiting calls of all agents."""
         if self.task.done():
             return
         with suppress(ValueError):  # it has as many agents as it may
@@ -196,7 +189,7 @@ class Run(Running):
         arguments, play = dict(episode.config), environment.function
         given = self._request.get("data") is not None
         if given or environment.data is not None:
-            # finding the rows of a large file takes minutes, once; a data function is the author's, and may hang
+            # rows of a large file take minutes, once; an author's data function may hang
             with self.own.paused() if given or isinstance(environment.data, str) else nullcontext():
                 episode.task = row(await self._host.row(environment, self._request))
         if environment.takes_task:
@@ -244,10 +237,9 @@ class Run(Running):
 
 
 class ScoringRun(Running):
-    """One scoring, or one ranking, in a process that does nothing else.
+    """One scoring or ranking; its process does nothing else.
 
-    A plain ``def`` runs in the main thread, because the signals that graders use for their own time limits work only
-    there. It blocks the loop meanwhile; when its time is up, it is interrupted at its line.
+    A plain ``def`` blocks the main thread: graders' signals for time limits work only there.
     """
 
     def __init__(self, host: PluginHost, request: Record, environment: Environment) -> None:

@@ -1,6 +1,6 @@
-"""Runs code that may block: one thread for each plain ``def`` episode or tool, which can be asked to end.
+"""One thread for each plain ``def`` episode or tool.
 
-A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind.
+A thread cannot be killed: one that neither asks nor runs Python code is left behind.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from .limits import stacks
 from .meter import CURRENT, OwnTime, charged
 
 LEFT_AFTER = 30.0
-"""Seconds after its episode's end from which a thread counts as left behind: on a busy machine it may run late."""
+"""Seconds after its episode's end: on a busy machine a thread may run late."""
 HELD = "compiled code that the episode called let nothing else run for seconds"
-"""Text of ``Stopped`` before the end of the episode's time."""
+"""Text of ``Stopped`` before the episode's time is up."""
 _MOST_WAITING = 1024
-"""Threads of the loop's own executor: more than episodes in progress, so that none waits for another."""
+"""More threads than episodes, so that none waits for another."""
 _GRACE = 1.0
 _CLOSING = 2.0
 
 
 class Stopped(BaseException):
-    """Raised inside an episode that has to end; no ``except Exception`` of a plugin catches it."""
+    """Ends an episode; no ``except Exception`` of a plugin catches it."""
 
 
 _starting = threading.RLock()
-"""Held while any thread of this process starts another one, and while one is asked to end.
+"""Held while a thread starts, and while one is asked to end.
 
-Up to Python 3.11 a new thread counts as its starter until it runs. Asked to end then, it would leave the starter
-waiting for ever, with the lock that every ``ThreadPoolExecutor`` needs.
+Up to Python 3.11 a new thread counts as its starter until it runs. Ended then, it would leave the starter waiting with
+the lock of every ``ThreadPoolExecutor``.
 """
 _start = threading.Thread.start
 _ended: dict[OwnTime, float] = {}
@@ -52,21 +52,21 @@ def _start_alone(self: threading.Thread) -> None:
 
 
 def stop(thread: threading.Thread) -> None:
-    """Raise ``Stopped`` in a thread at its next line of Python; does nothing to a thread that has ended."""
+    """Raise ``Stopped`` in a thread at its next line of Python."""
     with _starting:
         if thread.is_alive() and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
 
 
 def ended(own: OwnTime) -> None:
-    """An episode has ended: its threads should end, too."""
+    """Its threads should end, too."""
     own.stop()
     if own.threads:
         _ended[own] = time.monotonic()
 
 
 def left_behind() -> int:
-    """Number of threads of episodes that ended long ago."""
+    """Number of threads of long ended episodes."""
     for own in [own for own in _ended if not own.threads]:
         del _ended[own]
     since = time.monotonic() - LEFT_AFTER
@@ -74,7 +74,7 @@ def left_behind() -> int:
 
 
 class EpisodeThreads(ThreadPoolExecutor):
-    """The executor of ``asyncio.to_thread``: it charges the calling episode."""
+    """``asyncio.to_thread``'s, charged to the calling episode."""
 
     def __init__(self) -> None:
         super().__init__(_MOST_WAITING, "aside")
@@ -93,9 +93,9 @@ class EpisodeThreads(ThreadPoolExecutor):
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:
-    """Run ``call`` in its own thread; cancelling raises ``Stopped`` in it at its next line of Python.
+    """Cancelling raises ``Stopped`` in the thread.
 
-    From the first call on, all threads of this process start one after another.
+    From then on, all threads of this process start one after another.
     """
     threading.Thread.start = _start_alone  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
@@ -141,22 +141,22 @@ class Late(Exception):
     """A set-up took longer than the environment's time limit."""
 
     def __init__(self, message: str = "", overloaded: bool = False) -> None:
-        """``overloaded``: True if it was the wall limit, so that the set-up may not be to blame."""
+        """``overloaded``: the set-up may not be to blame."""
         super().__init__(message)
         self.overloaded = overloaded
 
 
 class Instances:
-    """The instances of environments in the class form: one in this process for each, set up before its first episode.
+    """One instance per class form environment.
 
-    A set-up has its own time limit, separate from the waiting episodes; a failed one is repeated with the next episode.
+    A failed set-up is repeated with the next episode.
     """
 
     def __init__(self) -> None:
         self._making: dict[str, asyncio.Task[Any]] = {}
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
-        """The callable for an episode. Raises what the set-up raised, or ``Late``."""
+        """Raises what the set-up raised, or ``Late``."""
         making = self._making.get(environment.name)
         if making is None:
             making = self._making[environment.name] = asyncio.create_task(_timed(environment))
@@ -168,7 +168,7 @@ class Instances:
         return functools.partial(environment.function, made)
 
     async def close(self) -> None:
-        """Call ``close`` of every instance that has one; errors are printed to the plugin's log."""
+        """Errors go to the plugin's log."""
         made = [making.result() for making in self._making.values() if making.done()]
         closing = [asyncio.create_task(_closed(instance.close)) for instance in made if hasattr(instance, "close")]
         if closing:
@@ -176,7 +176,7 @@ class Instances:
 
 
 class _Failed:
-    """The error of a set-up, as a value: a ``SystemExit`` that is raised in a task would end the loop."""
+    """A ``SystemExit`` raised in a task would end the loop."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.trace = error, error.__traceback__

@@ -1,4 +1,4 @@
-"""Runs the checks of one environment, on request or in the background."""
+"""Checks one environment, on request or in the background."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from .subject import CONSTANTS, EMPTY, JUNK, Pace, Subject, draw_again, draws, p
 
 ODD = 3
 SETTLED = 2.0
-"""Seconds after a promotion before its check: authors save again and again."""
+"""Seconds after a promotion: authors save repeatedly."""
 PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
 
 
 class Ruler(Protocol):
-    """Counts the tokens of prompts as the trained base does."""
+    """Counts tokens as the trained base does."""
 
     @property
     def context(self) -> int:
         """Most tokens of a conversation."""
 
     async def tokens(self, ask: Ask) -> int:
-        """Tokens of a first prompt; a lower bound if it is much too long.
+        """Tokens of a first prompt; a lower bound if much too long.
 
-        Raises ``ValueError`` or ``BaseModelError`` if the base's template refuses it.
+        Raises ``ValueError`` or ``BaseModelError`` if the template refuses it.
         """
 
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is checked, and how long it may take."""
+    """Extent and time of a check."""
 
     prompts: int = 64
     seconds: float = 60.0
     pause: float = 0.0
     together: int = 64
     alive: int = ALIVE
-    """Episodes that a task has alive at once, for the cost of a crowd."""
+    """Live episodes of a task."""
     ruler: Ruler | None = None
-    """Measures prompts as the trained base does, if one is known."""
+    """None: no base is known."""
 
 
 async def check(
@@ -64,12 +64,8 @@ async def check(
     scope: Scope | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
-    """Check an environment of ``service`` under ``config``, filled with its defaults.
-
-    ``data``: rows in place of its own (``Source.record``).
-
-    Raises ``EnvironmentMissing``. An environment that does not serve, or refuses the configuration, is a finding.
-    """
+    """``data``: rows in place of its own (``Source.record``). Raises ``EnvironmentMissing``; other failures are
+    findings."""
     info = service.resolve(name)
     state = "does not load" if info.state in ("broken", "stale") else f"is {info.state}"
     broken = [Finding("load", "error", f"{info.name} {state}: {said(info.failure)}.")] if info.failure else []
@@ -90,10 +86,7 @@ async def check(
 
 
 async def try_out(lease: Lease) -> list[Finding]:
-    """What fails after a few odd replies to one instance: about a second, before a task is queued.
-
-    Raises ``BrokenPlugin`` if a process cannot be started.
-    """
+    """Failures after a few odd replies to one instance. Raises ``BrokenPlugin``."""
     async with Subject(lease) as subject:
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
     asked = [episode for episode in played if episode.status != "skip"]
@@ -101,7 +94,7 @@ async def try_out(lease: Lease) -> list[Finding]:
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
-    """The required parameters that are not given, in one sentence; empty if none is missing."""
+    """Missing required parameters, in one sentence."""
     missing = [parameter for parameter in info.parameters if parameter.required and parameter.name not in config]
     if not missing:
         return ""
@@ -111,7 +104,7 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
-    """Check the version and configuration of ``lease``; the worst findings come first."""
+    """Worst findings first."""
     async with Subject(lease) as subject:
         return await examine(subject, scope, lease=lease)
 
@@ -119,7 +112,7 @@ async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
 async def examine(
     subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic, lease: Lease | None = None
 ) -> list[Finding]:
-    """Run episodes, then judge them; raises ``BrokenPlugin`` if a fresh process cannot be started."""
+    """Run episodes, then judge them. Raises ``BrokenPlugin``."""
     pace, seen = Pace(scope.seconds, scope.pause, clock), Observed(subject.name, subject.agents, subject.ranked)
     seen.alive = scope.alive
     seen.start = await subject.renew()
@@ -155,7 +148,7 @@ async def examine(
 
 
 async def _measure(seen: Observed, ruler: Ruler | None, pace: Pace) -> None:
-    """The lengths of first prompts, in tokens of the base, or without a ruler in characters."""
+    """In tokens of the base, or without a ruler in characters."""
     seen.context = ruler.context if ruler is not None else 0
     async for draw in pace.take(seen.draws, 0.55):
         if isinstance(draw.reached, Ask):
@@ -170,7 +163,7 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class Background:
-    """Checks promoted versions, each once, one after the other; a newer version ends the check of the older."""
+    """Checks promoted versions in turn; a newer version ends the older's check."""
 
     def __init__(
         self,
@@ -181,10 +174,7 @@ class Background:
         spare: Collection[Path] = (),
         settled: float = SETTLED,
     ) -> None:
-        """``known``: True if an environment's version has findings; ``found`` takes them.
-
-        ``spare``: folders that are not checked.
-        """
+        """``known``: True if a version has findings; ``found`` takes them. ``spare``: unchecked folders."""
         self._service = service
         self._scope = scope
         self._known = known
@@ -220,7 +210,7 @@ class Background:
                         self._found(info.name, info.version, findings)
 
     async def _findings(self, info: EnvironmentInfo) -> list[Finding] | None:
-        """None for a version that rests: it may work later."""
+        """None for a resting version: it may work later."""
         if missing := unset(info, {}):
             return [Finding("config", "note", missing)]
         try:

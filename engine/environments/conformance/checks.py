@@ -1,4 +1,4 @@
-"""The checks, each a function from what was observed of an environment to findings, and the texts of all findings."""
+"""The checks, and the texts of all findings."""
 
 from __future__ import annotations
 
@@ -189,34 +189,34 @@ TEXTS: dict[str, tuple[Level, str]] = {
 }
 
 ENOUGH_PROMPTS = 8
-"""Prompts of a split below which equal ones mean nothing, and shared ones may be in order by chance."""
+"""Of a split; below, equal prompts mean nothing, and shared ones may be in order by chance."""
 CHANCE = 0.25
-"""Share of repeated prompts up to which they are chance: of 64 draws from 441 sums, one in fifteen repeats."""
+"""Share of repeated prompts: of 64 draws from 441 sums, one in fifteen repeats."""
 MOST_SHARED = 0.3
 RUN = 3
-"""Pairs at the same distance from which two splits count as one sequence."""
+"""Pairs at equal distance: two splits are one sequence."""
 CROWDED = 0.75
-"""Share of the context from which a prompt leaves little room."""
+"""Share of the context: a prompt leaves little room."""
 SIGNALS = "signal only works in main thread"
 HIGH, BROKEN = 0.5, 0.9
-"""Mean score from which a constant answer is worth a warning, and from which the environment teaches nothing."""
+"""Mean scores of a constant answer: a warning, and nothing to learn."""
 ALIKE = 0.05
 FEW = 16
 SCALE = 1.0
-"""Largest reward up to which a mean score counts as a share of the possible one."""
+"""Largest absolute reward at which a mean score is a share of the possible one."""
 LARGE = 100.0
 SANDBOX = "sandbox_timeouts"
 LONG = 1.0
-"""Seconds that all live episodes may wait for each other in one process before a warning."""
+"""Seconds that live episodes wait for each other in one process."""
 SLOW_TURN, SLOWEST_TURN, SLOW_START = 1.0, 5.0, 10.0
-"""Seconds of the median turn, of the longest one, and of the start, from which an environment is slow."""
+"""Seconds of the median turn, the longest turn, and the start."""
 ALIVE = TrainSpec().groups_per_step * TrainSpec().begun_members * (TrainSpec().max_staleness + 1)
 _SHOWN, _BEFORE = 24, 8
-"""Characters that are shown of a changed prompt, and how many of them come before the change."""
+"""Characters shown of a changed prompt, and before the change."""
 _MOST_NAMED, _AGENTS_NAMED = 4, 8
 
 Repeats = tuple[Draw, Draw, Draw, Draw]
-"""One instance: drawn first, again, in a fresh process, and there by another sample of the group."""
+"""One instance: first, again, in a fresh process, and there for another sample."""
 
 
 @dataclass
@@ -227,17 +227,16 @@ class Observed:
     agents: tuple[str, ...] = ()
     ranked: bool = False
     alive: int = ALIVE
-    """Episodes that a task has alive at once."""
     draws: list[Draw] = field(default_factory=list)
     repeats: list[Repeats] = field(default_factory=list)
     lengths: list[tuple[int, Draw]] = field(default_factory=list)
     context: int = 0
-    """Most tokens of a conversation; 0 if lengths are in characters."""
+    """In tokens; 0 if lengths are in characters."""
     refused: tuple[Draw, Exception] | None = None
     odd: list[Played] = field(default_factory=list)
     constant: list[Played] = field(default_factory=list)
     repeated: list[tuple[Played, Played]] = field(default_factory=list)
-    """Episodes, each with another one with the same reply."""
+    """Pairs with equal replies."""
     crowd: Crowd | None = None
     start: float = 0.0
     facts: DataFacts = field(default_factory=DataFacts)
@@ -248,7 +247,7 @@ class Observed:
 
 
 def finding(case: str, level: Level | None = None, /, **words: object) -> Finding:
-    """The finding of a case in ``TEXTS``; ``level`` replaces the usual one."""
+    """``level`` replaces that of ``TEXTS``."""
     usual, text = TEXTS[case]
     return Finding(case.partition(".")[0], level or usual, text.format(**words))
 
@@ -271,7 +270,7 @@ def check_instances(seen: Observed) -> Iterator[Finding]:
 
 
 def check_determinism(seen: Observed) -> Iterator[Finding]:
-    """An instance is the same each time: the advantage of an answer is its reward minus that of other answers to it."""
+    """An instance is the same each time: an answer's advantage is relative to other answers to it."""
     reported: set[int] = set()  # what changes in one process changes in the next
     for case, left, right in (("again", 0, 1), ("elsewhere", 0, 2), ("member", 2, 3)):
         changed = [
@@ -308,7 +307,8 @@ def check_variety(seen: Observed) -> Iterator[Finding]:
     alike, shares = [], []
     for split in ("train", "eval"):
         prompts = [draw.prompt for draw in seen.draws if draw.split == split and draw.prompt is not None]
-        number, distinct = len(prompts), len(set(prompts))
+        rows = seen.facts.held_out if split == "eval" else 0  # each is a prompt, and drawn again after the last
+        number, distinct = min(len(prompts), rows or len(prompts)), len(set(prompts))
         if distinct == 1 and number >= ENOUGH_PROMPTS:
             alike.append(f"all {number} {split} prompts")
         elif split == "eval" and distinct < (1.0 - CHANCE) * number and number >= ENOUGH_PROMPTS:
@@ -322,9 +322,9 @@ def check_variety(seen: Observed) -> Iterator[Finding]:
 
 
 def check_leaks(seen: Observed) -> Iterator[Finding]:
-    """Training leaves out every held-out prompt, so a few shared ones cost nothing.
+    """Many shared prompts: too small a space; in order: both splits are one sequence.
 
-    Many mean that the space of prompts is too small; many in order, that both splits are one sequence.
+    Training leaves out held-out prompts, so few cost nothing.
     """
     train = [draw for draw in seen.draws if draw.split == "train" and draw.prompt is not None]
     held_out = {draw.prompt: draw.index for draw in reversed(seen.draws) if draw.split == "eval" and draw.prompt}
@@ -342,7 +342,7 @@ def check_leaks(seen: Observed) -> Iterator[Finding]:
 
 
 def check_lengths(seen: Observed) -> Iterator[Finding]:
-    """First prompts leave room for an answer."""
+    """Prompts leave room for an answer."""
     if seen.refused is not None:
         yield finding("lengths.refused", place=seen.refused[0].place, reason=seen.refused[1])
     if not seen.lengths:
@@ -363,7 +363,7 @@ def check_lengths(seen: Observed) -> Iterator[Finding]:
 
 
 def check_rows(seen: Observed) -> Iterator[Finding]:
-    """Evaluation rows that are copies or are trained on; the number of rows and their order."""
+    """Copies among evaluation rows, rows trained on, number and order."""
     survey = seen.facts.survey
     if survey is None:
         return
@@ -375,12 +375,12 @@ def check_rows(seen: Observed) -> Iterator[Finding]:
 
 
 def failing(played: Collection[Played]) -> frozenset[Canned]:
-    """The replies that ended an episode without a reward."""
+    """Replies that ended an episode without a reward."""
     return frozenset(episode.reply for episode in played if episode.score is None)
 
 
 def check_junk(seen: Observed) -> Iterator[Finding]:
-    """The episode ends in time and with a finite reward after any reply. One finding for each kind of failure."""
+    """Any reply gives a timely end and a finite reward. One finding per kind."""
     number, failures = len({episode.reply for episode in seen.odd}), [episode.failure for episode in seen.odd]
     first = failures[0] if failures else None
     if first is not None and len({(f.file, f.line) if f else None for f in failures}) == 1:
@@ -410,17 +410,14 @@ def check_junk(seen: Observed) -> Iterator[Finding]:
 
 
 def constants(played: Sequence[Played]) -> list[tuple[float, Canned, int]]:
-    """The mean score and number of instances of each constant answer, best first; of equal ones the first."""
+    """Mean score and instances of each constant answer, best first."""
     by_reply = [(reply, [episode.score for episode in played if episode.reply == reply]) for reply in CONSTANTS]
     scores = [(reply, [score for score in some if score is not None]) for reply, some in by_reply]
     return sorted(((statistics.fmean(s), reply, len(s)) for reply, s in scores if s), key=lambda mean: -mean[0])
 
 
 def check_baseline(seen: Observed) -> Iterator[Finding]:
-    """Rewards need the prompt: a policy that scores no higher than the best constant answer has learned only that.
-
-    Not asked of several agents: if they play against each other, one of them always wins.
-    """
+    """A policy must beat the best constant answer; not with several agents, since in a game one always wins."""
     means = constants(seen.constant)
     if not means or any(len(episode.agents) > 1 for episode in seen.constant):
         return
@@ -442,7 +439,7 @@ def check_baseline(seen: Observed) -> Iterator[Finding]:
 
 
 def check_rewards(seen: Observed) -> Iterator[Finding]:
-    """Rewards have a usable size, the same reply earns the same, and unreadable replies do not pay."""
+    """Rewards have a usable size, equal replies earn the same, unreadable ones do not pay."""
     rewards = [reward for episode in seen.played for reward in episode.rewards.values()]
     if not rewards:
         return
@@ -473,7 +470,7 @@ def _earned(episode: Played) -> str:
 
 
 def check_agents(seen: Observed) -> Iterator[Finding]:
-    """The agents that are asked are the declared ones; an undeclared one fails its episode."""
+    """An undeclared agent fails its episode."""
     asked = frozenset[str]().union(*(episode.agents for episode in seen.played))
     silent = [name for name in seen.agents if name not in asked]
     if not seen.agents and len(asked) > 1:
@@ -491,7 +488,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def check_sandbox(seen: Observed) -> Iterator[Finding]:
-    """Programs in the sandbox end in time. Canned replies ask for no work, so the environment's own part is late."""
+    """Canned replies ask for no work, so a late end is the environment's own."""
     used = [e for e in seen.played if e.outcome is not None and SANDBOX in e.outcome.metrics]
     late = [e for e in used if e.outcome is not None and e.outcome.metrics[SANDBOX]]
     for episode in late[:1]:
@@ -500,7 +497,7 @@ def check_sandbox(seen: Observed) -> Iterator[Finding]:
 
 
 def check_crowd(seen: Observed) -> Iterator[Finding]:
-    """Many episodes at once end as one does, and no line blocks their process."""
+    """Many episodes at once end as one does; no line blocks their process."""
     crowd = seen.crowd
     if crowd is None:
         return

@@ -1,7 +1,4 @@
-"""A finding of a check: one sentence for the author of an environment. Standard library only.
-
-A sentence may quote a plugin, which can fail in endless ways: length and number are bounded.
-"""
+"""A finding: one sentence for an environment's author. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,21 +15,21 @@ MOST = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check found."""
+    """A result of a check."""
 
     check: str
     level: Level
     message: str
-    """The problem, its place, and the repair. It may quote the plugin: hostile text."""
+    """May quote the plugin: hostile text."""
 
 
 def count(findings: Collection[Finding], level: Level) -> int:
-    """Number of findings of that level."""
+    """Findings of that level."""
     return sum(finding.level == level for finding in findings)
 
 
 def bounded(findings: Sequence[Finding]) -> list[Finding]:
-    """The first (worst) findings, with long messages cut; the last one counts those left out."""
+    """The worst findings, with long messages cut, and the number of others."""
     kept = [replace(finding, message=_cut(finding.message)) for finding in findings[:MOST]]
     if len(findings) > MOST:
         kept.append(Finding("check", "note", f"{len(findings) - MOST:,} more findings are left out."))

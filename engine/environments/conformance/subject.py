@@ -1,4 +1,4 @@
-"""What the checks observe: an environment in its own process, canned replies, and a bounded time."""
+"""What the checks observe, with canned replies and bounded time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 LEAST = 2
 NICENESS = 15
-"""Of the checked process, so that it does not slow down the episodes of groups."""
+"""So that groups' episodes do not slow down."""
 MOST_TURNS = 1000
 HOPELESS = 4
 MOST_CHARACTERS = 16 << 20
@@ -34,7 +34,7 @@ INSTANCES = 5
 JUNK_INSTANCES = 3
 AGAIN = 8
 BEATS = 2.5
-"""Least seconds of a crowd: its process has reported twice by then which line holds its loop."""
+"""Seconds of a crowd: two reports of the line that holds its loop."""
 _LONGEST_TOKEN = 8
 
 
@@ -52,7 +52,7 @@ class Pace:
         return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
-        """Some of the items, until ``share`` of the time is used up; at least two."""
+        """At least two, until ``share`` of the time."""
         for number, item in enumerate(items):
             if number >= LEAST and self.clock() - self._began > share * self._seconds:
                 return
@@ -61,9 +61,9 @@ class Pace:
 
 
 class Subject:
-    """An environment in its own process during the ``async with`` block; hold the lease meanwhile.
+    """An environment in its own process, because junk may kill or block it.
 
-    Junk may kill or block that process: no group runs there, and its deaths are not reported.
+    Hold the lease during the ``async with`` block.
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -83,7 +83,7 @@ class Subject:
             await serving.stop("its check is over")
 
     async def renew(self) -> float:
-        """Start a fresh process; returns the seconds it took. Raises ``BrokenPlugin``."""
+        """Returns the start in seconds. Raises ``BrokenPlugin``."""
         await self.__aexit__()
         began = time.monotonic()
         self._serving = self._lease.serving.apart()
@@ -91,7 +91,7 @@ class Subject:
         return time.monotonic() - began
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """Run one episode. Raises what ``answer`` raises; errors of the plugin are in the outcome."""
+        """Raises what ``answer`` raises; plugin errors are in the outcome."""
         if self._serving is None or self._serving.health.resting is not None:
             await self.renew()
             return await self.play(spec, answer)
@@ -102,7 +102,7 @@ class Subject:
         return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
 
     def holds(self) -> tuple[str, int] | None:
-        """The line that held the loop of its process most often since the last call, if any."""
+        """The line that held the loop most often since the last call."""
         held: Counter[tuple[str, int]] = Counter()
         for child in self._serving.children if self._serving is not None else ():
             held.update(child.holds)
@@ -111,13 +111,13 @@ class Subject:
 
 
 def instance(subject: Subject, split: Split, index: int, member: int = 0) -> EpisodeSpec:
-    """An episode of the run with seed 0."""
+    """An episode with seed 0."""
     return EpisodeSpec(split, index, seed=0, member=member, config=subject.config, timeout=subject.timeout)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """An instance that was run up to its first ask, or its end without one. Needs no model."""
+    """An instance up to its first ask or end; needs no model."""
 
     split: Split
     index: int
@@ -126,7 +126,7 @@ class Draw:
 
     @cached_property
     def prompt(self) -> str | None:
-        """A hash of its first prompt, messages and tools without the agent's name; None without a prompt."""
+        """Hash of messages and tools, without the agent's name."""
         if not isinstance(self.reached, Ask) or not self.reached.messages:  # its programs ask elsewhere
             return None
         messages = [(message.role, message.content, message.name) for message in self.reached.messages]
@@ -150,7 +150,7 @@ async def draw(subject: Subject, split: Split, index: int, pace: Pace, member: i
 
 
 async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: Pace, share: float) -> list[Draw]:
-    """Draw instances until ``share`` of the time is used up; few if none has a prompt."""
+    """Draw until ``share`` of the time; few if none has a prompt."""
     made: list[Draw] = []
     async for split, index in pace.take(instances, share):
         made.append(await draw(subject, split, index, pace))
@@ -163,7 +163,7 @@ async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: 
 async def draw_again(
     subject: Subject, seen: Sequence[Draw], pace: Pace, share: float
 ) -> list[tuple[Draw, Draw, Draw, Draw]]:
-    """Draw some instances again, then in a fresh process in the reverse order, there also as another sample."""
+    """Draw some again, then in a fresh process in reverse order, there as another sample, too."""
     usable = [drawn for drawn in seen if drawn.prompt is not None]
     chosen = [d for split in ("train", "eval") for d in [d for d in usable if d.split == split][:INSTANCES]]
     again = [await draw(subject, d.split, d.index, pace) async for d in pace.take(chosen, share)]
@@ -177,7 +177,7 @@ async def draw_again(
 
 @dataclass(frozen=True)
 class Canned:
-    """One reply to every ask, as an untrained, a collapsed or a cheating policy gives."""
+    """One reply to every ask, like an untrained, collapsed or cheating policy."""
 
     label: str
     text: str
@@ -220,14 +220,14 @@ WRONG_CALL = Canned("a tool call with a wrong argument", "", calls=True)
 
 @dataclass(frozen=True)
 class Played:
-    """An episode of one train instance with one canned reply."""
+    """One train instance with one canned reply."""
 
     reply: Canned
     index: int
     outcome: EpisodeOutcome | None
-    """None if it asked too often."""
+    """None: it asked too often."""
     turns: tuple[float, ...] = ()
-    """Seconds of the environment itself before each ask, and before the end."""
+    """The environment's own seconds before each ask and the end."""
     agents: frozenset[str] = frozenset()
 
     @property
@@ -256,7 +256,7 @@ class _Endless(Exception):
 
 
 async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Played:
-    """Run an episode to its end, or to ``MOST_TURNS`` replies."""
+    """At most ``MOST_TURNS`` replies."""
     turns: list[float] = []
     replies: Counter[tuple[str, int]] = Counter()
     resumed = pace.clock()
@@ -282,7 +282,7 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
 
 
 async def reply_junk(subject: Subject, indices: Sequence[int], tools: bool, pace: Pace, share: float) -> list[Played]:
-    """Give every odd reply to a few instances; one that has failed is not tried again."""
+    """Every odd reply to a few instances; failed ones are not repeated."""
     played: list[Played] = []
     replies = (*JUNK, WRONG_CALL) if tools else JUNK
     async for index, reply in pace.take(product(indices[:JUNK_INSTANCES], replies), share):
@@ -294,14 +294,14 @@ async def reply_junk(subject: Subject, indices: Sequence[int], tools: bool, pace
 async def reply_again(
     subject: Subject, played: Sequence[Played], pace: Pace, share: float
 ) -> list[tuple[Played, Played]]:
-    """Run some episodes again with the same replies; returns pairs."""
+    """Pairs of episodes with equal replies."""
     chosen = [episode for episode in played if episode.score is not None][:: max(1, len(played) // AGAIN)]
     return [(e, await play(subject, e.index, e.reply, pace)) async for e in pace.take(chosen, share)]
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """Episodes that ran at once, of instances that end well without others."""
+    """Episodes at once, of instances that end well without others."""
 
     played: tuple[Played, ...] = ()
     seconds: float = 0.0
@@ -312,9 +312,9 @@ class Crowd:
 
 
 async def run_crowd(subject: Subject, well: Sequence[Played], most: int, pace: Pace) -> Crowd | None:
-    """Run ``most`` episodes at once, like those in ``well``, which have the same reply; None without any.
+    """Run ``most`` episodes at once, like those in ``well``; None without any.
 
-    They get the remaining time plus that of one episode without others; then they are cancelled.
+    Cancelled after the remaining time plus that of one episode.
     """
     if not well or most < 2:
         return None

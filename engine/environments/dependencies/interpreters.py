@@ -1,6 +1,6 @@
-"""The Python of a plugin: marlaas's own, or one with the libraries that the plugin declares.
+"""A plugin's Python: marlaas's own, or one with its declared libraries.
 
-``Interpreters.of`` never waits for consent or a build: it raises ``Waiting``, so one plugin does not hold up others.
+Nothing here waits: ``Waiting`` is raised.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class Waiting(Exception):
-    """The plugin can run after some event; the message is a sentence for a person."""
+    """The plugin can run later; the message is a sentence."""
 
     def __init__(
         self, state: Literal["waiting", "building"], message: str, over: Callable[[], Awaitable[None]]
@@ -55,17 +55,14 @@ class Interpreters:
     """The Pythons of one home's plugins."""
 
     def __init__(self, folder: Path, settings: EnvironmentSettings, nice: int = 0) -> None:
-        """``folder`` holds the virtual environments; it is made when the first plugin needs one.
-
-        ``nice`` is added to the niceness of their processes.
-        """
+        """``folder``: virtual environments. ``nice``: added to the processes' niceness."""
         self.settings = settings
         self._folder = folder
         self._nice = NICE + nice
         self._failed: dict[Path, tuple[Stamp, str]] = {}
 
     async def of(self, source: Source, warn: Warn = lambda message: None) -> Runtime:
-        """The Python for ``source``. Raises ``Refused`` and ``Waiting``; ``warn`` gets a wish that is not granted."""
+        """Raises ``Refused`` and ``Waiting``; ``warn`` gets a refused wish."""
         requirements, venv = await asyncio.to_thread(needs_of, source, self._folder)
         python, api = OWN.executable, None
         if venv is not None:
@@ -121,9 +118,9 @@ class Interpreters:
 
 
 def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
-    """What a plugin declares, and its virtual environment below ``folder``, if any; raises ``Refused``.
+    """A plugin's declaration, and its virtual environment below ``folder``, if any.
 
-    It may start processes, to ask other Pythons for their version.
+    Raises ``Refused``. May start processes.
     """
     try:
         requirements = requirements_of(source)
@@ -137,10 +134,9 @@ def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
 
 
 def author_api(folder: Path) -> Path:
-    """A folder for ``PYTHONPATH`` that holds only ``marlaas.plugins``, made below ``folder``.
+    """A ``PYTHONPATH`` below ``folder`` with only ``marlaas.plugins``.
 
-    Each installation of marlaas has its own, with a link to its author API. So an import cannot reach the packages next
-    to it.
+    A link to its author API: an import cannot reach the packages next to it.
     """
     made = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
     package = made / "marlaas"
@@ -155,12 +151,12 @@ async def _changed(venv: Venv, before: Stamp) -> None:
         await asyncio.sleep(_LOOK)
 
 
-# Nothing is removed: a task pinned to an older version of a plugin may need libraries that the newest does not declare.
+# Nothing is removed: a pinned task may need an older version's libraries.
 
 
 @dataclass(frozen=True)
 class Installed:
-    """One set of libraries on the disk, complete or not."""
+    """One set of libraries, complete or not."""
 
     folder: Path
     size: int
@@ -169,9 +165,9 @@ class Installed:
 
 
 def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:
-    """The sets below ``venvs``, by name, with the claims of the plugins in ``plugins``; none without such a folder.
+    """Sets below ``venvs``, by name, with the claims of ``plugins``.
 
-    A plugin that cannot be read claims nothing. It may start processes, to ask other Pythons for their version.
+    May start processes.
     """
     with contextlib.suppress(OSError), os.scandir(venvs) as entries:
         folders = sorted(Path(e.path) for e in entries if e.is_dir() and not e.name.startswith((".", "api-")))

@@ -19,14 +19,14 @@ from ...spec.validation import between, build
 from ..files.source import Source, SourceError
 from ..process.launch import EPISODES, MEMORY_MB, Workers
 
-# Requirements have one spelling, so that equal sets are equal.
+# One spelling, so that equal sets are equal.
 
 MOST_WORKERS = 256
 _OURS = "marlaas"
 
 
 class BadRequirements(ValueError):
-    """An impossible value in a declaration; ``near`` is a text in the line of the error."""
+    """An impossible value in a declaration; ``near``: a text in the error's line."""
 
     def __init__(self, message: str, near: str) -> None:
         super().__init__(message)
@@ -35,18 +35,17 @@ class BadRequirements(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The table ``[tool.marlaas]`` of a declaration."""
+    """The table ``[tool.marlaas]``."""
 
     memory_mb: int = between(MEMORY_MB, 64, 1 << 20)
-    """Address space of the plugin's process."""
+    """Address space of the process."""
     network: bool = True
-    """False asks for a process without a network and other files: see ``process.launch``."""
+    """False: no network or other files (``process.launch``)."""
     workers: tuple[int, ...] | int = between((), 1, MOST_WORKERS)
-    """Least and most processes of each kind and version, or one number for both; empty: one to the cores of the home.
-    """
+    """Least and most processes of each kind and version, or one number; empty: one to the cores of the home."""
     episodes: int = between(EPISODES, 1, 1 << 16)
     shared_scoring: bool = True
-    """Read for plugins of version 0.1, without effect: no plugin shares its scoring processes."""
+    """Without effect; read for plugins of version 0.1."""
 
     def __post_init__(self) -> None:
         ends = self.workers if isinstance(self.workers, tuple) else ()
@@ -63,27 +62,27 @@ class Limits:
 
 @dataclass(frozen=True)
 class Requirements:
-    """A declaration. The defaults are those of a plugin that declares nothing."""
+    """The defaults are those without a declaration."""
 
     dependencies: tuple[str, ...] = ()
-    """In PEP 508 form, one spelling, sorted, each once."""
+    """PEP 508, sorted, each once."""
     requires_python: str = ""
-    """A specifier set (PEP 440); empty if any Python does."""
+    """PEP 440 specifier set; empty: any."""
     limits: Limits = Limits()
 
     def key(self, python: str) -> str:
-        """Twelve hexadecimal digits of the installed set, for a Python ("3.11") on this platform."""
+        """Twelve hexadecimal digits of the set, for a Python ("3.11") on this platform."""
         content = "\n".join((f"python={python}", f"platform={sysconfig.get_platform()}", *self.dependencies))
         return sha256(content.encode()).hexdigest()[:12]
 
 
 def requirements(dependencies: object, requires_python: object, limits: object) -> Requirements:
-    """Check a declaration's three parts, each None if absent; raises ``BadRequirements``."""
+    """Check a declaration's parts. Raises ``BadRequirements``."""
     return Requirements(_normalised(dependencies), _specifiers(requires_python), _limits(limits))
 
 
 def named(dependencies: tuple[str, ...], most: int = 3) -> str:
-    """The first few of them for a sentence."""
+    """The first few for a sentence."""
     shown = ", ".join(dependencies[:most])
     return shown if len(dependencies) <= most else f"{shown} and {len(dependencies) - most} more"
 
@@ -129,8 +128,7 @@ def _limits(table: object) -> Limits:
         raise BadRequirements(str(error), wrong) from None
 
 
-# A single file declares in a comment block (PEP 723), a package in its ``pyproject.toml``, a ``.toml`` plugin in
-# itself. No plugin code runs for it.
+# A file declares in a comment block (PEP 723), a package in ``pyproject.toml``, a ``.toml`` plugin in itself.
 
 _ALONE = ".toml"
 _OPENING = "# /// script"
@@ -162,7 +160,7 @@ class _Declared:
 
 
 def requirements_of(source: Source) -> Requirements:
-    """What a plugin declares, with defaults for the rest. Raises ``DeclarationError``."""
+    """A plugin's declaration, with defaults. Raises ``DeclarationError``."""
     declared = _declared(source)
     if declared is None:
         return Requirements()

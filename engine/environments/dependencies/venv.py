@@ -1,4 +1,4 @@
-"""The virtual environment of one set of libraries: its Python, its build and its size on the disk."""
+"""The virtual environment of one set of libraries."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from ...home.settings import EnvironmentSettings
 from ...locks import try_lock
 from .requirements import Requirements
 
-# Finds a Python on this machine for a plugin; none is ever fetched.
-#
-# Marlaas's own comes first; else the oldest suitable one on the PATH, because most libraries have wheels for it.
+# A Python on this machine: marlaas's own, else the oldest suitable one on the PATH, because most libraries have wheels
+# for it.
 
 _OLDEST, _NEWEST = 11, 30
 _ANSWER = 10.0
@@ -49,7 +48,7 @@ OWN = Python(Path(sys.executable), ".".join(platform.python_version_tuple()[:2])
 
 
 def suitable(requires: str) -> Python:
-    """An interpreter for ``requires`` (PEP 440; empty takes any); raises ``NoPython``. It may start processes."""
+    """An interpreter for ``requires`` (PEP 440; empty: any). Raises ``NoPython``. May start processes."""
     wanted = SpecifierSet(requires)
     if _fits(platform.python_version(), wanted):
         return OWN
@@ -81,8 +80,7 @@ def _version_of(executable: str) -> str:
     return done.stdout.strip()
 
 
-# The engine and the command line agree through files. ``KEY.allowed`` is a person's consent to the list in it.
-# ``complete`` in the folder marks a finished build of its list.
+# ``KEY.allowed``: a person's consent to the list in it. ``complete``: a finished build of its list.
 
 _COMPLETE = "complete"
 
@@ -94,7 +92,7 @@ class Venv:
     """A set of libraries for one Python, built or not."""
 
     folder: Path
-    """Named by the key of the set. It is built in place: installed files contain its path."""
+    """Named by the set's key; built in place, since installed files contain its path."""
     dependencies: tuple[str, ...]
     base: Python = OWN
 
@@ -112,7 +110,7 @@ class Venv:
 
     @property
     def lock(self) -> Path:
-        """Held during a build: one at a time in a home."""
+        """One build at a time in a home."""
         return self.folder.parent / "lock"
 
     @property
@@ -124,7 +122,7 @@ class Venv:
         return not self.dependencies or _holds(self._consent, self.dependencies)
 
     def allow(self) -> None:
-        """Store a person's consent; a second one asks to retry a failed build."""
+        """A second consent retries a failed build."""
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self._consent, self.dependencies)
 
@@ -133,7 +131,7 @@ class Venv:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self) -> None:
-        """Mark the build as complete; the sync keeps a power cut from leaving a half one with this mark."""
+        """The sync keeps a power cut from leaving a half build with this mark."""
         os.sync()
         _write(self._complete, self.dependencies)
 
@@ -159,7 +157,7 @@ def _write(path: Path, lines: tuple[str, ...]) -> None:
 
 
 def _holds(path: Path, lines: tuple[str, ...]) -> bool:
-    """Compare the content: two lists can be made that share a key, and so a name."""
+    """Compares the content: two lists can share a key."""
     try:
         return path.read_bytes() == _text(lines).encode()
     except OSError:
@@ -170,13 +168,11 @@ def _text(lines: tuple[str, ...]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# Builds with uv: one at a time in a home, with a log and a time limit.
-#
-# Cancelling ends uv and all that it started. It is the uv that came with marlaas: another may have other options or
-# messages.
+# One build at a time in a home. Cancelling ends all that uv started. Only marlaas's own uv: another may have other
+# options or messages.
 
 PATIENCE = 3600.0
-"""Seconds that a build may take; gigabytes of libraries come over slow lines."""
+"""Seconds of a build: gigabytes may come over slow lines."""
 _LOOK = 0.1
 _CHUNK = 1 << 16
 _KEPT = (
@@ -197,13 +193,13 @@ Said = Callable[[str], None]
 
 
 class BuildFailed(Exception):
-    """The libraries are not installed; the message has the reason, without a full stop."""
+    """The message is the reason, without a full stop."""
 
 
 async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda line: None) -> None:
-    """Install the libraries unless they are there; ``said`` gets each line of uv.
+    """Install missing libraries; ``said`` gets each line of uv.
 
-    Waits for another build of this home; nothing is left to do if that built the same set.
+    Waits for another build of this home.
     """
     try:
         venv.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -223,7 +219,7 @@ async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda l
 
 @contextlib.asynccontextmanager
 async def _turn(lock: Path, said: Said) -> AsyncIterator[int]:
-    """Hold the lock. Installers inherit it: one that outlives a killed engine still keeps the next one out."""
+    """Installers inherit the lock: one that outlives a killed engine keeps the next one out."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not try_lock(descriptor, lock):
@@ -277,7 +273,7 @@ async def _listen(output: asyncio.StreamReader, log: BinaryIO, said: Said) -> No
 
 
 def commands(venv: Venv, settings: EnvironmentSettings) -> list[list[str]]:
-    """Calls of uv, in order, that build ``venv``."""
+    """Calls of uv, in order."""
     program = uv.find_uv_bin()
     made = [program, "venv", "--quiet", "--no-project", "--python", str(venv.base.executable), str(venv.folder)]
     if not venv.dependencies:
@@ -294,7 +290,7 @@ def _sources(settings: EnvironmentSettings) -> list[str]:
 
 
 def in_words(settings: EnvironmentSettings, variables: Mapping[str, str]) -> str:
-    """The source of the libraries, for the person who is asked."""
+    """The libraries' source, for the person who is asked."""
     places = [f"the folder {settings.wheels}"] if settings.wheels else []
     if settings.offline:
         return places[0] if places else "uv's cache"
@@ -304,7 +300,7 @@ def in_words(settings: EnvironmentSettings, variables: Mapping[str, str]) -> str
 
 
 def variables_for_build(variables: Mapping[str, str]) -> dict[str, str]:
-    """The engine's variables that uv may need; a plugin sees none of them."""
+    """The engine's variables for uv; no plugin sees them."""
     return {
         name: value
         for name, value in variables.items()
@@ -319,6 +315,6 @@ def _without_password(address: str) -> str:
 
 
 def complaint(said: str) -> str:
-    """Why uv failed: its error with the causes, else the last line."""
+    """Uv's error with its causes, else its last line."""
     reason = ": ".join(_REASON.findall(said) or said.strip().splitlines()[-1:])
     return reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1]}…"

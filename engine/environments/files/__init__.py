@@ -1,1 +1,1 @@
-"""The files of plugins: what is in the folders, when it may have changed, and what is kept by version."""
+"""The files of plugins: contents, hints of changes, and kept versions."""

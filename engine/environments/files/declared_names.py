@@ -1,7 +1,6 @@
-"""The environments that a plugin's files seem to declare, read without running them.
+"""The environments that a plugin's files seem to declare, read without an import.
 
-So they are known before the libraries are installed and during the import. It is a guess: names made during the import
-are missing, and a class may not be an environment.
+A guess: names made by code are missing, and a class may be no environment.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _FOREIGN = ("Env", "Environment")
 
 
 def declared_names(source: Source) -> tuple[str, ...]:
-    """The names, without the plugin's own, in the order of the file; empty if none was found."""
+    """Without the plugin's own name, in the file's order."""
     if source.entry.endswith(".toml"):
         found = [*_of_toml(dict(source.files)[source.entry])]
     else:

@@ -1,4 +1,4 @@
-"""A plugin's files at one moment, named by their content, and the kept copies."""
+"""A plugin's files at one moment, named by content, and the kept copies."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from marlaas.plugins.durable import tree_to_disk
 
 from ...spec.toml_text import read_toml
 
-# The part of a file that decides how an episode runs: an edited comment makes no new environment.
+# An edited comment makes no new environment.
 #
-# Python: the syntax tree without comments, whitespace, quoting style and the module's docstring. Docstrings of
-# functions and classes count: the model reads that of a tool. TOML, also that of PEP 723: the values in their order.
-# Any other file counts byte by byte: a space may be part of a prompt.
+# Python: the syntax tree without the module docstring; others count, because the model reads a tool's. TOML, also in
+# PEP 723: the values in order. Other files: every byte, since a space may be part of a prompt.
 
 _LARGEST = 1 << 20
-"""Bytes of a file that is parsed: a larger one is data, and would take seconds."""
+"""Bytes: parsing a larger file would take seconds."""
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
-"""The expression of PEP 723."""
+"""PEP 723."""
 
 
 def code_of(path: str, content: bytes) -> bytes:
-    """The part of a file that decides how an episode runs; the whole file if it cannot be parsed."""
+    """The part of a file that decides how an episode runs; all of it if unparsable."""
     if len(content) > _LARGEST:
         return content
     try:
@@ -61,12 +60,10 @@ def _values(text: str) -> bytes:
     return json.dumps(read_toml(text), default=str).encode()
 
 
-# Files are read once, named by their content, and kept in a snapshot.
-#
 # The hashed bytes are the written ones, even if the author edits meanwhile.
 
 API_VERSION = 1
-"""Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
+"""Part of every version: raise it when a newer author API changes behavior."""
 SUFFIXES = (".py", ".toml")
 MANIFEST = ".plugin"
 UNFINISHED = ".new-"
@@ -83,7 +80,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class SourceError(ValueError):
-    """The files cannot be taken as a plugin."""
+    """The files are no plugin."""
 
 
 def ignored(name: str) -> bool:
@@ -92,15 +89,14 @@ def ignored(name: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """A file's name or path in a form that can be stored and printed."""
+    """A file's name or path, storable and printable."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def plugin_paths(folder: Path) -> dict[str, Path]:
-    """The plugins in a folder by name: ``name.py``, a folder ``name`` (a package or an OpenEnv environment), or
-    ``name.toml``.
+    """Plugins by name: ``name.py``, folder ``name``, or ``name.toml``; the first of these counts.
 
-    Names that start with ``_`` or ``.`` are not plugins. If several forms exist, the first of these counts.
+    Not names with ``_`` or ``.`` at the start.
     """
     return discover((folder,)).served
 
@@ -111,12 +107,12 @@ class Found:
 
     served: dict[str, Path]
     hidden: dict[Path, str]
-    """Plugins that are not served because another has their name, with that name."""
+    """Plugins not served because another has the name, with that name."""
     unread: frozenset[Path] = frozenset()
 
 
 def discover(folders: Sequence[Path]) -> Found:
-    """The plugins of several folders. A later folder's plugin replaces one with the same name."""
+    """Later folders' plugins replace those with the same name."""
     served: dict[str, Path] = {}
     hidden: dict[Path, str] = {}
     unread: set[Path] = set()
@@ -164,13 +160,13 @@ class Source:
 
     name: str
     entry: str
-    """The file or folder to import, relative to the snapshot."""
+    """Relative to the snapshot."""
     files: tuple[tuple[str, bytes], ...]
     """Sorted by path relative to the snapshot."""
 
     @cached_property
     def version(self) -> str:
-        """Twelve hexadecimal digits of the content, the author API and the Python version."""
+        """Twelve hexadecimal digits of content, author API and Python version."""
         digest = sha256(f"api={API_VERSION};python={sys.version_info[:2]};{self.name}".encode())
         for path, content in self.files:
             digest.update(f"\0{len(path)}\0{path}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
@@ -187,7 +183,7 @@ class Source:
 
     @cached_property
     def code(self) -> str:
-        """Sixteen hexadecimal digits of what decides how episodes run (``code_of``): scores compare by this key."""
+        """Sixteen hexadecimal digits of ``code_of`` all files: the key for comparing scores."""
         digest = sha256(f"api={API_VERSION};python={sys.version_info[:2]};{self.name}".encode())
         for path, content in self.files:
             counts = code_of(path, content)
@@ -229,7 +225,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Read a plugin's files; raises ``FileNotFoundError`` if it has gone, ``SourceError`` if it is no plugin."""
+    """Raises ``FileNotFoundError`` and ``SourceError``."""
     name = _name(path)
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         raise SourceError(f"the name of a plugin has at most {_LONGEST_NAME} printable characters: rename it")
@@ -245,7 +241,7 @@ def read_source(path: Path) -> Source:
 
 
 def stamp(path: Path) -> Stamp:
-    """The files' sizes and times: while they stay the same and are not fresh, so does the content."""
+    """The files' sizes and times; if equal and not ``fresh``, so is the content."""
     found = []
     for relative, file in _files(path):
         status = file.stat()
@@ -254,15 +250,15 @@ def stamp(path: Path) -> Stamp:
 
 
 def fresh(seen: Stamp) -> bool:
-    """True if a file changed so recently that a further change could have the same time."""
+    """True if a further change could have the same time."""
     return any(time.time_ns() - changed < _CLOCK_GRAIN_NS for _, _, _, changed in seen)
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    """The plugin's files, sorted, each with its path relative to the import path.
+    """Sorted.
 
-    The plugin itself may be a link to a working copy. Links in it may not lead out of it: a plugin must not read other
-    files, and their changes are not watched.
+    The plugin may be a link to a working copy. Links in it may not lead out: a plugin must not read other files, and
+    their changes are not watched.
     """
     if path.is_dir():
         found = sorted((f"{path.name}/{relative}", path / relative) for relative in _package_files(path))
@@ -301,20 +297,17 @@ def _package_files(folder: Path) -> list[str]:
     return found
 
 
-# The kept contents of plugins, a folder for each version; they never change while they are kept.
-#
-# A pinned task can continue with its version after the plugin has gone. Unneeded versions are removed, the oldest
-# first.
+# A folder per version never changes: a pinned task outlives the plugin. Unneeded versions are removed, oldest first.
 
 SPARE = 32
 """Newest unneeded versions that stay: an edit may be taken back."""
 ABANDONED = 3600.0
-"""Seconds after which a half written or half removed folder belongs to an engine that has ended."""
+"""Seconds until a half written or removed folder is a dead engine's."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A version that can be started again."""
+    """A version that can start again."""
 
     plugin: str
     path: Path
@@ -355,7 +348,7 @@ class Snapshots:
         return len(surplus)
 
     def _remove(self, folder: Path) -> None:
-        """Rename the folder first: a half removed one must not look like a version."""
+        """Renamed first: a half removed folder must not look like a version."""
         hidden = folder.with_name(f"{UNFINISHED}{folder.name}")
         with contextlib.suppress(OSError):
             folder.rename(hidden)

@@ -1,7 +1,7 @@
-"""Hints that something in the plugin folders may have changed; the files show what.
+"""Hints that plugin folders may have changed.
 
-File events get lost (a folder deleted and made again, a link to another place), so a hint also comes after some seconds
-without any. Network file systems have no events, so their folders are polled.
+Events get lost (a folder made again, a moved link), so hints also come every few seconds. Network file systems are
+polled.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SILENCE_MS = 2000
 async def hints(
     folders: Sequence[Path], on_refusal: Callable[[str], None] = lambda why: None
 ) -> AsyncGenerator[None, None]:
-    """Yield whenever the folders should be read again; at least every few seconds, until cancelled.
+    """Yields hints until cancelled.
 
-    ``on_refusal`` is called once with the reason if the system does not watch them: then they are polled.
+    ``on_refusal``: called once if the system does not watch the folders; then they are polled.
     """
     refused = False
     while True:
@@ -42,7 +42,7 @@ async def hints(
                     break
         except FileNotFoundError:
             await asyncio.sleep(_DEBOUNCE_MS / 1000)
-        # RuntimeError: the account has no watches left. Else an entry without permission.
+        # RuntimeError: no watches left. Else an entry without permission.
         except (OSError, RuntimeError, ExceptionGroup) as error:
             if not (refused or polling):
                 on_refusal(" ".join(str(error).split()))

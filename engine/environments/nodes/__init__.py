@@ -1,5 +1,1 @@
-"""Processes of plugins on other nodes.
-
-``host`` runs in a worker process on a node and starts plugins' processes there. ``remote`` is the engine's end of it:
-it decides which version may run on which node, and chooses the node of the next process.
-"""
+"""Plugins' processes on other nodes: ``host`` starts them there, ``remote`` is the engine's end."""

@@ -1,7 +1,6 @@
-"""Runs on a node: starts plugins' processes there as the engine does here, and passes on their bytes.
+"""Runs on a node: starts plugins' processes, and passes on their bytes; they end with it.
 
-The engine keeps all judgement: episodes, limits, silence. The processes end with this one. Files come once, by digest.
-Libraries are installed here, with the consent that the engine got.
+The engine judges episodes, limits and silence. Files come once, by digest.
 """
 
 from __future__ import annotations
@@ -27,19 +26,17 @@ from ..dependencies.interpreters import Interpreters, Refused, Waiting
 from ..files.source import Snapshots, Source
 from ..process.launch import Door, Folders, Launched, launch
 
-# Rows of tasks on other nodes: their files go there by the digest of their content, once to each node.
-
 MOST = 2_000_000_000
-"""Most bytes of a task's rows that are sent, 16 s at 1 Gbit/s. Episodes on larger ones run on the engine's machine."""
+"""Bytes, 16 s at 1 Gbit/s. Larger rows stay on the engine's machine."""
 ROWS_PIECE = 1 << 20
 KEPT = 64
-"""Files that a node keeps, the newest ones; those in use are linked elsewhere, too."""
+"""Newest files of a node; those in use are linked elsewhere."""
 PART = ".part"
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """The files of a source, with their digests, by their names below its folder."""
+    """A source's files, by names below its folder."""
 
     root: Path
     files: tuple[tuple[str, str], ...]
@@ -47,7 +44,7 @@ class Parcel:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Parcel:
-        """Read the files of ``data`` (see ``Source.record``). Raises ``OSError``, also if they are too large."""
+        """Raises ``OSError``, also if too large."""
         source = rows_data.Source.of(data)
         root, paths = folder_of(source), all_files(source)
         if sum(path.stat().st_size for path in paths) > MOST:
@@ -60,7 +57,7 @@ class Parcel:
         return sha256(repr(self.files).encode()).hexdigest()[:16]
 
     def pieces(self, digest: str) -> Iterator[bytes]:
-        """One file, at least one piece."""
+        """At least one piece."""
         name = next(name for name, other in self.files if other == digest)
         with open(self.root / name, "rb") as file:
             yield file.read(ROWS_PIECE)
@@ -68,7 +65,7 @@ class Parcel:
 
 
 class RowsThere:
-    """The files that have come to a node. All methods block, and raise ``OSError``."""
+    """Files on a node. All methods block, and raise ``OSError``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -80,13 +77,11 @@ class RowsThere:
         return missing
 
     def take(self, digest: str, piece: bytes) -> None:
-        """Append to a missing file."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._folder / f"{digest}{PART}", "ab") as file:
             file.write(piece)
 
     def lay_out(self, files: Sequence[tuple[str, str]], folder: Path) -> None:
-        """Put files that have come into a folder, by their names."""
         for name, digest in files:
             part, path = self._folder / f"{digest}{PART}", folder / name
             if part.exists():
@@ -115,22 +110,20 @@ PIECE = 64 << 10
 LOOK = 0.5
 HOSTED = "hosted"
 MOST_PRINTED = 64 << 10
-"""Bytes of a log in one report; faster output is left out."""
+"""Bytes of a log in one report; the rest is dropped."""
 MAIN, PULSE, GATEWAY = 0, 1, 2
-"""Streams: a process's connection, its pulse, and the first connection to the gateway."""
+"""A process's connection, its pulse, and the first connection to the gateway."""
 
 
 class Streams:
-    """One end of a process's numbered streams of bytes. An empty piece ends a direction."""
+    """One end of a process's numbered byte streams. An empty piece ends a direction."""
 
     def __init__(self, send: Callable[[int, bytes], None]) -> None:
-        """``send`` passes a piece of a stream to the other end."""
         self._send = send
         self._received: dict[int, asyncio.Queue[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> asyncio.Task[None]:
-        """Pass bytes on between a connection and a stream, until both directions have ended."""
         self._received[stream] = asyncio.Queue()
         task = asyncio.ensure_future(self._pass_on(stream, connecting))
         self._tasks.add(task)
@@ -175,7 +168,6 @@ class Streams:
         self._send(stream, b"")
 
     def end(self) -> None:
-        """End all streams once what has come for them is passed on."""
         for received in self._received.values():
             received.put_nowait(b"")
 
@@ -188,12 +180,12 @@ class Streams:
 
 @dataclass(frozen=True)
 class Version:
-    """A plugin version for a node; pickled between our own processes, as all below."""
+    """Pickled between our own processes, as all below."""
 
     source: Source
     confined: bool
     allow: str
-    """``never`` if the settings forbid libraries; else consent was given, because it is served here."""
+    """``never`` if the settings forbid libraries; else there was consent."""
     wheels: str
     offline: bool
 
@@ -215,7 +207,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Used:
-    """Seconds that a process has used so far, and its output since the last report."""
+    """Seconds used so far, and output since the last report."""
 
     computed: float
     delayed: float
@@ -233,7 +225,7 @@ class _Running:
 
 
 class ProcessHost:
-    """The worker of a node that runs plugins' processes. All paths are the node's own."""
+    """Runs plugins' processes on a node. All paths are the node's."""
 
     def __init__(self, scratch: str, nice: int = 0) -> None:
         self._scratch = Path(scratch) / HOSTED
@@ -246,10 +238,7 @@ class ProcessHost:
         self._numbers = itertools.count(GATEWAY)
 
     async def prepare(self, version: Version) -> str:
-        """Make a version ready: write its files, install its libraries, check that it can be confined.
-
-        Returns why its processes cannot run here, as a clause; empty if they can. Libraries may take minutes.
-        """
+        """Returns why the version cannot run here, as a clause. Libraries may take minutes."""
         settings = EnvironmentSettings(
             allow="never" if version.allow == "never" else "always",
             wheels=version.wheels,
@@ -282,7 +271,7 @@ class ProcessHost:
         await asyncio.to_thread(self._rows.take, digest, piece)
 
     async def lend_rows(self, version: str, key: str, files: tuple[tuple[str, str], ...]) -> str:
-        """Put files that have come in a folder that processes of a prepared version can read; returns it."""
+        """Put files in a folder that a version's processes can read; returns it."""
         folder = self._folders[version][1].lent / key
         await asyncio.to_thread(self._rows.lay_out, files, folder)
         return str(folder)
@@ -319,10 +308,7 @@ class ProcessHost:
             running.launched.interrupt()
 
     async def open_door(self, number: int) -> str:
-        """The name of a socket that leads to the engine's gateway, in the process's folder.
-
-        Raises ``EnvironmentFailure`` if none can be made.
-        """
+        """The socket to the engine's gateway. Raises ``EnvironmentFailure``."""
         running = self._running[number]
 
         async def connect() -> Connection:

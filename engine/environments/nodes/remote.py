@@ -1,6 +1,6 @@
-"""The engine's end of plugins' processes on one node: each looks like a local one.
+"""The engine's end of plugins' processes on one node.
 
-Bytes go through the worker that runs them (``host``). A lost node ends its processes, and they are not to blame.
+A lost node ends them; they are not to blame.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .host import GATEWAY, MAIN, PIECE, PULSE, Began, Parcel, Sent, Streams, Use
 
 
 class Caller(Protocol):
-    """The methods of a worker's handle that are used here."""
+    """The used methods of a worker's handle."""
 
     died: asyncio.Event
 
     def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
-        """Run a method of the worker; see ``WorkerHandle.call``."""
+        """See ``WorkerHandle.call``."""
 
     def post(self, method: str, *args: Any) -> None:
-        """Run a method without waiting for its value."""
+        """Run a method without waiting."""
 
 
 class RemoteNode(Launcher):
     """Starts plugins' processes on a node."""
 
     def __init__(self, node: str, name: str, cores: int, caller: Caller, call: float = 0.0) -> None:
-        """``caller``: the handle of its ``ProcessHost``; ``call``: seconds of a round trip."""
+        """``caller``: its ``ProcessHost``; ``call``: seconds of a round trip."""
         self.node = node
         self.name = name
         self.cores = cores
@@ -75,10 +75,7 @@ class RemoteNode(Launcher):
         self._refused[version] = reason.rstrip(".")
 
     async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
-        """Make the version imported from ``path`` ready there, once for all calls.
-
-        Returns why it cannot run there. Raises ``WorkerDied`` if the node is lost.
-        """
+        """Once for all calls. Returns why the version cannot run there. Raises ``WorkerDied``."""
         version = path.parent.name
         if version not in self._preparing:
             self._preparing[version] = asyncio.ensure_future(self._prepare(path, confined, settings))
@@ -106,10 +103,7 @@ class RemoteNode(Launcher):
         return process
 
     async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` of a task, with its files sent to the node once; the version must be ready.
-
-        Raises ``OSError`` if they cannot be there, and ``WorkerDied``.
-        """
+        """Sends files once. Raises ``OSError`` and ``WorkerDied``."""
         key = version, str(data)
         if key not in self._lent:
             self._lent[key] = asyncio.ensure_future(self._lend(version, data))
@@ -130,7 +124,7 @@ class RemoteNode(Launcher):
 
 
 class RemoteProcess(Launched):
-    """A process on a node. It is its own way to the gateway, which listens on the engine's machine."""
+    """A process on a node, and its way to the engine's gateway."""
 
     pid = 0
 
@@ -223,10 +217,8 @@ class RemoteProcess(Launched):
         self.pulse.close()
 
 
-# Which plugin versions may run on which nodes, and the choice of a node for the next process.
-#
-# A version's first process is always on the engine's machine: it proves the version. Further ones go to the node with
-# the fewest busy processes per core, once files and libraries are there.
+# A version's first process is on the engine's machine: it proves the version. Further ones go to the node with the
+# fewest busy processes per core, once files and libraries are there.
 
 
 class Reach:
@@ -238,7 +230,7 @@ class Reach:
         settings: EnvironmentSettings | None = None,
         tell: Callable[[str, str, str], None] = lambda plugin, version, sentence: None,
     ) -> None:
-        """``cores``: those of the engine's machine; ``tell`` gets the reason why a version stays off a node."""
+        """``tell`` gets the reason why a version stays off a node."""
         self._cores = cores
         self._settings = settings or EnvironmentSettings()
         self._tell = tell
@@ -254,10 +246,7 @@ class Reach:
         return not node or node in self._nodes
 
     def elsewhere(self, path: Path, folders: Folders) -> int:
-        """Cores of other nodes that are ready for the version imported from ``path``.
-
-        Begins to bring it to the other nodes.
-        """
+        """Cores of ready nodes; begins to prepare the rest."""
         version, cores = path.parent.name, 0
         for node in self._nodes.values():
             if node.ready(version):
@@ -270,9 +259,9 @@ class Reach:
 
     @contextmanager
     def place(self, path: Path) -> Iterator[Launcher]:
-        """Choose a node for a further process: the fewest working ones per core, of equal ones the nearest.
+        """Choose the fewest working processes per core; of equal ones the nearest.
 
-        The process counts there until it has been started.
+        The process counts there until its start.
         """
         version = path.parent.name
         rooms = [((self._busy("") + 1) / max(1, self._cores), 0.0, "")]

@@ -1,1 +1,1 @@
-"""One process of a plugin version: its start, its confinement, and the validated protocol on its socket."""
+"""One process of a plugin version: start, confinement, and validated protocol."""

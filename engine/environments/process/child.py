@@ -1,4 +1,4 @@
-"""One process of one plugin version, and the episodes that run in it."""
+"""One process of one plugin version, and its episodes."""
 
 from __future__ import annotations
 
@@ -42,15 +42,12 @@ from .wire import (
     parse_message,
 )
 
-# An episode or another request in progress, and its listener.
-
 
 @dataclass
 class Play:
     """An episode in progress, or another request."""
 
     answer: Answer | None
-    """None if nothing may be asked."""
     outcomes: tuple[type, ...]
     ended: asyncio.Future[Outcome]
     began: float
@@ -79,14 +76,13 @@ class EpisodeListener:
             self.play.ended.set_exception(error)
 
 
-# Each episode gets exactly one outcome, whatever the process does. The process is never restarted here: its owner gets
-# one report of its death, and decides.
+# Each episode gets exactly one outcome. A death is reported once to the owner; nothing restarts here.
 
 BEAT = 1.0
 _MOST_VALUES = 3 * MOST_VALUES
-"""Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
+"""An author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
-"""Bytes read from a process in a second: more prompts than any sampler takes, parsed in less than a tenth of it."""
+"""Bytes a second: more prompts than any sampler takes, parsed in less than 0.1 s."""
 UNSTOPPABLE = "an episode whose time was up went on computing, and did not stop when it was interrupted"
 HUNG = "compiled code of the plugin let nothing else run in its process"
 TOO_LONG = "importing the plugin took longer than {:g} s"
@@ -96,7 +92,7 @@ _CLOSING = 3.0
 
 
 class BrokenPlugin(EnvironmentFailure):
-    """The plugin cannot be imported, or ended its process during the import."""
+    """The plugin cannot be imported, or its process ended during the import."""
 
     def __init__(self, failure: Failure, died: bool = False) -> None:
         super().__init__(failure.message)
@@ -109,14 +105,14 @@ class Owner(Protocol):
     """Gets the events of a child."""
 
     def died(self, failure: Failure) -> None:
-        """The process died by itself, or had to be killed; called once."""
+        """Called once; also after a kill."""
 
     def idled(self) -> None:
-        """The last episode in progress has ended."""
+        """The last episode has ended."""
 
 
 class Child:
-    """A process, from its hello to its death. It runs episodes, or it scores, one request at a time."""
+    """Runs episodes, or scores, one request at a time."""
 
     def __init__(self, process: Launched, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
@@ -187,10 +183,7 @@ class Child:
         return cast(DataFacts | EpisodeOutcome, await ended)
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
-        """Score the transcript of an episode. Raises ``ValueError`` if it is too large to be sent.
-
-        ``timeout``: seconds of the score function, after which the process interrupts it.
-        """
+        """Raises ``ValueError`` if too large. ``timeout``: seconds until an interrupt."""
         self._allowed = timeout
         ended = self._run(
             lambda number: encode_score(number, environment, played, transcript, timeout), None, (EpisodeOutcome,)
@@ -208,7 +201,7 @@ class Child:
         return cast(Ranking | EpisodeOutcome, verdict)
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` of a task, with the paths of the process. Raises ``OSError`` if it cannot have it."""
+        """With the paths of the process. Raises ``OSError``."""
         return await self._process.rows(data)
 
     def interrupt(self) -> None:
@@ -235,9 +228,9 @@ class Child:
                 self._send({"op": "cancel", "episode": number})
 
     def kill(self, reason: str, cut: bool = False) -> None:
-        """End the process without a call to the owner.
+        """End it without a call to the owner.
 
-        Episodes in progress end as errors; if ``cut``, as cancelled: they are not to blame.
+        Episodes end as errors; if ``cut``, as cancelled: they are not to blame.
         """
         self._owner = None
         self._closing = any(found.closes for found in self.environments.values())
@@ -263,10 +256,7 @@ class Child:
         self.refused = {found.name: found.failure for found in hello.refused}
 
     async def _imported(self, patience: float) -> None:
-        """Wait for the end of the import; interrupt one that takes too long. Raises ``BrokenPlugin``.
-
-        Time in which the process waited for a core does not count.
-        """
+        """Waits for a core do not count. Raises ``BrokenPlugin``."""
         began, before = time.monotonic(), self._process.delayed()
         while not self._hello.done():
             took = time.monotonic() - began
@@ -305,9 +295,9 @@ class Child:
             self._die(Failure(f"its process broke the protocol: {error}"))
 
     def _too_late(self, record: Record) -> bool:
-        """True for a record of a cancelled episode: an ask, a request for an address, or a final reward.
+        """True for an ask, an opening or a final reward of a cancelled episode.
 
-        These get no answer, so only as many can come as may wait at the same time: more break the protocol.
+        Only as many can come as may wait at once: more break the protocol.
         """
         episode = record.get("episode")
         if type(episode) is not int or episode not in self._cancelled:
@@ -383,7 +373,7 @@ class Child:
             self._loop.create_task(self._autopsy(reason))
 
     async def _autopsy(self, reason: str) -> None:
-        """The socket closes a moment before the process is gone, and the exit code has more information."""
+        """The socket closes a moment before the process; its exit code explains more."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()

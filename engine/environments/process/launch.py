@@ -1,4 +1,4 @@
-"""Starts the process of one plugin version: its variables, files and limits, and bubblewrap if it is confined."""
+"""Starts the process of one plugin version, confined by bubblewrap if requested."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pid: int | None) -> float:
-    """Processor seconds that the threads of a process have used so far; 0 if unknown."""
+    """Used by all threads; 0: unknown."""
     if pid is None:
         return 0.0
     try:  # the program's name may hold any character
@@ -41,7 +41,7 @@ def processor_seconds(pid: int | None) -> float:
 
 
 def delayed_seconds(pid: int | None) -> float:
-    """Seconds that the main thread of a process has waited for a core so far; 0 if unknown."""
+    """Waits of the main thread for a core; 0: unknown."""
     if pid is None:
         return 0.0
     try:
@@ -51,24 +51,21 @@ def delayed_seconds(pid: int | None) -> float:
 
 
 HUNG_AFTER = 20.0
-"""Processor seconds of silence after which a process counts as hung: its interpreter will not run again."""
+"""Processor seconds of silence of a hung process."""
 PER_EPISODE = 0.05
-"""Processor seconds more for each running episode. Threads take turns every 5 ms in no order; the answering one has had
-its turn within ten rounds, except once in 20,000 times.
-"""
+"""Processor seconds more per episode. Threads take turns every 5 ms in no order; the answering one runs within ten
+rounds, except once in 20,000 times."""
 STILL_AFTER = 180.0
-"""Seconds of silence without any computing: the process may wait for ever with the interpreter locked. On any usable
-machine a thread gets a core within minutes.
-"""
+"""Seconds of silence without computing: the interpreter may be locked for ever. On any usable machine a thread gets a
+core within minutes."""
 _MOST_READ = 64 << 10
 _LONGEST = 32 << 10
 
 
 def judged(wall: float, computed: float, episodes: int, allowed: float = 0.0) -> Literal["", "hung", "still"]:
-    """The verdict on a process that was silent for ``wall`` seconds and ``computed`` processor seconds.
+    """The verdict on ``wall`` and ``computed`` seconds of silence.
 
-    On a busy machine a process computes nothing, and is not blamed. ``allowed``: seconds that its only request may
-    take; 0 if it runs ``episodes``.
+    A busy machine's process is not blamed. ``allowed``: seconds of its only request; 0 if it runs ``episodes``.
     """
     if computed >= max(HUNG_AFTER, 2 * allowed) + PER_EPISODE * episodes:
         return "hung"
@@ -76,7 +73,7 @@ def judged(wall: float, computed: float, episodes: int, allowed: float = 0.0) ->
 
 
 class Pulse:
-    """The engine's end of the connection on which the watchdog of a process answers. Its input may be anything."""
+    """The engine's end of the watchdog's connection; untrusted input."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -88,7 +85,6 @@ class Pulse:
             self.connection.send(b"?")
 
     def answer(self) -> Beat | None:
-        """The newest answer that has come."""
         try:
             lines = (self._rest + self.connection.recv(_MOST_READ)).split(b"\n")
         except OSError:
@@ -100,16 +96,13 @@ class Pulse:
         self.connection.close()
 
 
-# Lends a task's files to a confined process.
-#
-# What it sees is fixed at its start, before any task is known. So it sees one more read-only folder, and the engine
-# links the files there.
+# A confined process sees only what exists at its start: the engine links a task's files into one more read-only folder.
 
 
 def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Link the files of ``data`` (see ``Source.record``) into ``folder``; returns ``data`` with the path there.
+    """Link the files of ``data`` (``Source.record``) into ``folder``; returns ``data`` with that path.
 
-    Copies files of another file system. Raises ``OSError`` if they cannot be read.
+    Raises ``OSError``.
     """
     source = Source.of(data)
     root = folder_of(source)
@@ -122,10 +115,7 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``data`` with a ``stamp`` of its files: a process reads the rows again if it changes.
-
-    So all processes draw from the same rows. Raises ``OSError``.
-    """
+    """``data`` with a ``stamp``: processes read the rows again if it changes. Raises ``OSError``."""
     stats = [(str(path), path.stat()) for path in all_files(Source.of(data))]
     content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     return dict(data) | {"stamp": sha256(repr(content).encode()).hexdigest()[:16]}
@@ -152,13 +142,11 @@ def _same(path: Path, lent: Path) -> bool:
     return os.path.samestat(there, here) or (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
 
 
-# The way to the gateway for a process without a network: a Unix socket in its folder, with TCP behind it.
-#
-# In the plugin's process an address leads to the socket: see ``plugins.programs.forwarder``.
+# The gateway for a process without a network: see ``plugins.programs.forwarder``.
 
 
 class Door:
-    """One socket in a folder, opened when it is first needed."""
+    """One socket in a folder."""
 
     def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
         self._folder = folder
@@ -169,10 +157,7 @@ class Door:
         self._opening = asyncio.Lock()
 
     async def open(self, url: str) -> str:
-        """The name of the socket that leads to the server of ``url``.
-
-        Raises ``EnvironmentFailure`` if none can be made.
-        """
+        """Raises ``EnvironmentFailure``."""
         where = urlsplit(url)
         self._address = (where.hostname or "", where.port or 0)
         async with self._opening:
@@ -197,7 +182,7 @@ class Door:
         return await asyncio.open_connection(*self._address)
 
     def _bound(self) -> socket.socket:
-        """The socket: bound over a descriptor, because its path has at most 108 characters."""
+        """Bound over a descriptor, because a socket's path has at most 108 characters."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -211,13 +196,11 @@ class Door:
             os.close(folder)
 
 
-# A plugin's process behind bubblewrap: no network, files read-only, home folders hidden.
+# No network, files read-only, home folders hidden.
 #
-# The kernel's namespaces for users, processes, mounts and the network keep this boundary. They do not limit the
-# processor and the memory.
+# The kernel's namespaces are the boundary; processor and memory are not limited.
 
 _HIDDEN = tuple(Path(name) for name in ("/home", "/root", "/tmp", "/var/tmp", "/run"))
-"""Folders with people's files, and with the sockets of services."""
 _BASE = (
     "--die-with-parent",
     "--unshare-all",
@@ -232,7 +215,7 @@ _BASE = (
     "/proc",
 )
 _LAYERS = 2
-"""bwrap's processes around its command: one outside that waits, one inside that reaps orphans."""
+"""One process outside waits, one inside reaps orphans."""
 _PATIENCE = 10.0
 _OF_PYTHON = ("bin", "lib", "lib64")
 _MOST_LINKS = 40
@@ -267,10 +250,7 @@ def _hidden(folders: Iterable[Path]) -> set[Path]:
 
 
 def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
-    """The folders to mount, each over the ones before it: the innermost one of a path decides.
-
-    So a home inside a Python's folder stays hidden, and a virtual environment inside that home is visible.
-    """
+    """Folders to mount, each over those before it: a path's innermost one decides."""
     marks: set[Path] = set()
     for path in sorted(hidden | shown, key=lambda path: (len(path.parts), path)):
         if (path in hidden) != (_decides(path, marks) in hidden):
@@ -283,7 +263,7 @@ def _decides(path: Path, marks: Set[Path]) -> Path | None:
 
 
 def links(path: Path) -> list[tuple[Path, str]]:
-    """The symbolic links on the way to a path, each with its target."""
+    """Symbolic links on the way to a path, with targets."""
     found: list[tuple[Path, str]] = []
     at, left = Path("/"), [*reversed(path.absolute().parts)]
     while left and len(found) < _MOST_LINKS:
@@ -297,9 +277,9 @@ def links(path: Path) -> list[tuple[Path, str]]:
 
 
 def readable_for(python: Path) -> tuple[Path, ...]:
-    """The installation paths of an interpreter and, for a virtual environment, of the one below it.
+    """An interpreter's installation paths and, for a virtual environment, its base's.
 
-    Never their parent folder: it may hold the owner's other files, as ``~/.local`` does.
+    Never their parents: ``~/.local`` also holds other files.
     """
     own, base = python.absolute().parent.parent, python.resolve().parent.parent
     environment = [own / name for name in (*_OF_PYTHON, "pyvenv.cfg")] if (own / "pyvenv.cfg").exists() else []
@@ -307,7 +287,7 @@ def readable_for(python: Path) -> tuple[Path, ...]:
 
 
 def inner(pid: int) -> int | None:
-    """Id of the process that bwrap ``pid`` runs; None before its start and after its end."""
+    """Id of the process that bwrap ``pid`` runs."""
     for _ in range(_LAYERS):
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -320,7 +300,7 @@ def inner(pid: int) -> int | None:
 
 
 def obstacle() -> str:
-    """Why no process can be confined on this machine, found by trying; empty if it can."""
+    """Why this machine cannot confine a process; empty: it can."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap (bubblewrap) is not installed"
@@ -341,14 +321,12 @@ def obstacle() -> str:
     return " ".join(done.stderr.split())[:200] or f"bwrap ended with code {done.returncode}"
 
 
-# Starts the process of one plugin version: scrubbed environment, own session, output in a log file.
-
 EPISODES = 512
-"""Most live episodes of one process by default: twice the number of one task."""
+"""Live episodes of one process: twice those of one task."""
 MEMORY_MB = 4096
-"""Address space of a plugin's process; beyond it, allocations in the plugin fail."""
+"""Beyond it, allocations in the plugin fail."""
 NICE = 5
-"""Added to the settings' niceness, so that workers need not wait for environments."""
+"""Added to the settings' niceness, so that workers need not wait."""
 LARGEST_LOG = 8 << 20
 KEPT_LOG = 256 << 10
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
@@ -357,7 +335,7 @@ _UNWATCHED = 0
 
 @dataclass(frozen=True)
 class Workers:
-    """Number of processes of each kind that a version may have at the same time."""
+    """Bounds on a version's processes of each kind."""
 
     least: int = 1
     most: int = 1
@@ -365,7 +343,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the processes of one plugin version run on. The default is marlaas's own Python, not confined."""
+    """Default: marlaas's own Python, not confined."""
 
     python: Path = Path(sys.executable)
     author_api: Path | None = None
@@ -378,7 +356,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of one plugin's processes, and their runtime."""
+    """One plugin's folders and runtime."""
 
     scratch: Path
     log: Path
@@ -397,17 +375,14 @@ class Opening(Protocol):
     """A way to the gateway."""
 
     async def open(self, url: str) -> str:
-        """The name of the socket, in the process's folder, that leads to the server of ``url``.
-
-        Raises ``EnvironmentFailure`` if none can be made.
-        """
+        """The socket, in the process's folder, to ``url``'s server. Raises ``EnvironmentFailure``."""
 
 
 class Launched:
-    """A running process of a plugin on this machine, and the socket to it; see ``nodes.remote`` for other nodes."""
+    """A local process and its socket; see also ``nodes.remote``."""
 
     node = ""
-    """Its node; empty for the engine's machine."""
+    """Empty for the engine's machine."""
     lost = False
 
     def __init__(
@@ -475,10 +450,10 @@ class Launched:
 
 
 def trim(log: Path) -> None:
-    """Keep only the newest lines of a log that has become large."""
+    """Keep only the newest lines of a large log."""
     with contextlib.suppress(OSError):
         if log.lstat().st_size > LARGEST_LOG:
-            # appends, as the plugin's processes do, who may be writing
+            # appends, as the plugin's processes may at the same time
             with open(log, "a+b", opener=open_log) as file:
                 file.seek(-KEPT_LOG, os.SEEK_END)
                 newest = file.read(KEPT_LOG)
@@ -489,7 +464,7 @@ def trim(log: Path) -> None:
 def open_log(path: str | Path, flags: int) -> int:
     """Open a plugin's log, readable only by this account.
 
-    Raises ``OSError`` for a link: the plugin may have put one there.
+    Raises ``OSError`` for a link, perhaps the plugin's.
     """
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
@@ -526,12 +501,12 @@ async def launch(path: Path, folders: Folders) -> Launched:
 
 
 class Launcher:
-    """Starts plugins' processes on the engine's machine; see ``nodes.remote`` for other nodes."""
+    """See also ``nodes.remote``."""
 
     node = ""
 
     async def launch(self, path: Path, folders: Folders) -> Launched:
-        """Start a process that imports ``path``. Raises ``OSError``."""
+        """Raises ``OSError``."""
         return await launch(path, folders)
 
 
@@ -539,10 +514,7 @@ HERE = Launcher()
 
 
 def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:
-    """The command line of a plugin's process.
-
-    ``descriptor`` and ``pulse`` are its ends of the two sockets; it dies with the process ``parent``.
-    """
+    """``descriptor``, ``pulse``: its ends of the two sockets. It dies with ``parent``."""
     runtime = folders.runtime
     before = (
         runtime.confinement.command(path.parent, folders.scratch, folders.lent)
@@ -555,11 +527,7 @@ def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: i
 
 
 def variables(folders: Folders) -> dict[str, str]:
-    """The environment variables of a plugin's process.
-
-    It sees no GPU: an imported library could take unplanned memory of one. A plugin that computes on a GPU sets the
-    variable itself.
-    """
+    """A plugin's environment variables, without GPUs: a library could take unplanned memory of one."""
     runtime = folders.runtime
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     kept |= environment(())
@@ -570,5 +538,5 @@ def variables(folders: Folders) -> dict[str, str]:
         kept["PATH"] = os.pathsep.join((str(runtime.python.parent), kept.get("PATH", os.defpath)))
     if runtime.confinement is not None:
         kept["HOME"] = str(folders.scratch)
-    # The same draw gives the same episode in every process, even if a plugin iterates over a set.
+    # Equal draws give equal episodes, even if a plugin iterates over a set.
     return kept | {"TMPDIR": str(folders.scratch), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}

@@ -1,4 +1,4 @@
-"""Messages to and from a plugin's process, validated: JSON in, dataclasses out."""
+"""Messages of a plugin's process, validated."""
 
 from __future__ import annotations
 
@@ -20,18 +20,13 @@ from marlaas.plugins.rewards import LARGEST, Transcript
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
 
-# msgspec reads and writes JSON several times as fast as Python.
-#
-# Values equal those of the standard library, in texts that files and databases can hold.
+# msgspec is several times as fast as Python's JSON, with equal values.
 
 _PLAIN = frozenset((bool, float, int, type(None)))
 
 
 def decode_body(body: bytes) -> Any:
-    """The JSON of a message, in texts that files and databases can hold.
-
-    Raises ``ValueError`` and ``RecursionError``.
-    """
+    """In storable texts. Raises ``ValueError`` and ``RecursionError``."""
     if b"\\u" not in body:  # only such an escape can stand for half a character
         try:
             return decode(body)
@@ -41,7 +36,7 @@ def decode_body(body: bytes) -> Any:
 
 
 def cleaned(value: Any) -> Any:
-    """Texts that files and databases can hold: without the lone surrogates that JSON can carry, and msgspec refuses."""
+    """Without lone surrogates, legal in JSON but refused by msgspec."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
@@ -53,9 +48,9 @@ def cleaned(value: Any) -> Any:
 
 
 def encode_body(record: Record) -> bytes:
-    """A message as JSON. Raises ``ValueError`` and ``TypeError``.
+    """Raises ``ValueError`` and ``TypeError``.
 
-    msgspec writes only replies without calls: other texts may hold numbers without end, and it writes those as null.
+    msgspec writes only replies without calls: it turns infinite numbers into null.
     """
     if record["op"] == "reply" and not record["tool_calls"]:
         with suppress(UnicodeEncodeError):  # half a character, which a check may answer with
@@ -63,10 +58,7 @@ def encode_body(record: Record) -> bytes:
     return channel.encode_json(record)
 
 
-# Messages from a plugin's process, validated, or ``WireError``.
-#
-# msgspec checks type, size and range of each field once, so later code need not. Classes with an underscore become the
-# engine's own types. Unknown keys are ignored.
+# msgspec checks each field once. Classes with an underscore become the engine's own types. Unknown keys are ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -79,7 +71,7 @@ _Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 _Bounded = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-"""A number that stays finite when squared or summed."""
+"""Stays finite when squared or summed."""
 _List = Annotated[tuple[T, ...], Meta(max_length=MOST_ENTRIES)]
 _Some = Annotated[tuple[T, ...], Meta(min_length=1, max_length=MOST_ENTRIES)]
 _Table = Annotated[dict[str, T], Meta(max_length=MOST_ENTRIES)]
@@ -87,7 +79,7 @@ _Rewards = Annotated[dict[str, _Bounded], Meta(min_length=1, max_length=MOST_ENT
 
 
 class WireError(ValueError):
-    """The process sent something outside of the protocol."""
+    """The process broke the protocol."""
 
 
 class Described(Struct):
@@ -100,7 +92,7 @@ class Described(Struct):
     scored: bool = False
     ranked: bool = False
     score_timeout: _Finite = 30.0
-    """Seconds that one call of either may take."""
+    """Seconds of one call of either."""
     closes: bool = False
     agents: _List[_Name] = ()
     rows: Rows = ""
@@ -131,7 +123,7 @@ class Refused(Struct):
 
 
 class Hello(Struct, tag_field="op", tag="hello"):
-    """The plugin is imported and serves these environments."""
+    """The plugin is imported."""
 
     environments: _Some[Described]
     refused: _List[Refused] = ()
@@ -152,7 +144,7 @@ class Broken(Struct, tag_field="op", tag="broken"):
 
 
 class Opening(Struct, tag_field="op", tag="endpoint"):
-    """An episode asks for an address for its programs."""
+    """An episode asks for an address for programs."""
 
     id: _Count
     episode: _Count
@@ -160,13 +152,13 @@ class Opening(Struct, tag_field="op", tag="endpoint"):
 
 
 class Beat(Struct, frozen=True):
-    """The interpreter of the process runs."""
+    """The interpreter runs."""
 
     stubborn: bool
     asleep: _Seconds = 0.0
-    """Seconds since the beat before in which a step held the loop and nothing computed or wanted to."""
+    """Seconds, since the last beat, of steps that held the loop without computing."""
     holds: tuple[Annotated[str, Meta(max_length=LONGEST_NOTE)], _Count] | None = None
-    """File and line of the plugin that held the loop last; no file for a library that an adapter runs."""
+    """The plugin's line that held the loop last; no file for an adapter's library."""
 
 
 Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
@@ -183,7 +175,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ended:
-    """An episode, a scoring, a ranking or a question about rows is over."""
+    """An episode, scoring, ranking or question about rows is over."""
 
     episode: int
     outcome: Outcome
@@ -192,7 +184,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Settled:
-    """An agent's reward is final while its episode continues."""
+    """A final reward before the episode's end."""
 
     episode: int
     final: FinalReward
@@ -286,7 +278,7 @@ class _End(Struct, tag_field="op", tag="end"):
 class _Ranked(Struct, tag_field="op", tag="ranked"):
     episode: _Count
     rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
-    """As many as a task file may ask for in a group."""
+    """Most samples of a group."""
 
     def __post_init__(self) -> None:
         self.rewards = tuple(map(_named, self.rewards))
@@ -310,16 +302,13 @@ class _Facts(Struct, tag_field="op", tag="facts"):
 
 
 class _Envelope(Struct):
-    """All kinds of messages as a class: msgspec prepares a class once, but a bare union at every call."""
+    """msgspec prepares a class once, but a bare union at every call."""
 
     message: _Ask | Opening | _Final | _End | _Ranked | _Facts | Hello | Broken
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
-    """Read one message of a plugin's process; ``clean``: it comes from ``decode_body``.
-
-    Raises ``WireError``.
-    """
+    """``clean``: from ``decode_body``. Raises ``WireError``."""
     try:
         match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
             case _Ask() as ask:
@@ -345,7 +334,7 @@ def parse_message(record: Record, clean: bool = False) -> Received:
 
 
 def decode_beat(line: bytes) -> Beat | None:
-    """Read one answer of the second connection; None if it is invalid."""
+    """None: invalid."""
     try:
         return decode(line, type=Beat)
     except (ValidationError, DecodeError, RecursionError, UnicodeDecodeError):
@@ -370,7 +359,7 @@ def _named(table: dict[str, T]) -> dict[str, T]:
 
 
 def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
-    """The message that starts an episode."""
+    """Starts an episode."""
     return {
         "op": "start",
         "episode": episode,
@@ -386,12 +375,12 @@ def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
 
 
 def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None, survey: bool) -> Record:
-    """The message that asks about rows."""
+    """Asks about rows."""
     return {"op": "facts", "episode": question, "environment": environment, "data": data, "survey": survey}
 
 
 def encode_reply(id: int, reply: Reply) -> Record:
-    """The message that answers an ask."""
+    """Answers an ask."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
     return {
         "op": "reply",
@@ -405,20 +394,17 @@ def encode_reply(id: int, reply: Reply) -> Record:
 
 
 def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "", error: str = "") -> Record:
-    """The message with an episode's address, or the reason why it has none.
-
-    ``socket`` is the file that leads there without a network.
-    """
+    """An episode's address or its refusal. ``socket``: the file that leads there without a network."""
     return {"op": "endpoint", "id": id, "error": error, "url": endpoint.url, "key": endpoint.key, "socket": socket}
 
 
 def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
-    """The message that a program has called the model or got an answer; see ``protocol.Listener``."""
+    """See ``protocol.Listener``."""
     return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
 
 
 def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
-    """The message to score an episode; ``timeout`` in seconds."""
+    """``timeout`` in seconds."""
     return {
         "op": "score",
         "episode": number,
@@ -431,7 +417,7 @@ def encode_score(number: int, environment: str, played: Unscored, transcript: Tr
 
 
 def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
-    """The message to compare the samples of a group; ``timeout`` in seconds."""
+    """Compare a group's samples; ``timeout`` in seconds."""
     records = [
         {
             "task": member.task,

@@ -1,4 +1,1 @@
-"""Several machines, joined by Ray: nodes, their workers, and joining.
-
-A home without ``[cluster]`` never loads this package. Only processes that speak with Ray import it.
-"""
+"""Several machines, joined by Ray. Only processes that speak with Ray import it."""

@@ -18,35 +18,30 @@ from ...errors import AdapterDamaged, AdapterUnreachable, MarlaasError, WorkerDi
 from .node import Node, NodeFacts, Versions, link_of, reason_in, trouble_with, unreached
 from .node_host import PIECE, Begin, Ended, Event, Folder, InOrder, NodeHost, Order, checksum_of
 
-# A host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed. For
-# the engine all its children have then ended.
+# A host is lost once, with all its children.
 
 CONNECT = 60.0
 SAMPLE = 80_000
 ECHOES = 5
 WINDOW = 8
-"""Calls in progress that wait for events."""
 
 
 class HostLost(Exception):
-    """The node host is gone; the text gives the reason."""
+    """The text gives the reason."""
 
 
 class Host(Protocol):
     """One node host, anywhere."""
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call a method of ``NodeHost``.
-
-        Raises ``HostLost``, the method's ``MarlaasError``, and any error on the way.
-        """
+        """Raises ``HostLost``, the method's ``MarlaasError``, and any error on the way."""
 
     def kill(self) -> None:
-        """End it, and with it its children."""
+        """End it and its children."""
 
 
 class NodeLink:
-    """One node host that was just started. All methods belong to the bridge's event loop."""
+    """A started node host. All methods belong to the bridge's event loop."""
 
     def __init__(self, host: Host) -> None:
         self.lost = ""
@@ -60,7 +55,7 @@ class NodeLink:
         self._ready = asyncio.ensure_future(self._connect())
 
     async def child(self, number: int, begin: Begin, on_event: Callable[[Event], None]) -> Ended:
-        """Start a child; ``on_event`` gets its events, in order. Returns when it has ended, or the host is lost."""
+        """``on_event`` gets events in order. Returns at the child's end, or the host's loss."""
         if self.lost:
             return Ended(None, self.lost)
         end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
@@ -145,7 +140,7 @@ class NodeLink:
         task.add_done_callback(self._tasks.discard)
 
     def lose(self, reason: str) -> None:
-        """Give the host up: its children are ended, for the engine at once."""
+        """Its children end at once for the engine."""
         if self.lost:
             return
         self.lost = reason
@@ -156,14 +151,13 @@ class NodeLink:
 
 
 HELD = 4
-"""State files that stay in Ray's object store for further nodes."""
+"""State files in Ray's object store for further nodes."""
 
 
 class NodeWorkers:
-    """Workers on nodes, and their state files: the bridge without Ray. All methods belong to its event loop.
+    """The bridge without Ray. All methods belong to its event loop.
 
-    A file is put once into Ray's object store, which spills to disk, and pulled once by each node. Both ends verify
-    its checksum.
+    Ray's object store takes a state file once, each node pulls it once; both ends verify its checksum.
     """
 
     def __init__(self, host: Callable[[str], Host], put: Callable[[bytes], Any]) -> None:
@@ -174,7 +168,7 @@ class NodeWorkers:
         self._held: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
 
     async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A worker's arguments with the folders of a node; see ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
+        """See ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
         answer: dict[str, Any] = await self.link(node).call("resolve", kwargs)
         return answer
 
@@ -190,10 +184,7 @@ class NodeWorkers:
             self._of[child].send(child, order)
 
     async def bring(self, node: str, path: str) -> str:
-        """Copy the state file at ``path`` of this machine to a node; returns its path there.
-
-        Raises ``AdapterError`` if it cannot be read here or kept there, and ``WorkerDied`` if the node is lost.
-        """
+        """Returns the path there. Raises ``AdapterError`` if a disk refuses, and ``WorkerDied``."""
         link = self.link(node)
         digest = await asyncio.to_thread(_checksum, path)
         there: str = await link.call("here", digest)
@@ -212,9 +203,9 @@ class NodeWorkers:
             raise
 
     async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
-        """Copy the state file at ``there`` of a node to ``path`` on this machine, completely or not at all.
+        """Copied completely or not at all.
 
-        With ``sync`` it survives a power cut; ``new``: it is version 0. Raises as ``bring`` does.
+        With ``sync`` it survives a power cut; ``new``: version 0. Raises as ``bring``.
         """
         digest, data = await self.link(node).call("adopt", there)
         if checksum_of(data) != digest:
@@ -250,22 +241,18 @@ def _checksum_of_file(path: str, changed: int) -> str:
     return checksum_of(_read(path))
 
 
-# Ray ends its driver's process when the head dies, so the driver is not the engine. When the bridge ends, Ray ends the
-# node hosts and their children.
+# Ray ends its driver with the head, so the driver is not the engine.
 
 RECONNECT = "10"
-"""Seconds until Ray ends this driver if the head does not answer; Ray's default is 60."""
+"""Seconds without the head until Ray ends this driver; its default is 60."""
 ANSWER = 60.0
 
 
 class Bridge(NodeWorkers):
-    """A worker class (``engine/machine/workers``): started by the engine, and ended with it."""
+    """A worker class, ended with the engine."""
 
     def __init__(self, address: str, versions: Versions, model: Folder) -> None:
-        """Connect to the Ray at ``address``: ``HOST:PORT``, or ``auto`` for that of this machine.
-
-        ``versions`` and the base model are the engine's. Raises ``ClusterUnreachable``.
-        """
+        """``address``: ``HOST:PORT``, or ``auto`` for this machine's Ray. Raises ``ClusterUnreachable``."""
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         import ray
@@ -281,9 +268,9 @@ class Bridge(NodeWorkers):
         self._model = model
 
     async def nodes(self, cards: Mapping[str, frozenset[str]], fresh: bool = False) -> tuple[Node, ...]:
-        """All nodes: what they have, and why some are not used. ``cards`` are those of the engine's workers.
+        """Not the engine's machine; ``cards``: its workers'.
 
-        The engine looks at its own machine by itself. Unless ``fresh``, a look may be half a minute old.
+        Unless ``fresh``, up to half a minute old.
         """
         seen = await asyncio.to_thread(self._ray.nodes)
         alive = {each["NodeName"] for each in seen if each["Alive"]}
@@ -324,7 +311,7 @@ def _all_said(error: BaseException | None) -> str:
 
 
 class RayHost:
-    """Implements ``Host``: an actor of Ray, pinned to its node. Ray restarts nothing: the engine decides."""
+    """An actor of Ray, pinned to its node. Ray restarts nothing."""
 
     def __init__(self, node: str) -> None:
         import ray  # after the variables that ``Bridge`` sets

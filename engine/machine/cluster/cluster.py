@@ -35,14 +35,11 @@ class StateFiles:
         self._folders: dict[WorkerHandle, str] = {}
 
     async def bring(self, worker: WorkerHandle, path: str) -> str:
-        """Copy a file of this machine to the worker's node; returns its path there.
-
-        Raises ``WorkerDied`` once the worker has died, and ``AdapterError`` if a disk refuses.
-        """
+        """Returns the path there. Raises ``WorkerDied``, and ``AdapterError`` if a disk refuses."""
         return await alive(worker, self._bridge.call("bring", worker.node, path))
 
     async def collect(self, worker: WorkerHandle, there: str, path: str, new: bool) -> None:
-        """Copy the worker's file to ``path`` on this machine; ``new``: of version 0. Raises as ``bring``."""
+        """``new``: version 0. Raises as ``bring``."""
         await alive(worker, self._bridge.call("collect", worker.node, there, path, self._sync, new))
 
     async def fresh(self, worker: WorkerHandle) -> str:
@@ -52,7 +49,7 @@ class StateFiles:
 
 
 async def alive(worker: WorkerHandle, answer: asyncio.Future[T]) -> T:
-    """The answer to a call. Raises ``WorkerDied`` when the worker has died."""
+    """The answer to a call. Raises ``WorkerDied``."""
     died = asyncio.ensure_future(worker.died.wait())
     try:
         await asyncio.wait((answer, died), return_when=asyncio.FIRST_COMPLETED)
@@ -65,7 +62,7 @@ async def alive(worker: WorkerHandle, answer: asyncio.Future[T]) -> T:
 
 
 class RemoteSampler:
-    """A sampler on a node; implements ``rollout.Sampler``."""
+    """A ``rollout.Sampler`` on a node."""
 
     def __init__(self, sampler: Sampler, worker: WorkerHandle, files: StateFiles) -> None:
         self._sampler = sampler
@@ -83,7 +80,7 @@ class RemoteSampler:
 
 
 class RemoteTrainer:
-    """A trainer on a node; implements ``training.Trainer``."""
+    """A ``training.Trainer`` on a node."""
 
     def __init__(self, trainer: Trainer, worker: WorkerHandle, files: StateFiles) -> None:
         self._trainer = trainer
@@ -133,9 +130,6 @@ class RemoteTrainer:
         return replace(stats, step=await self._home(stats.step, path)) if stats.step else stats
 
 
-# The bridge is started when it is needed and again after its death. Without a cluster the engine continues with its own
-# machine.
-
 BRIDGE = "marlaas.engine.machine.cluster.bridge:Bridge"
 RETRY = 15.0
 
@@ -153,9 +147,9 @@ class Cluster:
         *,
         sync: bool = True,
     ) -> None:
-        """``environment`` is that of a Ray driver (``ray_environment``), ``base`` the folder of the base here.
+        """``base``: its folder here; ``named``: see ``NodeLauncher``.
 
-        ``named``: see ``NodeLauncher``. With ``sync``, state files at home survive a power cut.
+        With ``sync``, state files survive a power cut.
         """
         self.drained: frozenset[str] = frozenset()
         self.held: Mapping[str, frozenset[str]] = {}
@@ -204,7 +198,7 @@ class Cluster:
         return bridge
 
     async def nodes(self, ours: Ours = NOTHING, fresh: bool = False) -> tuple[Node, ...]:
-        """All nodes; what is ``ours`` on the engine's machine counts as free. Raises ``ClusterUnreachable``."""
+        """``ours`` counts as free. Raises ``ClusterUnreachable``."""
         bridge = await self.bridge()
         try:
             found: tuple[Node, ...] = await bridge.call("nodes", dict(self.held), fresh)
@@ -228,7 +222,7 @@ class Cluster:
         )
 
     async def usable(self, ours: Ours = NOTHING) -> list[UsableNode]:
-        """Nodes as the placement sees them. Raises ``ClusterUnreachable``."""
+        """For the placement. Raises ``ClusterUnreachable``."""
         return usable_nodes(await self.nodes(ours, fresh=True), self.drained)
 
     async def launcher(self, node: str) -> Launcher:
@@ -236,7 +230,7 @@ class Cluster:
 
     @property
     def files(self) -> StateFiles | None:
-        """Carries state files over the living bridge; None before the first one."""
+        """Over the living bridge; None before the first one."""
         return self._files
 
     async def stop(self) -> None:

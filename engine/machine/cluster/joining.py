@@ -1,4 +1,4 @@
-"""How this machine joins and leaves a cluster: addresses, ports, token, and its Ray."""
+"""Joining and leaving a cluster: addresses, ports, token, and this machine's Ray."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ from ...locks import said_by_holder, try_lock
 from ...programs import run_program
 from .node import reason_in, refuses_token
 
-# Addresses and ports at which a cluster is joined, and their safety.
-
-# Ray's ports on a machine are a fixed range, so that a firewall can name it.
+# Ray's ports are a fixed range, so that a firewall can name it.
 
 
 FIGURES = 6
@@ -49,7 +47,7 @@ HEAD = "the head alone: where machines join, and Ray's own records"
 
 
 def port_flags(first: int) -> list[str]:
-    """The options of ``ray start`` for a range that begins at ``first``."""
+    """``ray start``'s options for a range from ``first``."""
     return [
         f"{flag}={first + place}"
         for flags, begin, end, _ in RANGE
@@ -58,7 +56,7 @@ def port_flags(first: int) -> list[str]:
 
 
 def port_variables(first: int) -> dict[str, str]:
-    """The environment variables that set the others of a range."""
+    """Variables for the other ports of a range."""
     return {"DASHBOARD_METRIC_PORT": str(first + FIGURES)}
 
 
@@ -69,10 +67,7 @@ def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
 
 
 def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[int]:
-    """Used ports that Ray needs itself.
-
-    ``head`` is the head's own port, None on other machines.
-    """
+    """Used ports that Ray needs. ``head``: its port; None: another machine."""
     needed = {first + begin for flags, begin, end, _ in RANGE if flags and end == begin}
     return sorted((needed | ({head} if head else set())) & set(listening))
 
@@ -80,7 +75,7 @@ def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[i
 AUTO = "auto"
 SECONDS = 3.0
 VIRTUAL = ("docker", "br-", "veth", "virbr", "tun", "tap", "wg", "cni", "flannel", "podman", "lxc")
-"""Prefixes of networks that lead to no other machine, or not by the shortest way."""
+"""Networks that lead to no other machine, or not by the shortest way."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ class Address:
 
 
 def parse_address(text: str, port: int) -> Address:
-    """``HOST`` or ``HOST:PORT``; the default is ``port``. Raises ``ConfigError``."""
+    """``HOST`` or ``HOST:PORT``. Raises ``ConfigError``."""
     host, separator, given = text.strip().rpartition(":")
     if not separator or text.strip().endswith("]") or (":" in host and not host.endswith("]")):
         host, given = text.strip(), str(port)
@@ -107,7 +102,7 @@ def parse_address(text: str, port: int) -> Address:
 
 
 def check_listens(address: Address, seconds: float = SECONDS) -> None:
-    """Raise ``ClusterUnreachable``, after ``seconds`` at most, if nobody listens at the address."""
+    """Raise ``ClusterUnreachable`` if nobody listens."""
     hint = "On the head, `marlaas cluster status` says its address; a firewall must let its ports through."
     try:
         socket.create_connection((address.host, address.port), timeout=seconds).close()
@@ -120,7 +115,7 @@ def check_listens(address: Address, seconds: float = SECONDS) -> None:
 
 
 def address_towards(address: Address) -> str:
-    """This machine's own address on the route to another; nothing is sent."""
+    """This machine's address on the route to another; nothing is sent."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as way:
@@ -131,7 +126,7 @@ def address_towards(address: Address) -> str:
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """This machine's reachable IPv4 addresses with their networks; virtual ones last."""
+    """IPv4 addresses with networks; virtual ones last."""
     import psutil
 
     alive = {name for name, state in psutil.net_if_stats().items() if state.isup}
@@ -145,9 +140,9 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def own_address(given: str = "") -> str:
-    """The address at which others reach this machine: ``given``, or the only one.
+    """``given``, or the only address: a wrong guess would make a cluster that nobody can join.
 
-    A wrong guess would make a cluster that nobody can join. Raises ``ConfigError``.
+    Raises ``ConfigError``.
     """
     here = own_addresses()
     if given:
@@ -168,43 +163,37 @@ def own_address(given: str = "") -> str:
     )
 
 
-# Anybody who reaches a Ray without a token runs programs as its account. So a token is required unless ``insecure =
-# true``.
+# Anybody who reaches a Ray without a token runs programs as its account.
 
 TOKEN_BYTES = 32
 LONGEST = 4096
 LEAST_STORE = 75 * 2**20
 
 FIXED = {
-    # Ray asks for consent on a terminal, then reports use to its makers.
+    # Else Ray reports use to its makers.
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Only Python's minor version must agree: code goes by name, not by value. ``Versions`` compares the rest.
+    # Code goes by name, not by value; ``Versions`` compares the rest.
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
-    # At 95 % of a machine's memory Ray would kill the node host, and with it all workers. The kernel ends one worker,
-    # and the engine starts with less (``machine/supervisor.py``).
+    # At 95 % of memory Ray would kill the node host with all workers; the kernel ends one worker.
     "RAY_memory_monitor_refresh_ms": "0",
-    # The engine's placement divides the cards. Ray would hide all cards from a process that asks it for none.
+    # Ray would hide all cards from the node host.
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
     "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1",
     "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Ray starts its actors at niceness 15, and a node host's children would inherit it.
+    # Children would inherit Ray's niceness 15.
     "RAY_worker_niceness": "0",
-    # Milliseconds without an answer of its agent until Ray ends the node. Ray's 30,000 are too few: a busy machine
-    # takes as long for the agent's imports.
+    # Milliseconds. Ray ends a node with a silent agent after 30,000: too few for imports on a busy machine.
     "RAY_agent_register_timeout_ms": "120000",
-    # The engine has drained a machine that leaves; Ray has no own work.
+    # The engine has drained the machine.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    # Disables the server for outside programs and the end of a node with a slow agent: neither has an option.
+    # See ``prepare``.
     "RAY_START_HOOK": "marlaas.engine.machine.cluster.joining.prepare",
 }
 
 
 def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
-    """The environment of Ray's processes and the bridge on this machine.
-
-    Raises ``ConfigError`` as ``check_token`` does.
-    """
+    """Raises ``ConfigError`` as ``check_token``."""
     check_token(home, cluster)
     environment = (
         FIXED
@@ -222,7 +211,7 @@ def ray_flags(cluster: ClusterSettings) -> list[str]:
     return [
         "--num-cpus=0",
         "--num-gpus=0",
-        # Ray's default is 30 % of the memory, unknown to the engine's plan.
+        # Ray's default, 30 % of the memory, is unplanned.
         f"--object-store-memory={max(LEAST_STORE, int(cluster.object_store_gb * 1e9))}",
         "--include-log-monitor=false",
         "--disable-usage-stats",
@@ -237,12 +226,12 @@ HEAD_FLAGS = (
 
 
 def token_file(home: Home, cluster: ClusterSettings) -> Path:
-    """This machine's copy of the cluster's token."""
+    """This machine's copy."""
     return Path(cluster.token) if cluster.token else home.cluster_token
 
 
 def check_token(home: Home, cluster: ClusterSettings) -> None:
-    """Raise ``ConfigError`` unless there is a token that only this account can read, or ``insecure = true``."""
+    """Raise ``ConfigError`` unless there is a private token, or ``insecure = true``."""
     if cluster.insecure:
         return
     path = token_file(home, cluster)
@@ -269,7 +258,7 @@ def check_token(home: Home, cluster: ClusterSettings) -> None:
 
 
 def make_token(home: Home, cluster: ClusterSettings) -> Path:
-    """Make a token if there is none; returns its file. Raises ``ConfigError``."""
+    """Make a missing token. Raises ``ConfigError``."""
     path = token_file(home, cluster)
     if not path.exists():
         keep_token(path, secrets.token_hex(TOKEN_BYTES))
@@ -278,7 +267,7 @@ def make_token(home: Home, cluster: ClusterSettings) -> Path:
 
 
 def keep_token(path: Path, token: str) -> None:
-    """Write a private token atomically. Raises ``ConfigError``."""
+    """Private and atomic. Raises ``ConfigError``."""
     token = token.strip()
     if not token or len(token) > LONGEST or not token.isprintable() or " " in token:
         raise ConfigError("What was given is no token.", "A token is one word, as the head's file has it.")
@@ -293,8 +282,8 @@ def keep_token(path: Path, token: str) -> None:
         raise ConfigError(f"The token cannot be written: {error.strerror}.", where=str(path)) from error
 
 
-# A client of Ray waits long, writes to the terminal, and may end its process; so ``ask`` runs this module as a program
-# with a time limit. The last printed line is JSON.
+# Ray's clients wait long and may end their process: ``ask`` runs this module as a program. The last printed line is
+# JSON.
 
 ASKING_SECONDS = 45.0
 KEY = b"marlaas/head"
@@ -302,16 +291,14 @@ SPACE = b"marlaas"
 MARK = "marlaas-answer "
 PATIENCE = 10
 HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
-"""A client of Ray would try for a minute."""
 
 
 def ask(
     what: str, address: str, environment: Mapping[str, str], given: object = None, seconds: float = ASKING_SECONDS
 ) -> dict[str, Any]:
-    """Run ``look``, ``tell`` or ``meet`` against the head at ``address``; ``tell`` writes ``given``.
+    """Run ``look``, ``tell`` or ``meet``; ``tell`` writes ``given``.
 
-    Never raises: on failure, ``failed`` in the answer is ``token``, ``time`` or ``other``, and ``why`` the last
-    message.
+    Never raises: ``failed`` in the answer is ``token``, ``time`` or ``other``, and ``why`` the last message.
     """
     command = [
         sys.executable,
@@ -369,7 +356,7 @@ def tell(address: str, given: object) -> dict[str, Any]:
 
 
 def meet(address: str, given: object) -> dict[str, Any]:
-    """Run and time a function on the head from this machine: all needed ports must be open both ways."""
+    """Run a function on the head: all ports must be open both ways."""
     import time
 
     import ray
@@ -393,8 +380,6 @@ def meet(address: str, given: object) -> dict[str, Any]:
 
 PROGRAM = {"look": look, "tell": tell, "meet": meet}
 
-# Ray runs this in ``ray start``, by the name in the variable ``RAY_START_HOOK``.
-
 
 class Parameters(Protocol):
     """The used part of Ray's parameters."""
@@ -403,19 +388,15 @@ class Parameters(Protocol):
 
 
 def prepare(parameters: Parameters, head: bool) -> None:
-    """Disable the server for outside programs: it would run their code, and ``ray start`` has no option for it.
-
-    And let a busy machine's node start.
-    """
+    """Disable the server for outside programs and the end of slow nodes; ``ray start`` has no such options."""
     parameters.ray_client_server_port = None
     tell_listen_port()
 
 
 def tell_listen_port() -> None:
-    """Publish the port of a node's agent before the agent listens.
+    """Publish a node agent's port before it listens.
 
-    A node ends if the agent has not written it within 15 s (ray#65983): on a busy machine the agent's imports take as
-    long.
+    A node ends without it after 15 s (ray#65983): on a busy machine the agent's imports take as long.
     """
     try:
         from ray._private.node import Node
@@ -433,13 +414,11 @@ def tell_listen_port() -> None:
     Node.start_raylet = start_raylet
 
 
-# This machine's Ray: started for a home, known by a lock that the kernel drops with it, and ended.
-#
-# ``ray start --block`` is the parent of Ray's processes here and inherits the lock on ``node.lock``. So ``ray stop``,
-# which ends everybody's, is never needed. Imports no ray.
+# ``ray start --block`` is the parent of Ray's processes and inherits the lock on ``node.lock``. ``ray stop`` ends
+# everybody's, and is never needed. Imports no ray.
 
 START_SECONDS = 120.0
-"""Seconds that Ray may take to start: 3 to 7 on a quiet machine."""
+"""3 to 7 on a quiet machine."""
 END_SECONDS = 20.0
 POLL = 0.1
 FREE_SECONDS = 5.0
@@ -447,14 +426,14 @@ ATTEMPTS = 3
 STARTED = "Ray runtime started"
 SIZE = 4096
 LONGEST_FOLDER = 48
-"""Characters of Ray's folder: with the names of its sockets it must fit into 107."""
+"""With its sockets' names it must fit into 107 characters."""
 EXTRA = "cluster"
 started: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True)
 class LocalNode:
-    """The Ray of a home on this machine."""
+    """A home's Ray."""
 
     pid: int
     head: str
@@ -464,7 +443,7 @@ class LocalNode:
 
 
 def check_ray() -> None:
-    """Raise ``ConfigError`` if ray is not installed, or does not run on this system."""
+    """Raise ``ConfigError`` if ray is missing, or unsupported here."""
     if find_spec("ray") is None:
         raise ConfigError(
             "Several machines need Ray, which is not installed.",
@@ -475,14 +454,14 @@ def check_ray() -> None:
 
 
 def ray_folder(home: Home) -> Path:
-    """Folder of Ray's sockets and logs: outside of the home, since that path may be too long for a socket; 0700."""
+    """0700; outside of the home: its path may be too long for a socket."""
     name = hashlib.sha256(os.fsencode(home.root)).hexdigest()[:10]
     folder = Path(tempfile.gettempdir()) / f"marlaas-{name}"
     return folder if len(str(folder)) <= LONGEST_FOLDER else Path("/tmp") / folder.name
 
 
 def local_node(home: Home) -> LocalNode | None:
-    """The living Ray of this home on this machine."""
+    """This home's Ray, if it lives."""
     text = said_by_holder(home.node_lock, SIZE)
     if text is None:
         return None
@@ -500,10 +479,10 @@ def start_ray(
     seconds: float = START_SECONDS,
     starting: Callable[[], None] = lambda: None,
 ) -> LocalNode:
-    """Start this machine's Ray in the background and wait until it serves; ``node.pid`` is filled in.
+    """Start Ray in the background, and fill in ``node.pid``.
 
-    ``starting`` is called about every 0.1 s. Raises ``ConfigError`` if one runs already, if its ports are in use or if
-    Ray refuses; ``ClusterUnreachable`` if it does not come up in time.
+    ``starting``: called about every 0.1 s. Raises ``ConfigError`` if one runs, ports are in use or Ray refuses;
+    ``ClusterUnreachable`` if late.
     """
     environment = os.environ | ray_environment(home, cluster)
     folder = _made(ray_folder(home))
@@ -545,7 +524,7 @@ def start_ray(
 
 
 def command(cluster: ClusterSettings, node: LocalNode, folder: Path) -> list[str]:
-    """The command line that starts this machine's Ray."""
+    """The command line of this machine's Ray."""
     head = parse_address(node.head, 0)
     place = ["--head", f"--port={head.port}", *HEAD_FLAGS] if node.is_head else [f"--address={node.head}"]
     return [
@@ -557,10 +536,7 @@ def command(cluster: ClusterSettings, node: LocalNode, folder: Path) -> list[str
 
 
 def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
-    """End only this machine's Ray; False if this home has none.
-
-    After ``grace`` seconds Ray's processes are killed with their parent.
-    """
+    """End this machine's Ray, killed after ``grace`` seconds; False if this home has none."""
     node = local_node(home)
     if node is None:
         end_rest(home)
@@ -579,10 +555,7 @@ def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
 
 
 def end_rest(home: Home) -> None:
-    """Kill the rest of an earlier, killed Ray of this home: its agents take a minute to notice.
-
-    They share the session of ``ray start``; its number is not reused while one of them lives.
-    """
+    """Kill the rest of a killed Ray, known by the session of ``ray start``: its agents take a minute to notice."""
     if local_node(home) is not None:
         return
     try:
@@ -622,7 +595,7 @@ def _check_ports(cluster: ClusterSettings, node: LocalNode) -> None:
 
 
 def listening() -> set[int]:
-    """The TCP ports in use on this machine."""
+    """Used TCP ports."""
     sockets = psutil.net_connections("tcp")
     return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr}
 

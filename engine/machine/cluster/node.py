@@ -1,4 +1,4 @@
-"""Nodes of a cluster: versions, devices, clocks, which drain and which do not answer."""
+"""Nodes of a cluster: versions, devices, clocks, and draining."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from ...home.settings import load_settings
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions that decide if nodes understand each other, and compute alike.
-
-    Empty if something is not installed.
-    """
+    """For nodes to understand each other and compute alike. Empty: not installed."""
 
     python: str = ""
     marlaas: str = ""
@@ -37,7 +34,7 @@ class Versions:
 
 NAMES = {"python": "Python", "llama_cpp": "llama-cpp-python", "vllm": "vLLM", "ray": "Ray"}
 NEEDED = ("python", "marlaas", "ray", "torch")
-"""Needed on every node; llama.cpp and vLLM are optional."""
+"""On every node; llama.cpp and vLLM are optional."""
 
 
 def own_versions() -> Versions:
@@ -54,9 +51,9 @@ def own_versions() -> Versions:
 
 
 def differences(here: Versions, there: Versions, node: str = "there") -> str:
-    """Why two nodes cannot work together, in one sentence; empty if they can.
+    """Why two nodes cannot work together.
 
-    Python counts to its minor version. A build's part of a version, the ``+cu128`` of a torch, does not count.
+    Python counts to its minor version; a build's part (``+cu128``) does not count.
     """
     told = []
     for field in fields(Versions):
@@ -70,7 +67,7 @@ def differences(here: Versions, there: Versions, node: str = "there") -> str:
 
 
 def versions_in_words(versions: Versions) -> str:
-    """``Python 3.12.3, torch 2.11.0``: what is installed, for people."""
+    """``Python 3.12.3, torch 2.11.0``, for people."""
     there = [(NAMES.get(field.name, field.name), getattr(versions, field.name)) for field in fields(Versions)]
     return ", ".join(f"{name} {version}" for name, version in there if version)
 
@@ -85,10 +82,10 @@ NO_MACHINE = Machine(Cpu((), 0, 0))
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the cluster, as the engine knows it."""
+    """One machine of the cluster."""
 
     id: str
-    """Ray's id, hexadecimal: a new one at each joining."""
+    """Ray's id, hexadecimal: new at each joining."""
     name: str
     address: str
     alive: bool = True
@@ -99,16 +96,16 @@ class Node:
     free_bytes: int = 0
     refused: str = ""
     here: bool = False
-    """True for the engine's own machine."""
+    """The engine's own machine."""
     left_out: tuple[str, ...] = ()
     link: Link = Link()  # noqa: RUF009  # likewise
-    """The way from the engine's machine, measured at the first look."""
+    """From the engine's machine, measured at the first look."""
     clock: float | None = None
-    """Seconds by which its clock is ahead of the engine's; None if unknown."""
+    """Seconds ahead of the engine's; None: unknown."""
 
 
 def usable_nodes(nodes: Sequence[Node], drained: Collection[str]) -> list[UsableNode]:
-    """Living nodes as the placement sees them; people have ``drained`` the ones of these names."""
+    """Living nodes, without ``drained`` names."""
     return [
         UsableNode(
             node="" if node.here else node.id,
@@ -127,9 +124,9 @@ def usable_nodes(nodes: Sequence[Node], drained: Collection[str]) -> list[Usable
 
 
 def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
-    """The link to a node, from the seconds of some empty calls and those of one call with ``sent`` bytes.
+    """From seconds of empty calls and of one with ``sent`` bytes.
 
-    The fastest empty call counts: others waited for a processor and not for the link.
+    The fastest empty call counts: others waited for a processor.
     """
     call = min(calls)
     return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
@@ -141,18 +138,18 @@ class NodeFacts:
 
     versions: Versions
     usable: UsableResources = UsableResources(Machine(Cpu((), 0, 0)))  # noqa: RUF009  # it is frozen
-    """By the node's own marlaas.toml, container and other accounts; with known rates."""
+    """By marlaas.toml, container and other accounts."""
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
     trouble: str = ""
     clock: float = 0.0
-    """The node's time after the look, in seconds since 1970."""
+    """Seconds since 1970."""
 
 
 def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> NodeFacts:
-    """Look at this machine for the home of a node; ``ours`` is what the engine's workers hold here already.
+    """``ours``: held by the engine's workers.
 
-    ``measure`` measures devices of unknown speed, some seconds for each; only if no worker runs.
+    ``measure``: devices of unknown speed, some seconds each, without workers.
     """
     versions = own_versions()
     try:
@@ -165,7 +162,7 @@ def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> Nod
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:
-    """Why a node is not used next to an engine of these versions, in a sentence; empty if it is."""
+    """Why a node is not used, in a sentence."""
     if facts.trouble:
         return facts.trouble
     if differ := differences(engine, facts.versions):
@@ -187,7 +184,7 @@ SIGNS = {
     ("No space left on device",): "its disk, or /dev/shm, is full",
     ("Failed to connect to GCS", "http2 header"): "what listens there does not speak as Ray does",
 }
-"""Parts of Ray's output, and what they mean."""
+"""Parts of Ray's output, and their meaning."""
 
 
 def refuses_token(output: str) -> bool:
@@ -196,7 +193,7 @@ def refuses_token(output: str) -> bool:
 
 
 def reason_in(output: str) -> str:
-    """Why Ray failed, by its output, as a clause; its last line if nothing is known."""
+    """Why Ray failed, as a clause; the last line if unknown."""
     for signs, clause in SIGNS.items():
         if any(sign in output for sign in signs):
             return clause
@@ -210,22 +207,22 @@ def unreached(address: str, reason: str) -> ClusterUnreachable:
     return ClusterUnreachable(f"No cluster answers at {address}: {reason}.", hint)
 
 
-# Nothing depends on another machine's clock: only the engine stamps what it stores. But people compare logs.
+# Only the engine stamps what it stores, but people compare logs.
 
 LIMIT = 10.0
 
 
 def clock_difference(asked: float, answered: float, heard: float) -> tuple[float, float]:
-    """Seconds by which another clock is ahead, and the least difference of the clocks.
+    """Seconds ahead, and the least difference.
 
-    ``asked`` and ``heard`` are by the asker's clock; the answer was given at some time in between.
+    ``asked`` and ``heard`` are by the asker's clock; the answer lies between.
     """
     ahead = answered - (asked + heard) / 2
     return ahead, max(0.0, abs(ahead) - (heard - asked) / 2)
 
 
 def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
-    """A warning on the clock of node ``name``; empty if it is near enough."""
+    """A warning on a node's clock; empty: near enough."""
     if (abs(ahead) if certain is None else certain) <= LIMIT:
         return ""
     way = "ahead of" if ahead > 0 else "behind"
@@ -245,7 +242,7 @@ T = TypeVar("T", bound=Any)
 
 
 def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
-    """One node of each name, a living one first: a machine that joins again has another id."""
+    """A living node first: a machine that joins again has another id."""
     found: dict[str, T] = {}
     for node in nodes:
         if node.name not in found or (node.alive and not found[node.name].alive):
@@ -254,7 +251,7 @@ def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
 
 
 def meant(word: str, nodes: Sequence[Any]) -> tuple[str, str]:
-    """The name of the node that ``word`` means, its name or the begin of its id, else why it means none."""
+    """The node by its name, or an id's begin; else why none."""
     names = [node.name for node in nodes]
     if word in names:
         return word, ""
@@ -267,7 +264,7 @@ def meant(word: str, nodes: Sequence[Any]) -> tuple[str, str]:
 
 
 def why_not_drain(name: str, nodes: Sequence[Any], drained: Collection[str]) -> str:
-    """Why a node cannot be drained: nothing would be left to work on; empty if it can."""
+    """Why a node cannot be drained: nothing would be left; empty: it can."""
     others = [
         node.name
         for node in nodes

@@ -1,4 +1,4 @@
-"""The engine's host on another node: its files, paths and children, and the streams to them."""
+"""The engine's host on another node."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from ..workers.child import NOTHING, Template, kill, last_line, run_host
 from ..workers.handle import WorkerHandle
 from .node import NodeFacts, look_here
 
-# Streams to a child on another node. Several calls of Ray are in progress at the same time, so that a long link costs
-# its delay once. Ray may reorder them, so they are numbered. It sends arguments and results below 100 kB inside the
-# call; larger ones pass through an object store.
+# Several calls are in progress, so that a long link costs its delay once; numbered, since Ray may reorder them. Below
+# 100 kB data are in the call, else in an object store.
 
 PIECE = 2**15
 """Bytes of a stream in one message."""
@@ -45,7 +44,6 @@ class InOrder(Generic[T]):
         self._early: dict[int, T] = {}
 
     def accept(self, number: int, thing: T) -> list[T]:
-        """Those that are due now."""
         self._early[number] = thing
         due = []
         while self._next in self._early:
@@ -56,7 +54,7 @@ class InOrder(Generic[T]):
 
 @dataclass(frozen=True)
 class Begin:
-    """Start a child with its program, cores and variables."""
+    """Start a child with program, cores and variables."""
 
     name: str
     cores: tuple[int, ...] = ()
@@ -65,19 +63,19 @@ class Begin:
 
 
 Order = Begin | bytes | None
-"""To a child: bytes of its stream, none to close it, on which it ends; None to end it at once."""
+"""Bytes; empty closes the stream, and the child ends; None ends it at once."""
 
 
 class Ended(NamedTuple):
     """The end of a child; nothing follows."""
 
     status: int | None
-    """Its exit status, negative for a signal; None if unknown."""
+    """Negative for a signal; None: unknown."""
     reason: str = ""
 
 
 class Event(NamedTuple):
-    """From a child: its process id, bytes of its stream, its printed output, or its end."""
+    """A child's process id, bytes, printed output, or end."""
 
     child: int
     kind: Literal["born", "data", "printed", "ended"]
@@ -85,9 +83,9 @@ class Event(NamedTuple):
 
 
 class RemoteChild:
-    """Implements ``machine.workers.child.Child``; its log is on the engine's machine.
+    """Its log is on the engine's machine.
 
-    It ends once: by its exit, the loss of its node host, the bridge's death, or an unanswered order to end it.
+    Ends once: by its exit, the loss of its host or bridge, or an unanswered order.
     """
 
     def __init__(self, bridge: WorkerHandle, node: str, begin: Begin, log_path: Path) -> None:
@@ -153,7 +151,7 @@ numbers = itertools.count(1)
 
 
 class NodeLauncher:
-    """Implements ``workers.Launcher`` for one node, over the bridge."""
+    """``workers.Launcher`` for one node."""
 
     def __init__(
         self,
@@ -177,29 +175,25 @@ class NodeLauncher:
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
-        """Raises ``BaseModelError``, too, if the node does not have the base."""
+        """Raises ``BaseModelError``, too, without the base."""
         there = await self._bridge.call("resolve", self._node, self._named(kwargs))
         child = RemoteChild(self._bridge, self._node, Begin(name, cores, dict(environment), nice), log_path)
         return await WorkerHandle.begin(child, name, factory, there, log_path)
 
 
-# Folders in a worker's arguments.
-
-
 @dataclass(frozen=True)
 class Folder:
-    """A folder by its purpose: the base model with its fingerprint, or a folder of the node's own home."""
+    """The base model by fingerprint, or a folder of the node's home."""
 
     purpose: Literal["model", "base", "scratch"]
     path: str = ""
     """The engine's path of the model."""
     fingerprint: str = ""
     file: str = ""
-    """A file in it."""
 
 
 def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, Any]:
-    """A worker's arguments with this home's folders replaced by their purposes."""
+    """A worker's arguments with folders replaced by purposes."""
     folders = {
         str(base.path): Folder("model", str(base.path), base.fingerprint),
         str(home.base): Folder("base"),
@@ -211,10 +205,7 @@ def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, A
 
 
 def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
-    """The arguments with this node's folders; missing ones are made.
-
-    Raises ``BaseModelError`` if the base is not here.
-    """
+    """The arguments with this node's folders; missing ones are made. Raises ``BaseModelError``."""
 
     def here(value: Any) -> Any:
         if not isinstance(value, Folder):
@@ -233,9 +224,9 @@ def _changed(kwargs: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[st
 
 
 def find_base(model: Folder, home: Home) -> Path:
-    """The folder of a base on this node: that of its own settings, or the engine's path.
+    """The base's folder: by the node's settings, or the engine's path.
 
-    Raises ``BaseModelError`` if neither has its fingerprint.
+    Raises ``BaseModelError`` if neither has the fingerprint.
     """
     names = [model.path]
     with contextlib.suppress(MarlaasError):
@@ -253,12 +244,12 @@ def find_base(model: Folder, home: Home) -> Path:
 
 
 KEPT = 64
-"""Kept files. A sampler reads its version before it serves it; a missing file is pulled again."""
+"""Files; a missing one is pulled again."""
 PREFIX = "states-"
 
 
 class NodeFiles:
-    """The files of one node host, in its own folder below ``scratch``, removed when the next one starts."""
+    """The files of one node host, removed when the next starts."""
 
     def __init__(self, scratch: Path) -> None:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -273,7 +264,6 @@ class NodeFiles:
         return self.folder / f"{digest}.safetensors"
 
     def here(self, digest: str) -> str:
-        """The path of a file; empty if it is not here."""
         path = self.path(digest)
         with contextlib.suppress(OSError):
             os.utime(path)  # it is in use
@@ -281,9 +271,9 @@ class NodeFiles:
         return ""
 
     async def pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> str:
-        """Have a file here; ``get`` fetches a missing one, once for all callers.
+        """``get`` is called once for all callers.
 
-        Raises ``AdapterDamaged`` if other bytes come, and ``AdapterError`` if the disk refuses.
+        Raises ``AdapterDamaged`` for other bytes, and ``AdapterError`` if the disk refuses.
         """
         if there := self.here(digest):
             return there
@@ -301,10 +291,7 @@ class NodeFiles:
         return str(path)
 
     def adopt(self, path: Path) -> tuple[str, bytes]:
-        """Keep a worker's file under its checksum; returns that, and its bytes.
-
-        Raises ``AdapterError`` if it cannot be read.
-        """
+        """Returns the checksum and bytes. Raises ``AdapterError``."""
         try:
             data = path.read_bytes()
             digest = checksum_of(data)
@@ -321,23 +308,22 @@ class NodeFiles:
 
 
 def checksum_of(data: bytes) -> str:
-    """SHA-256 of a file's bytes, hexadecimal."""
+    """SHA-256, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
-# One Ray actor on each node starts the same child programs as a local engine, and relays them; the kernel ends them
-# with it. It decides and restarts nothing. Only ``bridge`` may import ray.
+# One Ray actor per node relays a local engine's child programs. It decides nothing. Only ``bridge`` may import ray.
 
 WAITING = 2048
-"""Events that wait for the bridge, 64 MiB, until children are not read any more: they then wait to write."""
+"""64 MiB; then children wait."""
 SEEN = 30.0
 PATIENCE = 1.0
-"""Seconds for a child's last output after its end; a process that it left behind may hold its output open."""
+"""Seconds: another process may hold a child's output open."""
 OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
 
 
 class NodeHost:
-    """Runs on a node as an async actor; all methods belong to its event loop."""
+    """An async actor; all methods belong to its event loop."""
 
     def __init__(self, home: Home | None = None) -> None:
         self._home = home or find_home()
@@ -350,14 +336,13 @@ class NodeHost:
         self._looked = 0.0
 
     async def echo(self, data: bytes = b"") -> float:
-        """The time here, in seconds since 1970."""
+        """Seconds since 1970."""
         return time.time()
 
     async def describe(self, model: Folder, cards: frozenset[str] = frozenset(), fresh: bool = True) -> NodeFacts:
-        """What this node has, and if it has the base model; the children's resources, including ``cards``, are free.
+        """Its children's resources and ``cards`` are free.
 
-        Unless ``fresh``, the result may be ``SEEN`` seconds old. Devices of unknown speed are measured if no child
-        computes.
+        Unless ``fresh``, up to ``SEEN`` seconds old. Unknown devices are measured if no child computes.
         """
         if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
             ours = Ours(frozenset(child.pid for child in self._children.values() if child.pid), cards)
@@ -380,9 +365,9 @@ class NodeHost:
         return self._files.here(digest)
 
     async def pull(self, digest: str, holder: list[Any]) -> str:
-        """Have a state file here from Ray's object store; returns its path. Raises as ``NodeFiles.pull``.
+        """Returns the path. Raises as ``NodeFiles.pull``.
 
-        ``holder`` is a list with Ray's reference, so that this call begins before the bytes are here.
+        ``holder`` has Ray's reference: this call need not wait for the bytes.
         """
 
         async def get() -> bytes:
@@ -468,5 +453,5 @@ class _Relayed:
 
 
 def child_environment(own: Mapping[str, str], requested: Mapping[str, str]) -> dict[str, str]:
-    """A child's variables: the node's, without Ray's own, and the requested ones."""
+    """The node's, without Ray's, and the requested ones."""
     return {name: value for name, value in own.items() if not name.startswith(OF_RAY)} | dict(requested)

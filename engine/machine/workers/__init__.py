@@ -1,4 +1,1 @@
-"""Worker processes: started with a socket, called like objects, watched, and ended.
-
-A worker is a plain class with async methods that does not know its machine.
-"""
+"""Worker processes: plain classes with async methods, called over a socket, watched, and ended."""

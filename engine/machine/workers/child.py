@@ -1,6 +1,6 @@
-"""The process behind a handle: on any machine, on this machine, and forked by a template. How one ended, in a sentence.
+"""The process behind a handle.
 
-A child has a stream of bytes each way, ends once, and leaves last words in a log on the engine's machine.
+A child has a stream of bytes each way, ends once, and logs on the engine's machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...programs import signal_name
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 LONGEST = 1 << 20
-"""Most bytes of a frame from or to a template: an order holds an environment."""
+"""Bytes; an order holds an environment."""
 TAIL = 4096
 
 HINTS: dict[int, str] = {
@@ -34,7 +34,7 @@ HINTS: dict[int, str] = {
 
 
 def last_line(log_path: Path, start: int = 0) -> str:
-    """The last line with text after byte ``start`` of the log; else empty."""
+    """The last line with text after byte ``start``."""
     try:
         with open(log_path, "rb") as log:
             size = log.seek(0, 2)
@@ -46,7 +46,7 @@ def last_line(log_path: Path, start: int = 0) -> str:
 
 
 def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[str, str]:
-    """What happened, and a hint; ``code`` is the exit status, negative for a signal, None if not known."""
+    """``code``: exit status, negative for a signal; None: unknown."""
     what = f"Worker {name} " + ("could not start" if starting else "ended")
     if code is None:
         return (f"{what}: {line}" if line else what).rstrip(".") + ".", ""
@@ -64,7 +64,7 @@ def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[st
 async def run_host(
     name: str, theirs: socket.socket, cores: tuple[int, ...], nice: int, environment: Mapping[str, str], output: int
 ) -> asyncio.subprocess.Process:
-    """Start ``machine.workers.host`` as a child of this process, with its end of a socketpair and its output."""
+    """Start ``machine.workers.host`` with its end of a socketpair."""
     cores_word = ",".join(map(str, cores)) or "any"
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", f"{__package__}.host", name, str(theirs.fileno())),
@@ -79,17 +79,14 @@ async def run_host(
 
 
 def kill(process: asyncio.subprocess.Process | ForkedProcess) -> None:
-    """End a process at once; not by ``Process.kill``, which polls first and so takes asyncio's exit status away."""
+    """``Process.kill`` polls, and so takes asyncio's exit status away."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
 
 
-# A template, as the engine sees it: it forks workers, and reports their ends.
-
-
 class ForkedProcess:
-    """A worker forked by a template, with the part of ``asyncio.subprocess.Process`` that a handle needs."""
+    """The used part of ``asyncio.subprocess.Process`` for a template's fork."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -108,7 +105,7 @@ class ForkedProcess:
 
 
 class Template:
-    """A running template. Make one with ``start``; all methods belong to its event loop."""
+    """A running template. Use ``start``; all methods belong to its event loop."""
 
     def __init__(
         self,
@@ -118,7 +115,6 @@ class Template:
         log_path: Path,
         log_start: int,
     ) -> None:
-        """``log_start`` is the length of the log before it began."""
         self.threads = threads
         self._process = process
         self._connection = connection
@@ -133,10 +129,7 @@ class Template:
     async def start(
         cls, modules: Sequence[str], threads: int, environment: Mapping[str, str], log_path: Path
     ) -> Template:
-        """Start one that imports ``modules`` for workers of this many ``threads``.
-
-        Its output is appended to ``log_path``. Raises ``WorkerDied`` if it ends before it is ready.
-        """
+        """For workers of this many ``threads``. Raises ``WorkerDied``."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = (sys.executable, "-P", "-m", f"{__package__}.template", str(theirs.fileno()), str(os.getpid()))
@@ -176,7 +169,7 @@ class Template:
     async def fork(
         self, name: str, connection: int, log: int, cores: str, nice: int, environment: Mapping[str, str]
     ) -> ForkedProcess:
-        """Have it become a worker with the descriptor ``connection``, as ``host.main`` takes it, and its ``log``."""
+        """Arguments as in ``host.main``, with ``log``."""
         if not self.alive:
             raise self._death()
         born: asyncio.Future[ForkedProcess] = self._loop.create_future()
@@ -236,46 +229,43 @@ class Template:
         return WorkerDied(*sentence("template", self._process.returncode, True, line))
 
 
-# A child, and one on this machine.
-
-
 class Child(Protocol):
     """One worker process."""
 
     @property
     def pid(self) -> int:
-        """Its process id on its machine; 0 if unknown yet."""
+        """On its machine; 0: unknown yet."""
 
     @property
     def node(self) -> str:
-        """Ray's id of its node; empty for the engine's machine."""
+        """Ray's id; empty for the engine's machine."""
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs, or if it is lost."""
+        """Negative for a signal; None: it runs, or is lost."""
 
     @property
     def reader(self) -> asyncio.StreamReader:
-        """Its output. It is at its end soon after the process has ended."""
+        """Ends soon after the process."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes, at once and in order; an ended process gets none."""
+        """At once and in order; an ended process gets none."""
 
     def close(self) -> None:
-        """Close the connection, which ends the process."""
+        """Close the connection: the process ends."""
 
     def kill(self) -> None:
-        """End it at once; an ended one is fine."""
+        """An ended one is fine."""
 
     async def wait(self) -> None:
-        """Return when it has ended, or is lost."""
+        """Returns when it has ended, or is lost."""
 
     def last_words(self) -> str:
-        """The last line of its log since it started, or why it is lost; else empty."""
+        """The log's last line since its start, or why it is lost."""
 
 
 class LocalChild:
-    """A child of this process, over a socketpair. Make one with ``start``."""
+    """A child over a socketpair. Use ``start``."""
 
     node = ""
 

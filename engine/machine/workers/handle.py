@@ -1,4 +1,4 @@
-"""A worker as the engine sees it: started, called, dead."""
+"""A worker for the engine: started, called, dead."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ...errors import OutOfMemory, WorkerDied
 from .child import NOTHING, Child, LocalChild, Template, sentence
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Streamed, pack, read, rebuild_error
 
-# An answer to a cancelled caller is dropped; the worker still finishes the call.
+# A cancelled caller's answer is dropped; the worker finishes the call.
 
 T = TypeVar("T")
 
 BEAT = 5.0
 MISSED = 6
-"""Checks in a row without an answer after which a worker counts as hung. Checks are counted, not seconds, so that a
-delayed engine blames nobody."""
+"""Unanswered checks in a row, not seconds, so that a delayed engine blames nobody."""
 GRACE = 5.0
 
 
 class WorkerHandle:
-    """A running worker. Made by a ``Launcher``; all methods belong to its event loop."""
+    """Made by a ``Launcher``; all methods belong to its event loop."""
 
     def __init__(self, name: str, child: Child, log_path: Path) -> None:
         self.name = name
@@ -46,10 +45,7 @@ class WorkerHandle:
 
     @classmethod
     async def begin(cls, child: Child, name: str, factory: str, kwargs: dict[str, Any], log_path: Path) -> WorkerHandle:
-        """Have a started child build its object, and wait until it takes calls; for launchers.
-
-        A child that cannot is ended. Raises as ``Launcher.start`` does.
-        """
+        """Wait until a child takes calls, or end it. Raises as ``Launcher.start``."""
         handle = cls(name, child, log_path)
         try:
             await handle._start(Call(0, factory, (kwargs,)))
@@ -71,11 +67,10 @@ class WorkerHandle:
         return not self.died.is_set()
 
     def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
-        """Run an async method of the worker's object, or of a part of it (``part.method``): a future of its value.
+        """Run an async method of the object, or of a part (``part.method``).
 
-        It is sent at once, awaited or not. The future raises the method's error (``MarlaasError`` and ``ValueError`` as
-        themselves, others as ``CallFailed``), or ``WorkerDied``. Values that the method passes to its argument
-        ``stream_to`` arrive here, until the future is done.
+        Sent at once, awaited or not. The future raises ``MarlaasError`` and ``ValueError`` as themselves, others as
+        ``CallFailed``, and ``WorkerDied``. ``stream_to`` gets earlier values.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
         if not self.alive:
@@ -89,18 +84,17 @@ class WorkerHandle:
         return answer
 
     def post(self, method: str, *args: Any, haste: bool = False) -> None:
-        """Run an async method without an answer; its errors go to the worker's log.
+        """Errors go to the worker's log; a dead worker is no error.
 
-        It begins before any later call, and soon without one; with ``haste``, at once. A dead worker is no error.
+        It begins before later calls, soon; with ``haste``, at once.
         """
         if self.alive:
             self._outbox.send(Call(None, method, args), haste=haste)
 
     def proxy(self, protocol: Callable[..., T], posted: Collection[str] = (), part: str = "") -> T:
-        """An object typed as ``protocol`` (a Protocol class) with calls to this worker as methods.
+        """Calls to this worker as a Protocol's methods.
 
-        Those named in ``posted`` return None at once, without an answer. A worker that serves several protocols has an
-        attribute for each: ``part`` is its name.
+        ``posted``: names that return None at once. ``part``: the attribute of a worker with several.
         """
         prefix = part and f"{part}."
 
@@ -114,7 +108,7 @@ class WorkerHandle:
         return cast(T, SimpleNamespace(**{name: method(name) for name in names}))
 
     async def stop(self, grace: float = GRACE) -> None:
-        """Close the connection, which ends the child; kill it after ``grace`` seconds."""
+        """Ends the child; kills it after ``grace`` seconds."""
         self._stopping = True
         if self._watch is not None:
             self._watch.cancel()
@@ -201,7 +195,7 @@ class WorkerHandle:
             answer.set_exception(error)
 
     def death(self, starting: bool = False) -> WorkerDied:
-        """The error for the worker's end: ``OutOfMemory`` if memory was short."""
+        """``OutOfMemory`` if memory was short."""
         if self._hung:
             return WorkerDied(
                 f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",
@@ -212,11 +206,11 @@ class WorkerHandle:
         return (OutOfMemory if code == STATUS else WorkerDied)(*text)
 
 
-# ``tests/engine/machine/workers/contract.py`` holds the tests that each launcher passes.
+# Each launcher passes ``tests/engine/machine/workers/contract.py``.
 
 
 class Launcher(Protocol):
-    """Starts workers on one machine. It never restarts one: that is the engine's decision."""
+    """Starts workers on one machine; it never restarts one."""
 
     async def start(
         self,
@@ -230,12 +224,11 @@ class Launcher(Protocol):
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
-        """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
+        """Start a child that builds ``factory`` (``"module:Class"``), and wait until it takes calls.
 
-        ``cores`` pins it, one thread each; empty leaves it free. It runs with the variables of ``environment``, at
-        niceness ``nice``, 0 to 19. Its output is appended to ``log_path`` on the engine's machine. A ``template`` of
-        that machine forks it. Raises the constructor's ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other
-        exception, and ``WorkerDied`` with the last line of the log.
+        ``cores``: one thread each; empty: free. ``nice``: 0 to 19. ``log_path`` is on the engine's machine. A
+        ``template`` forks it. Raises ``MarlaasError`` or ``ValueError`` of the constructor, ``CallFailed`` for others,
+        and ``WorkerDied``.
         """
 
 

@@ -1,9 +1,8 @@
-"""The child's main program: builds one object and serves calls to its async methods, and its parts', concurrently.
+"""The child's main program: serves calls to async methods of one object and its parts.
 
-``python -P -m marlaas.engine.machine.workers.host NAME FD PARENT CORES NICE``, CORES such as ``0,1`` or ``any``. Frames
-come in over the inherited socket FD. When the engine closes it, or a method raises ``OutOfMemory``, the child ends at
-once. Must not import anything heavy before the cores are pinned and the threads are limited, because thread pools read
-both when they are loaded.
+``python -P -m marlaas.engine.machine.workers.host NAME FD PARENT CORES NICE``, CORES such as ``0,1`` or ``any``. It
+ends when the engine closes FD, or a method raises ``OutOfMemory``. Heavy imports come after pinning: thread pools read
+cores when loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until the engine goes away; never returns."""
+    """Never returns."""
     name, descriptor, parent, cores, nice = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(int(parent))
@@ -44,7 +43,7 @@ def main(arguments: list[str]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel to end this process with its parent; on other systems than Linux the closed socket ends it."""
+    """End with the parent; outside Linux the closed socket does that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -52,7 +51,7 @@ def die_with(parent: int) -> None:
 
 
 def pin(cores: str) -> None:
-    """Keep to the given cores, with a thread for each: pools that share a core are 10 to 100 times slower."""
+    """A thread per core: pools that share a core are 10 to 100 times slower."""
     if cores == "any":
         return
     wanted = {int(core) for core in cores.split(",")}
@@ -64,9 +63,9 @@ def pin(cores: str) -> None:
 
 
 async def serve(connection: socket.socket) -> None:
-    """Build the object named in the first frame, then run every call as a task.
+    """Calls run as tasks.
 
-    Its method ``tidy`` is called once the engine is gone: it removes temporary files.
+    The object's ``tidy`` removes temporary files at the end.
     """
     reader, writer = await asyncio.open_connection(sock=connection)
     first = await read(reader)

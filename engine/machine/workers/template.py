@@ -1,14 +1,13 @@
-"""The main program of a template: imports what several workers need, then becomes each of them by forking.
+"""Imports what workers need, then forks them.
 
-``python -P -m marlaas.engine.machine.workers.template FD PARENT THREADS MODULE …``. Forks share earlier imports until
-one of them writes: of PyTorch's 150 MB in each process, 20 are written to. They also save the seconds of the import.
+``python -P -m marlaas.engine.machine.workers.template FD PARENT THREADS MODULE …``. Forks save the seconds of imports,
+and most of PyTorch's memory: of 150 MB, 20 are written to.
 
-An order over the inherited socket FD is a pickle of (name, cores, niceness, environment) with two descriptors: the
-worker's socket and its log. Answers are pickles of None (ready), (process id, None) for a birth, and (process id, exit
-code) for an end. The worker dies with the template, which dies with the engine.
+An order over FD is a pickle of (name, cores, niceness, environment) with two descriptors: the worker's socket and log.
+Answers are pickles of None (ready), (process id, None) for a birth, and (process id, exit code) for an end.
 
-The template has one thread, so a fork copies no lock of another thread. Libraries read their number of threads when
-they are imported, so all workers have THREADS cores (0: any).
+One thread, so a fork copies no foreign lock. Libraries read their threads at import: all workers have THREADS cores (0:
+any).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def serve(engine: socket.socket) -> None:
-    """Fork a worker for each order, report its end; returns when the engine has closed its side."""
+    """Fork a worker per order; returns at the engine's close."""
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes)
@@ -79,7 +78,7 @@ def serve(engine: socket.socket) -> None:
 
 
 def ended() -> list[tuple[int, int]]:
-    """The workers that have ended since the last look, with their exit codes, negative for signals."""
+    """Ended workers with exit codes, negative for signals."""
     ends = []
     with contextlib.suppress(ChildProcessError):
         while (end := os.waitpid(-1, os.WNOHANG))[0]:
@@ -90,7 +89,7 @@ def ended() -> list[tuple[int, int]]:
 def become(
     name: str, cores: str, nice: int, environment: dict[str, str], template: int, connection: int, log: int
 ) -> None:
-    """Continue as the worker; never returns."""
+    """Never returns."""
     try:
         os.setpgid(0, 0)
         os.environ.clear()
@@ -109,7 +108,7 @@ def become(
 
 
 def call_oneself(command: Sequence[str]) -> None:
-    """Show another command line to `ps` by overwriting the template's, as far as there is room."""
+    """Show another command line in `ps`, as far as there is room."""
     fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
     begins, ends = int(fields[45]), int(fields[46])
     room = ends - begins

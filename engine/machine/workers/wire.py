@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# A vector of plain numbers is pickled as its bytes and one letter: numpy's own pickles cost several times as much.
-# numpy is imported only if needed: a child reads its first frame before it may import what starts threads.
+# A vector is pickled as bytes and one letter: numpy's pickles cost several times as much. numpy is imported only if
+# needed: a child's first frame comes before imports that start threads.
 
 PLAIN = frozenset("bBhHiIlLqQefd?")
-"""Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
+"""Numpy's letters; both ends run on one machine."""
 
 Reducers = Mapping[type, Callable[[Any], Any]]
 _reducers: dict[type, Callable[[Any], Any]] = {}
 
 
 def reducers() -> Reducers:
-    """The ``Pickler.dispatch_table`` to use; it covers arrays once numpy is imported."""
+    """For ``Pickler.dispatch_table``; covers arrays once numpy is imported."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return copyreg.dispatch_table
@@ -56,31 +56,27 @@ def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
     return numpy.frombuffer(data, letter)
 
 
-# A frame holds all messages of one turn of the sender's event loop. Both ends are our own processes over a private
-# socketpair, so pickle is safe here.
+# Pickle is safe: both ends are ours, on a private socketpair.
 
 HEADER = struct.Struct("<Q")
 LINGER = 0.005
-"""Seconds that a message without haste waits for others to share its frame."""
+"""Seconds of a message without haste."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Run one async method of the worker's object.
-
-    The first one has the id 0: it builds the object, from the name of its factory and the keyword arguments.
-    """
+    """Run one async method; id 0 builds the object."""
 
     id: int | None
     method: str
     args: tuple[Any, ...]
     streaming: bool = False
-    """True if the method gets the argument ``stream_to`` for values before its answer."""
+    """The method gets the argument ``stream_to``."""
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """A value that a method has streamed; before its ``Answer``, in their order."""
+    """A streamed value, before its ``Answer``, in order."""
 
     id: int
     value: Any
@@ -100,14 +96,14 @@ class Failed:
 
     id: int
     kind: str
-    """Name of a ``MarlaasError`` subclass, ``"ValueError"``, or any other class, which becomes ``CallFailed``."""
+    """A ``MarlaasError`` subclass, ``"ValueError"``, or another class, for ``CallFailed``."""
     message: str
     hint: str
     traceback: str
 
 
 PING = "?"
-"""A check of the event loop; the host answers it itself. No method of a worker can have this name."""
+"""No method of a worker can have this name."""
 
 Message = Call | Streamed | Answer | Failed
 
@@ -123,7 +119,7 @@ def pack(*messages: Message) -> bytes:
 
 
 async def read(reader: asyncio.StreamReader) -> tuple[Message, ...]:
-    """The messages of the next frame; none once the other end is gone (also in the middle of a frame)."""
+    """The messages of the next frame; none once the other end is gone."""
     try:
         (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
         messages: tuple[Message, ...] = pickle.loads(await reader.readexactly(size))
@@ -133,10 +129,10 @@ async def read(reader: asyncio.StreamReader) -> tuple[Message, ...]:
 
 
 class Outbox:
-    """Gathers the messages of one turn of the event loop and writes them as one frame."""
+    """Writes the messages of one loop turn as one frame."""
 
     def __init__(self, write: Callable[[bytes], None], refuse: Callable[[Message, Exception], None]) -> None:
-        """``refuse`` gets a message that cannot be pickled; the others of its frame still go."""
+        """``refuse`` gets a message that cannot be pickled."""
         self._loop = asyncio.get_running_loop()
         self._write = write
         self._refuse = refuse
@@ -144,7 +140,7 @@ class Outbox:
         self._flushing = False
 
     def send(self, message: Message, haste: bool = True) -> None:
-        """Write a message at the end of this turn of the loop; without ``haste`` with the next frame, soon."""
+        """Without ``haste`` with the next frame, soon."""
         if haste and not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -174,10 +170,7 @@ def describe(call: int, error: BaseException) -> Failed:
 
 
 def rebuild_error(failed: Failed, worker: str) -> Exception:
-    """The exception to raise in the engine: a ``MarlaasError`` subclass, ``ValueError``, or ``CallFailed``.
-
-    The child's traceback is attached as a note, for the log.
-    """
+    """The exception to raise in the engine, with the child's traceback as a note."""
     known = getattr(errors, failed.kind, None)
     error: Exception
     if isinstance(known, type) and issubclass(known, MarlaasError):

@@ -1,4 +1,4 @@
-"""The interface of a backend that decodes many conversations, and what scoring needs of it."""
+"""A backend that decodes many conversations, and scoring."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ Handles = NDArray[np.int64]
 Arrays = dict[str, NDArray[np.float32]]
 
 SPARE = 2
-"""The first sequences of a context are for scores; conversations have the others."""
+"""For scores."""
 BLOCK = 64
-"""Tokens of a block: fewer are computed about as fast as they are copied."""
+"""Tokens: fewer are computed about as fast as copied."""
 PIECE = 256
-"""Tokens of a block with reproducible last bits, which is how prompts are read. With half as many, large bases would
-multiply more slowly; with twice as many, small ones would attend more slowly."""
+"""Tokens of a prompt's block. Half as many slow large bases' products, twice as many small ones' attention."""
 CACHE = 16 << 20
-"""Bytes of weights that are assumed to stay in a processor's cache."""
+"""Bytes of weights assumed in a processor's cache."""
 
 
 Key = tuple[int, bytes]
-"""A number of tokens, and a hash over version, ``alike`` flag and these tokens."""
+"""Tokens, and a hash over version, ``alike`` and these."""
 
 
 class DecodeFailed(CallFailed):
-    """A decode call failed; clear its sequences to undo what it wrote."""
+    """A decode call failed; clear its sequences to undo its writes."""
 
 
 class Context:
-    """Cached sequences of up to ``length`` tokens each, decoded in rows under adapters. Not thread-safe."""
+    """Cached sequences of up to ``length`` tokens. Not thread-safe."""
 
     sequences: int
     length: int
@@ -46,13 +45,13 @@ class Context:
     weights: int
     """Bytes that every call reads."""
     mixes: bool = True
-    """True if a call with one token for each of several sequences may hold rows of several adapters."""
+    """A call with one token per sequence may have several adapters."""
     joins: bool = True
-    """True if a call may hold several tokens of several sequences. Implies ``mixes``."""
+    """A call may hold several tokens of several sequences. Implies ``mixes``."""
     held: Ints
-    """Tokens in the memory of each sequence, (sequences,)."""
+    """In memory, (sequences,)."""
     rows: int = 128
-    """Most conversations that are decoded in one call."""
+    """Most in one call."""
 
     @property
     def room(self) -> int:
@@ -61,54 +60,50 @@ class Context:
 
     @property
     def steps(self) -> int:
-        """Tokens of the same conversations before others come: a large base is read from main memory for each."""
+        """Tokens before others come: a large base is read from main memory for each."""
         return 1 if self.weights > CACHE else 4
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``joins``).
+        """Run one token for each sequence, or several of one (of several if it ``joins``).
 
-        All arguments are (n,), in the order of sequences. Returns float32 (outputs.sum(), V), valid until the next
-        call. The last bits of a row depend only on its own sequence. Raises ``DecodeFailed``; the state of the call's
-        sequences is then unknown.
+        Arguments are (n,), in the order of sequences. Returns float32 (outputs.sum(), V), valid until the next call.
+        Last bits depend only on the row's sequence. Raises ``DecodeFailed``; the sequences' state is then unknown.
         """
         raise NotImplementedError
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forget a sequence from position ``length`` on; 0 empties it, also after a failed call."""
+        """Forget a sequence from ``length`` on; 0 empties it, even after a failed call."""
         self.held[sequence] = min(self.held[sequence], length)
 
     def copy(self, source: int, targets: list[int], length: int) -> None:
-        """Give ``targets``, which are empty, the first ``length`` tokens of ``source``."""
+        """``targets`` must be empty."""
         raise NotImplementedError
 
     def grow(self, more: int, needed: bool) -> None:
-        """Take memory for about so many further sequences; call it only when no logits are needed any more.
+        """Take memory for about ``more`` sequences; invalidates logits.
 
-        Does nothing if memory is short, unless they are ``needed``: then it may raise ``MemoryError``.
+        Raises ``MemoryError`` only if they are ``needed``.
         """
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
-        """Set the adapters of the following calls: (n,), one for each row; (1,), one for all; (0,), none.
+        """Set the next calls' adapters: (n,), one per row; (1,), one for all; (0,), none.
 
-        All are the same unless the context ``mixes``. Without ``alike`` a row's last bits may depend on other rows,
-        for speed.
+        All are equal unless the context ``mixes``. Without ``alike`` last bits may depend on other rows, for speed.
         """
         raise NotImplementedError
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Add an adapter (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
-        fit the base.
-        """
+        """Names as in state files; returns a handle. Raises ``AdapterError`` if it does not fit."""
         raise NotImplementedError
 
     def free_adapter(self, adapter: int) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Free everything. Adapters must have been freed before."""
+        """Free everything; free adapters before."""
 
     def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
-        """One token for each row of logits (n, V), as ``sampling.choose``; leaves those of the last ``decode``."""
+        """As ``sampling.choose`` for (n, V); keeps the last ``decode``'s logits."""
         return choose(logits, temperatures, noise, cuts)
 
     def draw(
@@ -120,7 +115,6 @@ class Context:
         noise: Floats,
         cuts: Cuts | None,
     ) -> tuple[Tokens, Logprobs]:
-        """``decode`` for one token of each of several sequences, then ``choose``."""
         outputs = np.ones(len(tokens), np.int8)
         return self.choose(self.decode(tokens, positions, sequences, outputs), temperatures, noise, cuts)
 
@@ -130,8 +124,8 @@ def score(
 ) -> tuple[Logprobs, Likeliest, Logits]:
     """Log-probabilities of ``tokens[start:]``, float32 (T-start,), with the ``count`` likeliest tokens at each place.
 
-    Also returns the logits (V,) after all tokens. They are computed in the first sequence, in pieces, so that logits
-    stay few. Raises ``CallFailed``, and ``ValueError`` unless 1 <= start <= T and all tokens fit.
+    Also the logits (V,) after all tokens. Raises ``CallFailed``, and ``ValueError`` unless 1 <= start <= T and all
+    tokens fit.
     """
     if not 1 <= start <= len(tokens):
         raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
@@ -158,9 +152,9 @@ def score(
 
 
 def keys_of(version: str, alike: bool, tokens: Tokens) -> list[Key]:
-    """Of each beginning of ``tokens`` that may be shared, the shortest first; the last is the whole.
+    """Keys of shareable beginnings, shortest first; the last is the whole.
 
-    Blocks leave at least two tokens for the logits.
+    Blocks leave two tokens or more for the logits.
     """
     digest, size = blake2b(f"{version}\0{alike}".encode(), digest_size=16), PIECE if alike else BLOCK
     keys, begin = [], 0

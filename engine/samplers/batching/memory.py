@@ -1,9 +1,8 @@
-"""Gives sequences to conversations, and finds what is in their memory already.
+"""Gives sequences to conversations, and reuses prompts in memory.
 
-The first tokens of a prompt are named by a hash over version and tokens up to there, at each border of a block and at
-the end of the prompt. A new prompt copies the longest beginning that some sequence of its version holds; whole prompts
-need no pass at all. What ends is kept until its sequence is needed (RadixAttention, arXiv 2312.07104) or its version
-is retired.
+Beginnings are hashed at each block's border and the prompt's end. A new prompt copies the longest one of its version;
+whole prompts need no pass. Ended ones stay until their sequence is needed (RadixAttention, arXiv 2312.07104) or their
+version is retired.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from .context import SPARE, Context, Key, Logits, keys_of
 from .turn import Conversation, Turn
 
 PART = 4
-"""One in this many sequences may be kept for reuse."""
+"""One in this many sequences."""
 
 
 class Prefixes:
@@ -28,7 +27,7 @@ class Prefixes:
         self._held: dict[int, list[Key]] = {}
 
     def find(self, keys: Sequence[Key]) -> tuple[int | None, int]:
-        """The sequence that holds most of them, and its tokens; (None, 0) without any."""
+        """The sequence with most of them, and its tokens; (None, 0): none."""
         match = next((key for key in reversed(keys) if key in self._holders), None)
         return (None, 0) if match is None else (next(iter(self._holders[match])), match[0])
 
@@ -49,7 +48,7 @@ class Prefixes:
             self._held[sequence] = keys
 
     def last(self, sequence: int) -> int:
-        """The tokens of what only this sequence holds; 0 if others hold all of it."""
+        """Tokens that only this sequence holds; 0: none."""
         keys = self._held.get(sequence)
         return keys[-1][0] if keys and len(self._holders[keys[-1]]) == 1 else 0
 
@@ -73,15 +72,15 @@ class SharedMemory:
         return self._context.room < self._context.sequences
 
     def grow(self, more: int, needed: bool) -> None:
-        """Raises ``MemoryError`` if more sequences are ``needed`` and there is no memory."""
+        """Raises ``MemoryError`` without memory for ``needed`` sequences."""
         before = self._context.room
         self._context.grow(max(more, before // PART), needed)
         self._free += range(before, self._context.room)
 
     def place(self, turns: Sequence[Turn]) -> Logits | None:
-        """Give sequences to first turns with a common prompt; the first gets the beginning that is known.
+        """Give sequences to first turns with a common prompt.
 
-        Returns the logits after it if all of it is known. Raises ``LookupError`` when too few are free.
+        Returns the logits after it if all is known. Raises ``LookupError`` if too few are free.
         """
         first = turns[0]
         logits = self._prefixes.logits.get(first.keys[-1])
@@ -97,12 +96,12 @@ class SharedMemory:
         return logits
 
     def awaits(self, turn: Turn, other: Turn) -> bool:
-        """True if a first turn will find more in memory once the prompt of ``other``, another first turn, is read."""
+        """True if reading the prompt of ``other`` gives ``turn`` more in memory."""
         common = max((tokens for tokens, _ in {*turn.keys[:-1]} & {*other.keys}), default=0)
         return common > self._prefixes.find(turn.keys[:-1])[1]
 
     def share(self, turns: Sequence[Turn], logits: Logits) -> None:
-        """The first turn's sequence holds the prompt of all, after which there are these logits (V,)."""
+        """The first turn holds the prompt of all; ``logits`` (V,) follow it."""
         first, *others = [turn.conversation.sequence for turn in turns]
         keys = turns[0].keys
         if others:
@@ -113,9 +112,9 @@ class SharedMemory:
             self._prefixes.logits[keys[-1]] = logits.copy()
 
     def extend(self, turn: Turn) -> None:
-        """A turn has ended: forks of its conversation may begin with its text.
+        """Let forks begin with this turn's text.
 
-        Sampled tokens have other last bits than prefilled ones, so turns that are ``alike`` share only the prompt.
+        Sampled tokens have other last bits than prefilled ones, so ``alike`` turns share only the prompt.
         """
         slot = turn.conversation.slot
         if slot is not None and not turn.alike:
@@ -127,7 +126,7 @@ class SharedMemory:
         self._context.cut(sequence, 0)
 
     def end(self, conversation: Conversation, intact: bool) -> None:
-        """Keep the prompt of an ended conversation if no other sequence holds it; later text is useless to others."""
+        """Keep an ended conversation's prompt if no other sequence does."""
         slot, version = conversation.slot, conversation.version
         if slot is None or version is None:
             return
@@ -144,7 +143,7 @@ class SharedMemory:
         self._kept[slot] = version.name
 
     def retire(self, version: str | None = None) -> None:
-        """Give up what is kept of this version; None: of all."""
+        """None: of all versions."""
         for sequence in [sequence for sequence, owner in self._kept.items() if version in (owner, None)]:
             self._give_up(sequence)
 

@@ -14,15 +14,13 @@ from ...faults import Point, reach
 from ...models.find import BaseModel
 from .context import Arrays
 
-# Carries answers from the sampler's thread to the event loop, once for each step.
-#
-# Waking the loop costs as much as sampling a token, and more on a shared core.
+# Answers reach the event loop once per step: waking it costs as much as sampling a token.
 
 T = TypeVar("T")
 
 
 class Answers:
-    """Results and streamed parts that are not delivered yet, in order. Only for the sampler's thread."""
+    """Undelivered results, in order. Only for the sampler's thread."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
@@ -44,7 +42,7 @@ def _deliver(waiting: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any
 
 
 class Answer(Generic[T]):
-    """The answer for one caller: made in its event loop, and given once, on the thread."""
+    """For one caller: made in its event loop, given once, on the thread."""
 
     def __init__(self, answers: Answers) -> None:
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -61,16 +59,11 @@ class Answer(Generic[T]):
         self._answers.put(self.future, to, value)
 
 
-# A sampler's adapter versions: immutable under their names, freed after their last request.
-
-
 class Adapters(Protocol):
     """Loads and frees adapters, like a ``Context``."""
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Add an adapter (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
-        fit.
-        """
+        """Add an adapter; returns its handle. Raises ``AdapterError`` if it does not fit."""
 
     def free_adapter(self, adapter: int) -> None:
         """Free an adapter's memory."""
@@ -84,12 +77,11 @@ class Version:
     checksum: str
     handle: int
     users: int = 0
-    """Requests that wait or run under it."""
     retired: bool = False
 
 
 class Versions:
-    """All versions of one sampler."""
+    """All versions of one sampler, freed after their last request."""
 
     def __init__(self, base: BaseModel, adapters: Adapters) -> None:
         self._base = base
@@ -98,10 +90,8 @@ class Versions:
         self._checksums: dict[str, str] = {}
 
     def load(self, name: str, path: Path) -> str:
-        """Read the adapter of a state file and return its checksum.
-
-        Raises ``AdapterError`` if the name stands for other bytes, and for an adapter of another base or shape.
-        """
+        """Returns the checksum. Raises ``AdapterError`` if the name stands for other bytes, or the adapter does not
+        fit."""
         reach(Point.SAMPLER_LOADING)
         state = read_state(path, moments=False)
         found = checksum(state.adapter)
@@ -122,7 +112,7 @@ class Versions:
         return found
 
     def serving(self, name: str) -> Version:
-        """The version of that name. Raises ``AdapterError`` if it was never loaded or is retired."""
+        """Raises ``AdapterError`` if never loaded or retired."""
         version = self._versions.get(name)
         if version is None or version.retired:
             why = "has been retired" if name in self._checksums else "was never loaded"

@@ -1,4 +1,4 @@
-"""A sampler process: takes requests of many versions, and answers from one context."""
+"""A sampler process: takes requests of many versions, answers from one context."""
 
 from __future__ import annotations
 
@@ -25,41 +25,39 @@ from .scheduler import BatchScheduler
 T = TypeVar("T")
 Work = Callable[[], None]
 Gate = Callable[[], AbstractContextManager[None]]
-"""The context of one round of the thread."""
 
 log = logging.getLogger(__name__)
 
 
 class SteppedScheduler(Protocol):
-    """A scheduler that computes in steps. Only the thread uses it."""
+    """Computes in steps. Only the thread uses it."""
 
     @property
     def busy(self) -> bool:
         """True if ``step`` has anything to do."""
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
-        """Queue a turn; ``stream_to`` is called in the caller's event loop. Raises ``ValueError`` or
-        ``AdapterError`` if it can never be served.
-        """
+        """Queue a turn; ``stream_to`` runs in the caller's event loop. Raises ``ValueError`` or ``AdapterError`` if it
+        can never be served."""
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are ignored."""
+        """Forget a conversation and abort its turn; ignores unknown names."""
 
     def step(self) -> None:
         """Compute some tokens."""
 
     def fail(self, error: Exception) -> None:
-        """End every turn with ``error`` and start over with an empty scheduler."""
+        """End every turn with ``error`` and start over empty."""
 
     def stats(self) -> SamplerStats:
         """Totals so far."""
 
 
 class ThreadedSampler:
-    """``protocol.Sampler`` except for ``score``: runs a scheduler on a thread for callers in an event loop.
+    """``protocol.Sampler`` except ``score``: a scheduler on a thread.
 
-    The thread empties an inbox, then makes one step, as long as there is work. Only it touches the context. Without
-    memory all calls in progress raise ``OutOfMemory``; the sampler must not be used afterwards.
+    The thread empties an inbox, then makes a step, while there is work. Without memory all calls raise ``OutOfMemory``;
+    the sampler is unusable afterwards.
     """
 
     def __init__(
@@ -70,9 +68,8 @@ class ThreadedSampler:
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Every round of the thread runs inside ``gate()``, which may wait for a shared device. ``idle`` is called
-        after rounds that left nothing to do.
-        """
+        """Rounds run inside ``gate()``, which may wait for a device. ``idle`` is called after rounds without remaining
+        work."""
         self._scheduler = scheduler
         self._versions = versions
         self._limits = limits
@@ -113,14 +110,12 @@ class ThreadedSampler:
         self._scheduler.fail(CallFailed(f"The sampler's step failed: {error}."))
 
     def _close(self) -> None:
-        """Free the context; the last action of the thread."""
+        """Free the context; the thread's last action."""
 
     async def _do(self, work: Callable[[], T]) -> T:
-        """The result of ``work`` on the thread."""
         return await self._ask(lambda answer: answer.give(work()))
 
     async def _ask(self, work: Callable[[Answer[T]], None]) -> T:
-        """Let the thread do ``work``, which gives the answer then or later."""
         answer: Answer[T] = Answer(self._answers)
 
         def guarded() -> None:
@@ -162,7 +157,7 @@ class ThreadedSampler:
 
 
 FIRST = 16
-"""Conversations with memory from the start on llama.cpp; more are allocated on demand."""
+"""On llama.cpp; more on demand."""
 
 
 class BatchingSampler(ThreadedSampler):
@@ -171,9 +166,7 @@ class BatchingSampler(ThreadedSampler):
     def __init__(
         self, base: BaseModel, context: Context, length: int, cores: LentCores | None = None, note: str = ""
     ) -> None:
-        """Serve ``base`` from ``context``, with conversations of up to ``length`` tokens. ``cores`` are lent while
-        idle; ``note`` is that of its limits.
-        """
+        """Up to ``length`` tokens each. ``cores`` are lent while idle; ``note``: see limits."""
         limits = SamplerLimits(context.sequences - SPARE, min(length, context.length), note)
         versions = Versions(base, context)
         self._context = context
@@ -183,7 +176,7 @@ class BatchingSampler(ThreadedSampler):
         super().__init__(self._batches, versions, limits, gate, idle)
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol; a schema is compiled before the turn waits, else raises ``ConfigError``."""
+        """Compiles a schema first. Raises ``ConfigError`` if it cannot."""
         grammar = None
         if request.wishes is not None and request.wishes.schema:
             grammar = await asyncio.to_thread(self._schemas.grammar, request.wishes.schema, request.stop)

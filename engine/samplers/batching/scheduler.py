@@ -1,7 +1,7 @@
-"""Continuous batching on one thread, without waiting: admit, prefill, decode, sample, deliver.
+"""Continuous batching on one thread: admit, prefill, decode, sample, deliver.
 
-Results are deterministic to the last bit, whatever else is scheduled: prompts are read in pieces with fixed borders,
-and all other calls hold one token for each sequence.
+Deterministic to the last bit: prompts are read in pieces with fixed borders, all other calls hold one token per
+sequence.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from ..schemas import SchemaGrammar
 
 ENOUGH = 64
-"""Running turns from which no memory is taken for more: a call would hardly be faster."""
+"""Running turns beyond which calls would hardly be faster."""
 NOTHING = -1
-"""Pads the stop tokens of turns; no token has this id."""
+"""Pads stop tokens; no token has this id."""
 
 
 class Line:
-    """All accounts with turns in the scheduler, and their waiting turns.
+    """Waiting turns of all accounts.
 
-    First comes the account that is behind by weight; within an account, conversations with memory, then the oldest
-    prompt with all turns that share it.
+    First comes the account behind by weight; within it, conversations with memory, then the oldest prompt with all that
+    share it.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Line:
         return len(self._places)
 
     def enter(self, turn: Turn, weight: float) -> None:
-        """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for an invalid weight."""
+        """Raises ``ValueError`` for an invalid weight."""
         self._clock.weigh(turn.account, weight)
         self._clock.join(turn.account)
 
@@ -79,11 +79,11 @@ class Line:
         return any(begun or free for _, begun in self._waiting)
 
     def next_account(self, free: int) -> str:
-        """The account that is behind, of those with a turn that can begin. Raises ``ValueError`` without any."""
+        """Furthest behind, with a turn that can begin. Raises ``ValueError`` without any."""
         return self._clock.behind(dict.fromkeys(account for account, begun in self._waiting if begun or free))
 
     def take(self, account: str, free: int) -> list[Turn]:
-        """One turn of the account that has its sequence, else up to ``free`` with the oldest shared prompt."""
+        """One turn with a sequence, else up to ``free`` with the oldest prompt."""
         waiting = self._waiting.get((account, True)) or self._waiting[account, False]
         turns = next(iter(waiting.values()))[: max(free, 1)]
         for turn in turns:
@@ -119,7 +119,7 @@ class Part:
     """The first has the sequence; the others share its prompt."""
     pieces: list[Tokens]
     first: bool
-    """True if a conversation begins with it, so that others may share it."""
+    """A conversation begins with it: others may share it."""
 
     @property
     def sequence(self) -> int:
@@ -127,7 +127,7 @@ class Part:
 
 
 class BatchScheduler:
-    """All conversations of one context; ``length`` tokens fit in each sequence."""
+    """All conversations of one context, of up to ``length`` tokens each."""
 
     def __init__(self, context: Context, versions: Versions, length: int) -> None:
         self.memory = SharedMemory(context)
@@ -162,7 +162,7 @@ class BatchScheduler:
         stream_to: OnTokens | None = None,
         grammar: SchemaGrammar | None = None,
     ) -> None:
-        """Queue a turn. Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
+        """Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
         version = self._versions.serving(request.version)
         conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
         sampling = conversation.turn is not None
@@ -204,15 +204,12 @@ class BatchScheduler:
         self._seconds += time.perf_counter() - begin
 
     def fail(self, error: Exception) -> None:
-        """End every turn with ``error`` and start over with an empty memory."""
+        """Start over with an empty memory."""
         for conversation in list(self._conversations.values()):
             self._drop(conversation, error)
         self.memory.retire()
 
-    # admission
-
     def _echo(self, turn: Turn) -> None:
-        """Score the prompt of a turn that wishes it."""
         wished, prompt = turn.wished, turn.prompt
         assert wished is not None
         try:
@@ -234,7 +231,7 @@ class BatchScheduler:
             self._line.wait(turn)
 
     def _admit(self) -> None:
-        """No turn begins for an account that is ahead of a running one while the running turns fill a call."""
+        """While running turns fill a call, accounts ahead of them wait."""
         parts: list[Part] = []
         streamed, budget, rows = [], PREFILL, self._context.rows
         count, running = 0, list(self._running)
@@ -276,7 +273,7 @@ class BatchScheduler:
         return self._read([turn], parts, first=False)
 
     def _read(self, turns: list[Turn], parts: list[Part], first: bool) -> int:
-        """Read what the first turn's sequence lacks of the prompt; returns the number of tokens."""
+        """Read what the first turn lacks of the prompt; returns the number."""
         new = turns[0].prompt[self._context.held[turns[0].conversation.sequence] :]
         if len(new) == 1:  # a call of one row has other last bits: it goes with the next step's rows
             self._running |= dict.fromkeys(turns)
@@ -302,7 +299,7 @@ class BatchScheduler:
                 call = [part for part in call if part.pieces]
 
     def _decode_pieces(self, call: list[Part]) -> Logits:
-        """Run one call with the next piece of each part; returns the logits after those that are the last."""
+        """One call with each part's next piece; returns the last ones' logits."""
         pieces = [part.pieces.pop(0) for part in call]
         counts = [len(piece) for piece in pieces]
         held = [int(self._context.held[part.sequence]) for part in call]
@@ -330,10 +327,8 @@ class BatchScheduler:
             tokens, logprobs = self._context.choose(rows, temperatures, noise, cuts)
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
-    # decoding
-
     def _next(self) -> list[Turn]:
-        """The turns of the next call, in the order of their sequences; of one version unless versions mix."""
+        """In the order of sequences; of one version unless they mix."""
         ordered = self._line.sort(self._running)
         if not self._context.mixes:
             ordered = [turn for turn in ordered if turn.version is ordered[0].version]
@@ -356,9 +351,9 @@ class BatchScheduler:
             turns = self._accept(turns, tokens, logprobs)
 
     def _burst(self, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
-        """Sample up to ``limit`` tokens for each turn, until one of them may have ended; no Python runs for one row.
+        """Sample up to ``limit`` tokens per turn, until one may have ended; no Python runs per row.
 
-        Returns tokens int32 (n, k) and log-probabilities float32 (n, k), k >= 1; only the last token may end a turn.
+        Returns int32 and float32 (n, k), k >= 1; only the last token may end a turn.
         """
         context = self._context
         sequences = np.array([turn.conversation.sequence for turn in turns], np.int32)
@@ -384,10 +379,8 @@ class BatchScheduler:
                 break
         return tokens[: count + 1].T, logprobs[: count + 1].T
 
-    # ends
-
     def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
-        """Give turns their sampled tokens and log-probabilities, (n, k) each; returns the turns that continue."""
+        """(n, k) each; returns the turns that continue."""
         self._sampled += tokens.size
         on = []
         for turn, its_tokens, its_logprobs in zip(turns, tokens, logprobs, strict=True):
@@ -429,7 +422,7 @@ class BatchScheduler:
 
 
 def _heats(turns: list[Turn]) -> tuple[Floats, Cuts | None]:
-    """The temperatures (n,) and truncations of the turns; None if all may draw any token, as in training."""
+    """Temperatures (n,) and truncations; None: all tokens, as in training."""
     temperatures, truncations = np.array([turn.temperature for turn in turns]), [turn.truncation for turn in turns]
     if all(each is WHOLE or each == WHOLE for each in truncations):
         return temperatures, None
@@ -437,7 +430,7 @@ def _heats(turns: list[Turn]) -> tuple[Floats, Cuts | None]:
 
 
 def _stops(turns: list[Turn]) -> NDArray[np.int32]:
-    """The stop tokens of each turn in columns: int32 (maximum, n)."""
+    """In columns: int32 (maximum, n)."""
     stops = np.full((max(len(turn.stop) for turn in turns), len(turns)), NOTHING, np.int32)
     for column, turn in enumerate(turns):
         stops[: len(turn.stop), column] = turn.stop

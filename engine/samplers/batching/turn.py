@@ -1,4 +1,4 @@
-"""Conversations with their current turns, and the options of turns that change logits before a token is drawn."""
+"""Conversations, their turns, and options that change logits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from ..schemas import SchemaGrammar
 
 Choose = Callable[[Logits, Floats, Floats, Cuts | None], tuple[Tokens, Logprobs]]
-"""``sampling.choose``, or a context's own."""
 
 
 class Wished:
-    """The wishes of one turn, and their results so far."""
+    """One turn's wishes and results so far."""
 
     def __init__(self, wishes: Wishes, prompt: Tokens, room: int, grammar: SchemaGrammar | None = None) -> None:
         self.wishes = wishes
@@ -45,14 +44,14 @@ class Wished:
         return "" if self._grammar is None else self._grammar.problem
 
     def shape(self, row: Row) -> None:
-        """Change the logits of the next token, float32 (V,), in place."""
+        """Change logits, float32 (V,), in place."""
         if self._said is not None:
             self._said.penalise(row, self.wishes)
         if self._grammar is not None:
             self._grammar.forbid(row)
 
     def take(self, token: int, logits: Logits, temperatures: Floats) -> None:
-        """A token was drawn from ``logits`` (1, V) at ``temperatures`` (1,)."""
+        """``logits`` (1, V), ``temperatures`` (1,)."""
         top, totals = likeliest(logits, temperatures, self.wishes.likeliest)
         self._likeliest.append(top)
         self._logprobs.extend(logprobs_under(logits, temperatures, totals, np.array([token], np.int32)))
@@ -62,7 +61,7 @@ class Wished:
             self._grammar.take(token)
 
     def extras(self, begin: int | None = None) -> Extras:
-        """Of the tokens from ``begin`` on; None: of all, with those of the prompt."""
+        """From ``begin`` on; None: all, with the prompt's."""
         logprobs = np.array(self._logprobs[begin:], np.float32)
         top = join(self._likeliest[begin:], self.wishes.likeliest)
         return Extras(logprobs, top, *(self.prompt or ()) if begin is None else ())
@@ -76,7 +75,7 @@ def draw_wished(
     noise: Floats,
     cuts: Cuts | None,
 ) -> tuple[Tokens, Logprobs]:
-    """As ``choose``; first changes the rows (n, V) of turns with wishes in place. Other rows keep their bits."""
+    """As ``choose``; first changes rows (n, V) with wishes in place. Others keep their bits."""
     rows = [(slice(row, row + 1), each) for row, each in enumerate(wished) if each is not None]
     for row, each in rows:
         each.shape(logits[row][0])
@@ -88,12 +87,12 @@ def draw_wished(
 
 @dataclass(eq=False)
 class Conversation:
-    """A name and the tokens so far; the context knows how many of them its sequence holds."""
+    """A name and its tokens; the context knows how many are in memory."""
 
     name: str
     slot: int | None = None
     version: Version | None = None
-    """The version that computed the memory; None without a sequence."""
+    """Of the memory; None: no sequence."""
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
     turn: Turn | None = None
     begun: int = 0
@@ -123,7 +122,7 @@ class Turn:
         stream_to: OnTokens | None = None,
         grammar: SchemaGrammar | None = None,
     ) -> None:
-        """``room``: the most tokens to sample, 1 or more; 0 if only the prompt is scored."""
+        """``room``: tokens to sample; 0 only scores the prompt."""
         self.conversation = conversation
         self.version = version
         self.answer = answer
@@ -182,9 +181,9 @@ class Turn:
 
 
 def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vocabulary: int) -> None:
-    """Raise ``ValueError`` for a request that can never be served in a context of ``length`` tokens.
+    """Raise ``ValueError`` if the request can never be served.
 
-    ``known`` are the tokens of its conversation so far, int32 (T,); ``sampling``: it already has a turn.
+    ``known``: its conversation's tokens, int32 (T,); ``sampling``: it already has a turn.
     """
     tokens, wishes = request.tokens, request.wishes
     least = 0 if wishes is not None and wishes.prompt else 1

@@ -1,3 +1,1 @@
-"""The sampler on llama.cpp: ``model`` (its file and settings), ``context`` (the calls), ``native`` (the library),
-``mixing`` (rows of several adapters in one call).
-"""
+"""The sampler on llama.cpp."""

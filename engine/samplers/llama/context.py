@@ -1,4 +1,4 @@
-"""One context of llama.cpp over all conversations of a base. The only code that computes with llama.cpp."""
+"""One llama.cpp context over all conversations of a base."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ from .native import last_errors, llama
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
 AUTO, OFF, ON = -1, 0, 1
-"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it if the card's backend has it for this base."""
+"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it if the card's backend can."""
 FREE = 0.7
-"""Share of the free memory that further sequences may take, unless nothing continues without them."""
+"""Of free memory for further sequences, unless needed."""
 BRIDGE = 4
-"""Unused sequences between two that are computed, rather than make one micro-batch more, which reads all weights."""
+"""Unused sequences computed to avoid splitting a micro-batch, which reads all weights again."""
 
 
 def give_back() -> None:
-    """Give freed memory back to the system: glibc would keep the gaps between used blocks."""
+    """Return memory to the system: glibc would keep the gaps."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def rows_with_fillers(active: Ints) -> Ints:
-    """The sequences of a call, for the active ones (sorted): small holes are filled, and single ones get their twin.
+    """A call's sequences for ``active`` (sorted): fills small holes, gives single ones their twin.
 
-    llama.cpp makes micro-batches of consecutive sequences, and computes one of a single row with another kernel, with
-    other last bits.
+    llama.cpp makes micro-batches of consecutive sequences; for a single row its kernel has other last bits.
     """
     holes = np.diff(active) - 1
     fillers = [
@@ -55,9 +54,7 @@ class NoRoom(BaseModelError):
 
 
 class LlamaContext(Context):
-    """llama.cpp writes all memory of a context at once. So the first one is small, and a larger one takes over its
-    sequences.
-    """
+    """llama.cpp writes all memory of a context at once, so it starts small; larger ones take over."""
 
     joins = False
     rows = 256
@@ -75,16 +72,14 @@ class LlamaContext(Context):
         first: int = 0,
         half: bool = False,
     ) -> None:
-        """Take over ``model`` (see ``load_model``), which ``close`` frees; its file calls its tensors ``names``.
+        """Take over ``model`` (see ``load_model``), with tensors called ``names``.
 
-        Raises ``NoRoom`` if memory is short; the model is then still the caller's.
+        Raises ``NoRoom`` if memory is short; the caller then keeps the model.
 
-        - ``exact``: memory and attention in float32. The largest gap to torch's log-probabilities is then about 1e-5,
-          not 1e-2.
-        - ``half``: keys and values in float16 all the same. For SmolLM2-135M the mean gap is 0.0024, not 0.0022;
-          without ``exact`` 0.0050.
-        - ``card``: the model is on a card, and is as exact as its backend (CUDA: TF32, Vulkan: float16).
-        - ``mixes``: a call may hold rows of several adapters, if llama.cpp allows it; not on a card.
+        - ``exact``: float32 memory and attention. Largest gap to torch's log-probabilities: about 1e-5, not 1e-2.
+        - ``half``: float16 keys and values even so. Mean gap for SmolLM2-135M: 0.0024, not 0.0022; not exact: 0.0050.
+        - ``card``: as exact as its backend (CUDA: TF32, Vulkan: float16).
+        - ``mixes``: a call may hold several adapters; not on a card.
         - ``first``: sequences with memory at first; 0, and on a card: all, at full length.
         """
         library = self._llama = llama()
@@ -144,7 +139,6 @@ class LlamaContext(Context):
         return bool(self._context)
 
     def _grows(self) -> bool:
-        """True if a sequence's state has the form that ``_taken_over`` changes."""
         state = np.frombuffer(self._state(0)[0], np.uint32)
         self._head = len(state) - self._room - 1
         return bool(self._head >= 0 and (state[self._head :] == [self._room, *[0] * self._room]).all())
@@ -180,10 +174,10 @@ class LlamaContext(Context):
         return done
 
     def _taken_over(self, state: Any, more: int) -> Any:
-        """A sequence's state for a context of ``more`` further sequences.
+        """A state for a context of ``more`` further sequences.
 
-        After ``head`` numbers it has the number of sequences, then for each its number of tokens, here 0 for all but
-        one, and the tokens (``llama_kv_cache::state_write``).
+        After ``head`` numbers: the number of sequences, each one's number of tokens (0 for all but one), the tokens
+        (``llama_kv_cache::state_write``).
         """
         if more <= 0:
             return state
@@ -246,7 +240,7 @@ class LlamaContext(Context):
         if count == 0:
             return np.empty((0, self.vocabulary), np.float32)
         pointer = self._llama.llama_get_logits(self._context)
-        # Making an array from a pointer takes longer than sampling a row, and most calls return the same pointer.
+        # Making an array from a pointer takes longer than sampling a row; most calls return the same one.
         if len(self._logits) != count or self._logits.ctypes.data != ctypes.addressof(pointer.contents):
             self._logits = np.ctypeslib.as_array(pointer, shape=(count, self.vocabulary))
         return self._logits
@@ -257,9 +251,8 @@ class LlamaContext(Context):
             self.held[sequence] = length
 
     def copy(self, source: int, targets: list[int], length: int) -> None:
-        """llama.cpp copies at the next call only, so a state read before would miss it. On a processor, which reads
-        states when memory grows, the copy goes through a buffer at once.
-        """
+        """llama.cpp copies only at the next call; a state read before, as a processor does to grow, would miss it. So
+        there the copy goes through a buffer."""
         state = None if self._card else self._state(source)
         for target in targets:
             if state is None:
@@ -333,7 +326,7 @@ class Batch:
             setattr(self._batch, field, ctypes.cast(array.ctypes.data, kind))
 
     def fill(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Any:
-        """The batch of these rows, all (n,) with n up to the size; valid until the next call."""
+        """All (n,), n up to the size; valid until the next call."""
         count = len(tokens)
         self._sequences[:count] = sequences
         for name, values in (("token", tokens), ("pos", positions), ("logits", outputs)):

@@ -1,8 +1,7 @@
 """Adapters of several versions in one call of llama.cpp, for which it has no setting.
 
-The context computes only the base and shows us each product W x (``cb_eval`` in llama.h). We add every row's own term:
-y += (alpha / r) B (A x). Neighbouring rows of one adapter form a *run*; ggml computes its term with the same
-operations, in the same order, as llama.cpp for an adapter of all rows, so the bits are the same.
+The context shows us each of the base's products (``cb_eval`` in llama.h). We add y += (alpha / r) B (A x) per row.
+Neighbouring rows of one adapter form a *run*. ggml's operations and order are llama.cpp's, so the bits are, too.
 """
 
 from __future__ import annotations
@@ -25,26 +24,23 @@ from .native import llama
 
 log = logging.getLogger(__name__)
 
-# --- ggml's tensors and graphs (ggml.h and ggml-backend.h of https://github.com/ggml-org/llama.cpp) ---
 
 F32, F16, NOTHING = 0, 1, 0
-"""GGML_TYPE_F32, GGML_TYPE_F16 and GGML_OP_NONE"""
+"""GGML_… in https://github.com/ggml-org/llama.cpp, ggml.h and ggml-backend.h"""
 PROCESSOR = 0
 """GGML_BACKEND_DEVICE_TYPE_CPU"""
 OPENMP = b"OPENMP = 1"
 POINTER = ctypes.c_void_p
 WORD, FLOAT = 8, 4
-"""Bytes of a pointer, and of a float32."""
 TENSORS = 10
-"""Most tensors of a graph for each run."""
 LAYOUTS = 16
-"""Most cached arrangements of rows: decoding repeats the same one."""
+"""Cached arrangements of rows: decoding repeats one."""
 SUFFIX = b".weight"
 Pointers = NDArray[np.uint64]
 
 
 class Tensor(ctypes.Structure):
-    """``struct ggml_tensor``: sizes with the fastest axis first, and strides in bytes."""
+    """``struct ggml_tensor``: fastest axis first, strides in bytes."""
 
     _fields_ = [
         ("type", ctypes.c_int),
@@ -80,15 +76,15 @@ class _Memory(ctypes.Structure):
 
 
 class Unknown(Exception):
-    """The installed ggml has another layout than this module expects."""
+    """The installed ggml has an unexpected layout."""
 
 
 class OtherForm(Exception):
-    """llama.cpp computes in another way than this module expects."""
+    """llama.cpp computes in an unexpected way."""
 
 
 class Ggml:
-    """The library's functions; llama_cpp does not declare them, so the layout of a tensor is checked."""
+    """The library; llama_cpp does not declare it, so a tensor's layout is checked."""
 
     def __init__(self) -> None:
         llama()  # the backends register themselves
@@ -115,7 +111,7 @@ class Ggml:
         """The operations that copy to another type, and flash attention."""
 
     def processor(self, threads: int) -> int:
-        """A backend that computes on ``threads`` threads; ``close`` frees it. Raises ``Unknown`` if there is none."""
+        """``close`` frees it. Raises ``Unknown`` without one."""
         device = self.function("backend_dev_by_type", POINTER, ctypes.c_int)(PROCESSOR)
         backend = device and self.function("backend_dev_init", POINTER, POINTER, POINTER)(device, None)
         registry = device and self.function("backend_dev_backend_reg", POINTER, POINTER)(device)
@@ -164,7 +160,7 @@ class Ggml:
 
 
 class Room:
-    """Memory for ``count`` tensors without data, and for a graph over them."""
+    """``count`` tensors without data, and a graph over them."""
 
     def __init__(self, ggml: Ggml, count: int) -> None:
         self._ggml = ggml
@@ -179,7 +175,7 @@ class Room:
         return int(self._ggml.matrix(self.context, F32, columns, rows))
 
     def word(self, tensor: int) -> int:
-        """The place among ``words`` of the address of a tensor's data."""
+        """Index in ``words`` of its data address."""
         return (tensor - self._start + int(Tensor.data.offset)) // WORD
 
     def graph(self, results: list[int]) -> int:
@@ -198,19 +194,16 @@ def ggml() -> Ggml:
     return Ggml()
 
 
-# --- the terms of a micro-batch ---
-
-
 @dataclass(frozen=True)
 class Adapter:
     """One adapter."""
 
     matrices: tuple[NDArray[np.float32], ...]
-    """A and B of every module, kept alive for ``pointers``."""
+    """Kept alive for ``pointers``."""
     pointers: Pointers
-    """Addresses of A and B, (modules, 2), by the numbers of the modules; 0 for unchanged ones."""
+    """Of A and B, (modules, 2); 0: unchanged."""
     ranks: NDArray[np.int64]
-    """(modules,), 0 for unchanged ones."""
+    """(modules,); 0: unchanged."""
     modules: frozenset[int]
     alpha: float
 
@@ -220,11 +213,11 @@ class Adapter:
 
 
 Run = tuple[int, int, Adapter]
-"""Rows ``begin`` … ``end`` - 1 of a micro-batch, and their adapter."""
+"""Rows ``begin`` … ``end`` - 1, and their adapter."""
 
 
 class Terms:
-    """The terms of all runs for layers of one shape: a graph with tensors that are moved from layer to layer."""
+    """Terms for layers of one shape: a graph moved between layers."""
 
     def __init__(
         self,
@@ -235,7 +228,7 @@ class Terms:
         runs: Sequence[tuple[int, int, int, float]],
         scratch: int,
     ) -> None:
-        """``runs`` are (begin, end, rank, scale); ``scratch`` is the address of room for products."""
+        """``runs``: (begin, end, rank, scale); ``scratch``: address for products."""
         self._room = room = Room(ggml, TENSORS * len(runs))
         moved: list[tuple[int, ...]] = []
         starts = []
@@ -262,7 +255,7 @@ class Terms:
         self._starts = np.array(starts, np.uint64)
 
     def addresses(self, matrices: Pointers, inputs: int, outputs: int) -> Pointers:
-        """The argument of ``move`` for a layer with these ``matrices`` (runs, 2), all data addresses."""
+        """Of a layer with ``matrices`` (runs, 2), for ``move``."""
         return np.concatenate([matrices, self._starts + np.array([inputs, outputs, outputs], np.uint64)], 1)
 
     def move(self, addresses: Pointers) -> None:
@@ -270,7 +263,7 @@ class Terms:
 
 
 class Layout:
-    """The adapters of the rows of a micro-batch."""
+    """The adapters of a micro-batch's rows."""
 
     def __init__(self, ggml: Ggml, scratch: int, rows: int, runs: Sequence[Run]) -> None:
         self.rows = rows
@@ -285,7 +278,7 @@ class Layout:
         """By the shapes of layers, and the ranks of the adapters."""
 
     def terms(self, number: int, inputs: Tensor, result: Tensor) -> Terms | None:
-        """The terms to add to a module's ``result``, or None if no adapter changes it. Raises ``OtherForm``."""
+        """None: no adapter changes it. Raises ``OtherForm``."""
         x, y, ranks = inputs.data, result.data, self._ranks[number]
         layer = self._layers.get(number)
         if layer is None or layer[:2] != (x, y):
@@ -310,9 +303,9 @@ class Layout:
 
 
 def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
-    """The rows of each micro-batch that llama.cpp makes of one token for each of ``sequences``.
+    """llama.cpp's micro-batches for one token per sequence.
 
-    They are ascending: consecutive ids, ``most`` at a time.
+    Ascending: consecutive ids, ``most`` at a time.
     """
     edges = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist(), len(sequences)]
     for begin, end in itertools.pairwise(edges):
@@ -320,14 +313,11 @@ def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
             yield slice(first, min(first + most, end))
 
 
-# --- the callback of a context ---
-
-
 def past_casts(ggml: Ggml, attention: int) -> None:
-    """Let the flash attention at this address read keys and values in float32, as stored.
+    """Let this flash attention read float32 keys and values.
 
-    llama.cpp casts them to float16 first (``build_attn_mha``), although ggml's kernel takes both. A reused graph keeps
-    the change. Raises ``OtherForm`` if neither float32 nor a cast from it is there.
+    llama.cpp casts to float16 (``build_attn_mha``), although ggml's kernel takes both. A reused graph keeps the change.
+    Raises ``OtherForm`` without float32 or a cast from it.
     """
     for place in (int(Tensor.right.offset), int(Tensor.others.offset)):
         source = ctypes.c_size_t.from_address(attention + place)
@@ -341,10 +331,10 @@ def past_casts(ggml: Ggml, attention: int) -> None:
 
 
 def mixing(library: Any, names: GgufNames, threads: int, rows: int, mixes: bool, floats: bool) -> Mixing | None:
-    """For a context of ``library``, llama.cpp, on the processor, with micro-batches of at most ``rows`` rows.
+    """For a llama.cpp context on the processor, with micro-batches of at most ``rows`` rows.
 
-    ``floats``: flash attention in float32, for which llama.cpp has no setting. None if nothing is to be changed, or
-    ggml is unknown. Without OpenMP the library would start its threads again for each layer, so nothing ``mixes``.
+    ``floats``: float32 flash attention. None: nothing to change, or ggml is unknown. Without OpenMP nothing ``mixes``:
+    each layer would start threads again.
     """
     mixes = mixes and (threads == 1 or OPENMP in library.llama_print_system_info())
     if not (mixes or floats):
@@ -362,7 +352,7 @@ class Mixing:
     def __init__(
         self, library: Any, ggml: Ggml, names: GgufNames, threads: int, rows: int, mixes: bool, floats: bool
     ) -> None:
-        """``rows`` is the most rows of a micro-batch. Raises ``Unknown``."""
+        """Raises ``Unknown``."""
         self.mixes, self.floats = mixes, floats
         self.callback = library.ggml_backend_sched_eval_callback(self._called)
         self._ggml = ggml
@@ -410,16 +400,13 @@ class Mixing:
         self._layouts.clear()
 
     def close(self) -> None:
-        """Free everything; the context must be gone."""
+        """The context must be gone."""
         self._layouts.clear()
         self._adapters.clear()
         self._ggml.close(self._processor)
 
     def begin(self, adapters: Handles, sequences: Ints) -> None:
-        """The next call of llama.cpp has rows of these ``sequences``, (n,).
-
-        ``adapters``: (n,), (1,) for all rows, or (0,) for none.
-        """
+        """For a call's ``sequences``, (n,). ``adapters``: (n,); (1,): one for all; (0,): none."""
         self._error, self._shown, self._parts = None, [], []
         self._same = len(adapters) > 0 and bool((adapters == adapters[0]).all())
         if self._same:
@@ -428,7 +415,7 @@ class Mixing:
             self._parts = [adapters[rows] for rows in micro_batches(sequences, self._most)]
 
     def end(self) -> None:
-        """Raise what went wrong since ``begin``: ``MemoryError``, or ``DecodeFailed``."""
+        """Raises ``MemoryError`` or ``DecodeFailed`` since ``begin``."""
         error: BaseException | None = self._error
         if error is None and self._parts:
             parts = self._parts * max(len(self._shown), 1) if self._same else self._parts
@@ -445,10 +432,8 @@ class Mixing:
             raise DecodeFailed(f"llama.cpp did not compute what was asked for: {error}.") from error
 
     def _called(self, address: int, ask: bool, _: object) -> bool:
-        """The ``ggml_backend_sched_eval_callback``: first asks if we want to see a tensor, then shows it.
-
-        All tensors up to the next wanted one are asked about before any of them is computed.
-        """
+        """``ggml_backend_sched_eval_callback``. It asks about all tensors up to the next wanted one before it computes
+        any."""
         if self._error is not None:
             return False
         try:
@@ -471,7 +456,7 @@ class Mixing:
         return self._weights[weight]
 
     def _show(self, result: Tensor) -> None:
-        """Add the adapters' terms to a product. Raises ``OtherForm`` if it is not as expected."""
+        """Raises ``OtherForm`` for an unexpected product."""
         number = self._weights[result.left]
         if not self._shown or number in self._shown[-1]:  # the next micro-batch has begun
             self._shown.append(set())

@@ -1,4 +1,4 @@
-"""The base in llama.cpp: its file, its opening, and the sampler over it."""
+"""The base in llama.cpp, and the sampler over it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ from ..batching.sampler import FIRST, BatchingSampler
 from .context import LlamaContext, NoRoom, give_back
 from .native import handles, last_errors, llama
 
-# The base's file for llama.cpp: brought by the user, or written once for each base and precision.
-
 
 @dataclass(frozen=True)
 class BaseFile:
@@ -40,13 +38,11 @@ class BaseFile:
     path: Path
     names: GgufNames
     ours: bool
-    """True if marlaas wrote it, and can write it again."""
+    """Written by marlaas, and can be again."""
 
 
 def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
-    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``. Raises
-    ``BaseModelError``.
-    """
+    """``gguf``, else ours in precision ``weights``, in ``folder``. Raises ``BaseModelError``."""
     if gguf:
         path = Path(gguf).expanduser()
         return BaseFile(path, brought_names(path, base.config), ours=False)
@@ -55,10 +51,9 @@ def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "
 
 
 def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
-    """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing.
+    """``<folder>/<fingerprint>-<weights>.gguf``, written if missing.
 
-    ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does
-    not cover, and if the file cannot be written.
+    Raises ``BaseModelError`` for architectures beyond our writer, or if writing fails.
     """
     path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
     if path.exists():
@@ -86,9 +81,9 @@ TYPES = {"q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
 
 
 def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None:
-    """Write ``source`` with its matrices in one of ``TYPES``. Raises ``BaseModelError`` if llama.cpp cannot.
+    """Write matrices in one of ``TYPES``. Raises ``BaseModelError`` if llama.cpp cannot.
 
-    Matrices with unsuitable row lengths get a finer type; vectors are unchanged.
+    Unsuitable row lengths get a finer type.
     """
     library = llama()
     parameters = library.llama_model_quantize_default_params()
@@ -102,24 +97,22 @@ def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None
         )
 
 
-# Loads the base into llama.cpp, in main memory and on cards.
-
 ALL = -1
-"""Number of layers that means all of them, and the output matrix."""
+"""All layers and the output matrix."""
 DAMAGED = "Delete it; it is written again."
 BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not know."
 
 
 def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -> Any:
-    """Read the base in ``file``; its last ``layers`` layers go to the cards called ``devices``, in even parts.
+    """Read the base; its last ``layers`` layers go to ``devices``, in even parts.
 
-    Without ``devices`` no card is used. Raises ``BaseModelError`` if llama.cpp cannot read it, if it is no decoder
-    with attention, or memory is short; ``ConfigError`` for a missing card.
+    Raises ``BaseModelError`` if it is unreadable or no decoder with attention, or memory is short; ``ConfigError`` for
+    a missing card.
     """
     library = llama()
     settings = library.llama_model_default_params()
-    # Repacked weights are a second copy in memory, make a row's last bits depend on the number of rows, and end the
-    # process on processors with AMX (https://github.com/ggml-org/llama.cpp/issues/20824).
+    # Repacked weights double memory, tie last bits to the number of rows, and end the process on AMX
+    # (https://github.com/ggml-org/llama.cpp/issues/20824).
     settings.use_extra_bufts = False
     chosen = handles(devices)  # kept in a variable, so that it lives as long as the call
     settings.devices = ctypes.addressof(chosen)
@@ -152,7 +145,7 @@ class Opened:
     layers: int
     """Number of layers on cards, or ``ALL``."""
     refused: str = ""
-    """Why the first choice was refused, if another was taken."""
+    """The first choice's refusal."""
 
 
 def open_base(
@@ -167,11 +160,11 @@ def open_base(
     first: int = 0,
     half: bool = False,
 ) -> Opened:
-    """Open the base in ``file`` with ``sequences`` of ``length`` tokens, or with fewer if memory is short.
+    """Open the base with ``sequences`` of ``length`` tokens, or fewer if memory is short.
 
-    ``layers`` are tried in order on the cards called ``devices``, at last only the processor. There ``first`` sequences
-    get memory, and more on demand (0: all); calls are shared if it ``mixes``; ``half``: keys and values in float16.
-    Raises ``BaseModelError`` if nothing fits or the file holds no base; ``ConfigError`` for a missing card.
+    Tries ``layers`` in order on ``devices``, at last only the processor. There ``first`` sequences get memory (0: all);
+    ``half``: float16 keys and values. Raises ``BaseModelError`` if nothing fits or there is no base; ``ConfigError``
+    for a missing card.
     """
 
     refused = ""
@@ -198,14 +191,12 @@ def open_base(
     return opened((), 0)
 
 
-# The worker class on llama.cpp: a ``BatchingSampler`` over a ``LlamaContext``.
-
 MOST = 256 - SPARE
-"""llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""
+"""LLAMA_MAX_SEQ, less the spare ones."""
 
 
 LEAST = 8
-"""Fewest conversations to try if memory is short: a default group."""
+"""Conversations: a default group."""
 
 
 class LlamaSampler(BatchingSampler):
@@ -227,17 +218,16 @@ class LlamaSampler(BatchingSampler):
         loan: Loan | None = None,
         first: int = FIRST,
     ) -> None:
-        """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
+        """Load the base ``base``; files made from it stay in ``cache``.
 
-        - ``sequences``: concurrent conversations, rounded up to even; ``context``: their most tokens, rounded up to a
-          multiple of 256. With less memory there are fewer (``limits``).
-        - ``first``: on the processor, conversations with memory for 256 tokens from the start. 0, and on a card: all
-          at once.
-        - ``weights``: storage of matrices (``precision.PRECISIONS``); ``gguf``: a file of the user instead.
-        - ``exact``: attention in float32, and the cache, too, if matrices are.
-        - ``mixes``: rows of all versions share a call on the processor, if possible; results are the same.
-        - ``devices``: cards, with as many layers as ``memory`` bytes of each hold (0: all). A row's last bits depend
-          on others.
+        - ``sequences``: conversations, rounded up to even; ``context``: their most tokens, rounded up to a multiple
+          of 256. Short memory allows fewer (``limits``).
+        - ``first``: with memory for 256 tokens from the start; 0, and on a card: all.
+        - ``weights``: one of ``PRECISIONS``; ``gguf``: the user's file instead.
+        - ``exact``: float32 attention, and cache if matrices are.
+        - ``mixes``: versions share calls on the processor; results are the same.
+        - ``devices``: cards, with the layers that fit into ``memory`` bytes of each (0: all). Last bits depend on
+          other rows.
         - ``threads``: cores without cards; a ``loan`` lends idle ones to a trainer.
 
         Raises ``BaseModelError`` or ``ConfigError``.

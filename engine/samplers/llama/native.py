@@ -1,4 +1,4 @@
-"""llama.cpp's library: its backends and the cards that it reaches."""
+"""llama.cpp's library, its backends and cards."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from ...devices.machine import Kind
 from ...devices.software import llama_build, why_missing
 from ...errors import ConfigError
 
-# Loads llama.cpp's low-level functions and silences its log; the last errors go into messages.
-
 ERROR_LEVEL = 4
 """GGML_LOG_LEVEL_ERROR in ggml.h"""
 
 _errors: deque[str] = deque(maxlen=3)
-"""The last errors, the newest last; llama.cpp reports the cause first, then its effect."""
+"""llama.cpp reports the cause first."""
 _kept_alive: list[Any] = []
-"""llama.cpp keeps only a pointer to the log function, which must live as long as the library."""
+"""llama.cpp keeps only a pointer, as long as the library lives."""
 
 
 @cache
 def llama() -> Any:
-    """The module ``llama_cpp.llama_cpp``, ready to use. Raises ``ConfigError`` if it is missing or does not load."""
+    """The module. Raises ``ConfigError`` if ``llama_cpp.llama_cpp`` is missing or does not load."""
     try:
         import llama_cpp.llama_cpp as library
     except (ImportError, OSError, RuntimeError) as error:
@@ -48,21 +46,17 @@ def llama() -> Any:
 
 
 def last_errors() -> str:
-    """llama.cpp's errors since the last call, as `` (text)`` to be put before a full stop, or nothing."""
+    """Errors since the last call, as `` (text)`` for before a full stop, or nothing."""
     text = "; ".join(_errors)
     _errors.clear()
     return f" ({text})" if text else ""
 
 
-# The cards that the installed llama.cpp can compute on, from ggml's list of devices:
-# https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h
-#
-# ``CUDA_VISIBLE_DEVICES`` and ``GGML_VK_VISIBLE_DEVICES`` limit it.
+# Limited by ``CUDA_VISIBLE_DEVICES`` and ``GGML_VK_VISIBLE_DEVICES``.
 
 GPU, INTEGRATED = 1, 2
-"""GGML_BACKEND_DEVICE_TYPE_… in ggml-backend.h; 0 is the processor, others only help it."""
+"""GGML_BACKEND_DEVICE_TYPE_… in ggml-backend.h; 0 is the processor."""
 KINDS: dict[str, Kind] = {"CUDA": "cuda", "MUSA": "cuda", "ROCm": "rocm", "Vulkan": "vulkan", "MTL": "metal"}
-"""Kinds of cards by the names of ggml's devices, without the number."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +66,15 @@ class Card:
     name: str
     """ggml's name, such as ``Vulkan0``."""
     description: str
-    """The maker's name for it."""
     kind: Kind
     handle: int
-    """ggml's pointer to it; it lives as long as the process."""
+    """Lives as long as the process."""
 
 
 def cards() -> tuple[Card, ...]:
-    """The cards that llama.cpp would use by default: those with their own memory, else those that share the machine's.
+    """Cards with their own memory, else those that share the machine's.
 
-    Devices of backends that are not in ``KINDS`` (remote ones) are left out. Raises ``ConfigError`` without llama.cpp.
+    Omits remote backends. Raises ``ConfigError`` without llama.cpp.
     """
     ggml = _ggml()
     found: dict[int, list[Card]] = {GPU: [], INTEGRATED: []}
@@ -97,14 +90,14 @@ def cards() -> tuple[Card, ...]:
 
 
 def memory_of(card: Card) -> tuple[int, int]:
-    """(free, total) bytes, from its driver. On CUDA this call takes some hundred megabytes of the card."""
+    """(free, total) bytes. On CUDA the call takes some hundred megabytes of the card."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _ggml().ggml_backend_dev_memory(card.handle, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
 def handles(names: Sequence[str]) -> Any:
-    """The zero-terminated array of these devices for llama.cpp; without names only the processor.
+    """llama.cpp's zero-terminated array; no names: only the processor.
 
     Raises ``ConfigError`` for an unknown name.
     """
@@ -138,11 +131,9 @@ def _ggml() -> Any:
     return library
 
 
-# Prints llama.cpp's cards and their memory as a line of JSON. Not for CUDA: the query would take memory of the card.
-
-
 def main() -> None:
-    """Print them. Raises ``ConfigError`` if llama.cpp cannot be loaded."""
+    """Print the cards as JSON. Not for CUDA: the query takes memory of the card. Raises ``ConfigError`` if llama.cpp
+    cannot be loaded."""
     lines = []
     for card in cards():
         free, total = memory_of(card) if card.kind != "cuda" else (0, 0)

@@ -1,4 +1,4 @@
-"""The decoder of the torch sampler: attention over the cache, and the base's matrices."""
+"""The torch sampler's decoder: attention over the cache, and the base's matrices."""
 
 from __future__ import annotations
 
@@ -25,24 +25,22 @@ from .cache import Mix
 
 # --- attention ---
 #
-# Prepared once for all layers of a pass. A layer's cache is (2, sequences, K, C, D), in float32 or bfloat16. Shapes: n
-# rows, some of them padding; K key heads, R query heads for each, D head size, C tokens of a sequence.
+# Cache: (2, sequences, K, C, D), float32 or bfloat16. n rows, some padding; K key heads, R query heads for each, D head
+# size, C tokens.
 
 Indices = NDArray[np.integer[Any]]
 
 BLOCK = 64
-"""Tokens of the cache read at once. Lengths are rounded up to a multiple, so that the last bits of a row depend
-only on its own length."""
+"""Tokens read at once. Rounded up: last bits depend only on a row's length."""
 SPARSE = 2.5
-"""Rows spread over up to this many times as many sequences are computed with the sequences between them; beyond
-that the cache is copied, which takes longer."""
+"""Ratio of sequences to rows computed in place; beyond it the cache is copied."""
 
 
 class Appended:
     """Several tokens at the end of each of some sequences.
 
-    Called, it writes keys and values (n, K, D) to the cache, and returns (n, K · R · D) for queries (n, K, R, D), which
-    are scaled. All have the cache's type. The results of padding rows are undefined.
+    Called, caches keys and values (n, K, D), returns (n, K · R · D) for scaled queries (n, K, R, D). Padding rows are
+    undefined.
     """
 
     def __init__(self, sequences: Ints, positions: Ints, begins: Indices) -> None:
@@ -88,7 +86,7 @@ class _Run:
 
 
 class OneEach:
-    """The next token of each of several sequences; called like ``Appended``."""
+    """The next token of several sequences; called like ``Appended``."""
 
     def __init__(self, sequences: Ints, positions: Ints, length: int) -> None:
         """``length`` is C."""
@@ -111,7 +109,7 @@ class OneEach:
 
 
 class _Part:
-    """Rows that read equally many tokens, of their range of sequences or of copies."""
+    """Rows that read equally many tokens."""
 
     def __init__(self, rows: NDArray[np.int64], sequences: Ints, positions: Ints, length: int) -> None:
         own = sequences[rows].astype(np.int64)
@@ -147,31 +145,29 @@ class _Part:
 
 
 def _attended(q: Tensor, memory: Tensor, unseen: Tensor) -> Tensor:
-    """Results for queries (…, n, D) over keys and values (2, …, length, D), all in bfloat16.
+    """(…, n, D) over keys and values (2, …, length, D), all bfloat16.
 
-    PyTorch's kernel keeps sums and weights in float32. In bfloat16 it takes two thirds of the time of products and a
-    softmax in float32; with a float32 cache it would gain nothing.
+    PyTorch's kernel keeps sums and weights in float32, in two thirds of the time; a float32 cache would gain nothing.
     """
     keys, values = memory
     return scaled_dot_product_attention(q, keys, values, attn_mask=unseen.to(q.dtype), scale=1.0)
 
 
-# --- matrices in bfloat16, and products with float32 sums ---
+# --- bfloat16 matrices, float32 sums ---
 #
-# With AMX or AVX-512 BF16 such a product is several times as fast as one in float32. oneDNN's packed matrices are twice
-# as fast as plain ones. If it cannot pack them, factors are widened to float32 for each product, which is slow.
+# With AMX or AVX-512 BF16 several times as fast as float32; packed by oneDNN twice as fast as plain. Factors that are
+# not packed are widened per product, slowly.
 #
-# oneDNN's order of summation depends on the number of rows: with AMX, a row has other last bits in a call of 8 than of
-# 64. In calls of one size they depend only on the row: products that are ``alike`` are made in padded calls.
+# oneDNN's order of summation depends on the number of rows, so ``alike`` products are padded.
 
 ROWS = 64
-"""Rows of a call that must give each row the same bits; wider calls are hardly faster."""
+"""Of an ``alike`` call; more are hardly faster."""
 CHUNK = 8192
-"""Columns of an output matrix computed at once, so that intermediate values stay in the processor's cache."""
+"""Columns at once: values stay in the processor's cache."""
 TOLERANCE = 2.0**-8
-"""Largest relative error of a result that is rounded to bfloat16, which keeps 8 bits."""
+"""Relative error after rounding to bfloat16 (8 bits)."""
 FINE = 2.0**-15
-"""The same with the remainder: two times 8 bits, less one for float32 sums in another order."""
+"""With the remainder: 16 bits, less one for another order."""
 
 
 class HalfMatrix:
@@ -183,9 +179,9 @@ class HalfMatrix:
         self._plain = halves if self._packed is None else None
 
     def times(self, x: Tensor, alike: bool) -> Tensor:
-        """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16; values are rounded to bfloat16 if oneDNN computes.
+        """x Wᵀ, float32 (n, out), for bfloat16 x (n, in); oneDNN rounds it to bfloat16.
 
-        For sums that are added to something larger, as in a decoder's layers.
+        For sums added to something larger.
         """
         found = [
             self._widened(rows) if self._packed is None else _by_onednn(rows, self._packed) for rows in calls(x, alike)
@@ -193,10 +189,10 @@ class HalfMatrix:
         return (found[0] if len(found) == 1 else torch.cat(found))[: len(x)].float()
 
     def closely(self, x: Tensor, room: Tensor) -> None:
-        """Store x Wᵀ in ``room``, float32 (n, out): to 15 bits and more, as logits need.
+        """Store x Wᵀ in ``room``, float32 (n, out), to 15 bits or more, as logits need.
 
-        A logit of 20 would be off by up to 0.06 after rounding to bfloat16. oneDNN returns no other type, but
-        subtracts from its sums before it rounds, so a second product gives the remainder.
+        Rounded, a logit of 20 is off by up to 0.06. oneDNN subtracts before rounding, so a second product gives the
+        remainder.
         """
         if self._packed is None:
             room.copy_(self._widened(x))
@@ -217,7 +213,7 @@ class HalfHead:
         self._room = torch.empty(0, len(weight))
 
     def logits(self, x: Tensor, alike: bool) -> Tensor:
-        """float32 (n, V) for x (n, H) in bfloat16, valid until the next call."""
+        """float32 (n, V) for bfloat16 x (n, H), valid until the next call."""
         begin, rooms = 0, calls(x, alike)
         if len(self._room) < sum(map(len, rooms)):
             self._room = torch.empty(sum(map(len, rooms)), self._room.shape[1])
@@ -229,7 +225,7 @@ class HalfHead:
 
 
 def calls(x: Tensor, alike: bool) -> tuple[Tensor, ...]:
-    """The rows (n, in) of each call; ``alike``: of ``ROWS`` each, padded."""
+    """The calls' rows (n, in); ``alike``: ``ROWS`` each, padded."""
     return torch.split(pad(x, (0, 0, 0, -len(x) % ROWS)), ROWS) if alike else (x,)
 
 
@@ -250,7 +246,7 @@ def _with_remainder(x: Tensor, packed: Tensor, rounded: Tensor, room: Tensor) ->
 
 @cache
 def packs() -> bool:
-    """True if oneDNN multiplies bfloat16 in this process with the expected accuracy."""
+    """True if oneDNN multiplies bfloat16 accurately here."""
     if address_space() is not None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     os.environ.update(REMEMBERED | os.environ)  # read at its first use
@@ -264,16 +260,13 @@ def packs() -> bool:
         return False
 
 
-# --- the base's weights for a pass; adapters are always in float32 ---
-
-
 @dataclass(frozen=True)
 class Linear:
-    """y = x Wᵀ + b, plus the term of each row's adapter: (n, in) → float32 (n, out)."""
+    """y = x Wᵀ + b, plus each row's adapter: (n, in) → float32 (n, out)."""
 
     number: int
     matrix: Tensor | HalfMatrix
-    """Wᵀ in float32, (in, out): the fastest order for few rows; or W in bfloat16, for which x is rounded, too."""
+    """Wᵀ in float32, (in, out): fastest for few rows; or W in bfloat16."""
     bias: Tensor | None
     """(out,)"""
 
@@ -292,10 +285,9 @@ class Linear:
 def weights_of(
     layers: deque[Layer[Stacked]], output: Tensor, half: bool
 ) -> tuple[tuple[Layer[Linear], ...], Callable[[Tensor, bool], Tensor]]:
-    """The blocks, and the head from hidden states (n, H) to logits (n, V), valid until the next call.
+    """The blocks, and the head from (n, H) to (n, V), valid until the next call.
 
-    With ``half`` all matrices are in bfloat16; biases and norms stay in float32. ``output`` is the output matrix (V,
-    H). ``layers`` is empty afterwards: each is freed once it is converted.
+    ``half``: matrices in bfloat16. ``output`` is (V, H). Empties ``layers``: frees each once converted.
     """
     numbers, blocks = count(), list[Layer[Linear]]()
 

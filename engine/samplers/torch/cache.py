@@ -1,4 +1,4 @@
-"""The cache of the torch sampler, and the adapters of all live versions with their products for the rows of a pass."""
+"""The torch sampler's cache and adapters."""
 
 from __future__ import annotations
 
@@ -19,21 +19,18 @@ from ...models.tensors import Base
 from ..batching.context import Arrays
 
 TILE = 8
-"""Rows of a tile, padded: one adapter's rows in a product. A usual group fills one, and wider tiles are not faster."""
+"""Of one adapter, padded. A usual group fills one; more are not faster."""
 BRIDGE = 4
-"""Up to this many empty slots between two are computed: that is cheaper than one call more."""
+"""Empty slots computed between two: cheaper than another call."""
 LEAST_RANK = 8
 
 Indices = NDArray[np.int64]
 Call = tuple[slice, list[tuple[int, int]]]
-"""Slots, and the tiles in order as (slot, index among the slot's tiles)."""
+"""Slots, and tiles in order as (slot, index in the slot)."""
 
 
 def untouched(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A page-aligned tensor of zeros in pages that the system allocates at the first write.
-
-    Most of a cache is seldom used; ``torch.zeros`` writes its zeros, so it allocates all pages at once.
-    """
+    """Page-aligned zeros, allocated at the first write, unlike ``torch.zeros``."""
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize), **private)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):  # else the first token of a sequence may take two megabytes in each layer
@@ -52,13 +49,13 @@ class Fused:
 
 
 def fused_layers(base: Base) -> list[Fused]:
-    """In the order in which the model applies them."""
+    """The layers in the model's order."""
     linears = (linear for layer in base.layers for linear in layer.linears)
     return [Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears]
 
 
 class AdapterCache:
-    """Adapters by handle. Those of similar rank share a block, padded with zeros to its rank."""
+    """Adapters by handle. Similar ranks share a block, zero-padded to its rank."""
 
     def __init__(self, base: Base) -> None:
         self._linears = fused_layers(base)
@@ -82,7 +79,7 @@ class AdapterCache:
             del self._blocks[rank]
 
     def place(self, handle: int) -> tuple[int, int]:
-        """The rank of its block, and its slot there."""
+        """Its block's rank, and its slot there."""
         return self._places[handle]
 
     def block(self, rank: int) -> RankBlock:
@@ -90,7 +87,7 @@ class AdapterCache:
 
 
 class RankBlock:
-    """Slots for adapters of up to ``rank``; the lowest free one is used, so that used ones stay neighbours."""
+    """Slots for adapters of up to ``rank``; the lowest free ones, so that they stay neighbours."""
 
     def __init__(self, rank: int, linears: list[Fused]) -> None:
         self._rank = rank
@@ -138,9 +135,7 @@ class RankBlock:
 
 
 def tile_calls(counts: dict[int, int]) -> list[Call]:
-    """The calls for adapters in slots with so many tiles each: one for each slot, or one for each tile of several
-    neighbouring slots, whichever are fewer.
-    """
+    """Calls per slot, or per tile of neighbouring slots, whichever are fewer."""
     apart = [(slice(slot, slot + 1), [(slot, tile) for tile in range(tiles)]) for slot, tiles in counts.items()]
     levels: list[Call] = []
     for level in range(max(counts.values())):
@@ -155,14 +150,13 @@ def tile_calls(counts: dict[int, int]) -> list[Call]:
 
 
 class Mix:
-    """The low-rank terms of rows, each under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
+    """Each row's term: y += (alpha / r) x Aᵀ Bᵀ.
 
-    The products run over tiles of one shape, so their last bits do not depend on other rows. Valid while all adapters
-    stay in the cache and no other is loaded.
+    Tiles of one shape keep last bits independent of other rows. Valid until an adapter is loaded or freed.
     """
 
     def __init__(self, cache: AdapterCache, adapters: Indices, alike: bool = True) -> None:
-        """``adapters`` (n,) are handles, one for each row. Without ``alike`` a single adapter has one tile."""
+        """``adapters`` (n,): handles. Without ``alike`` a single one has one tile."""
         handles, owner = np.unique(adapters, return_inverse=True)
         self._tile = TILE if alike or len(handles) > 1 else len(adapters)
         rows_of = {cache.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())}
@@ -183,7 +177,7 @@ class Mix:
         self._rows, self._places = torch.from_numpy(standing.ravel()), torch.from_numpy(places_of)
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
-        """Add to ``y`` (n, out) the adapters' terms of fused layer ``number`` for inputs ``x`` (n, in)."""
+        """Add the terms of fused layer ``number`` for ``x`` (n, in) to ``y`` (n, out)."""
         tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, self._tile, x.shape[1])
         moved = y.new_empty(len(tiles), self._tile, y.shape[1])
         for block, slots, part in self._segments:

@@ -1,8 +1,7 @@
-"""A context on torch: a cache for many sequences, and passes over it.
+"""A context on torch.
 
-The last bits of a row do not depend on the other rows: rows are padded, since below four some libraries take another
-path, and attention reads memory by the row's own length. bfloat16 weights need calls of one size for this
-(``blocks``).
+Last bits do not depend on other rows: rows are padded, since below four some libraries take another path, and attention
+reads by the row's length. bfloat16 also needs calls of one size (``blocks``).
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ from .blocks import Appended, Linear, OneEach, weights_of
 from .cache import TILE, AdapterCache, Mix, untouched
 
 TorchWeights = Literal["f32", "bf16"]
-"""The type of the base's matrices, by names of ``models.config``."""
 
 
 class TorchContext(Context):
-    """Raises ``BaseModelError`` if the base cannot be read."""
+    """A context on torch. Raises ``BaseModelError`` if the base cannot be read."""
 
     def __init__(
         self,
@@ -41,7 +39,7 @@ class TorchContext(Context):
         weights: TorchWeights = "f32",
         cores: LentCores | None = None,
     ) -> None:
-        """``cores`` may change with each layer, for passes without reproducible last bits."""
+        """``cores`` may change per layer, without reproducible last bits."""
         self._cores = cores
         self._config = base.config
         self._kind = torch.float32 if weights == "f32" else torch.bfloat16
@@ -110,7 +108,7 @@ class TorchContext(Context):
     def _heads(
         self, block: Layer[Linear], x: Tensor, mix: Mix | None, cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (n, K, R, D), scaled, and keys and values (n, K, D), at their positions."""
+        """Scaled queries (n, K, R, D), and keys and values (n, K, D)."""
         heads = self._base.heads
         qkv = block.qkv(x, mix, self._alike).view(len(x), -1, heads.size)
         turned = qkv[:, : heads.turned]

@@ -1,4 +1,4 @@
-"""The torch sampler. For a small base it uses compiled passes, if they agree with those of torch."""
+"""The torch sampler. Small bases use compiled passes that agree with torch's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from .kernel.library import NotCompiled, compiled
 log = logging.getLogger(__name__)
 
 MOST = 1024
-"""Most concurrent conversations."""
 
 
 def context_of(
@@ -38,11 +37,10 @@ def context_of(
     threads: int = 1,
     cores: LentCores | None = None,
 ) -> Context:
-    """A context for ``base``; what is compiled is kept in ``users_folder``, else in ``cache``.
+    """A context for ``base``; compiled files stay in ``users_folder``, else ``cache``.
 
-    Bases of up to ``SMALL`` bytes in float32 are compiled for, if there is a ``cache``: with 60 MB torch takes one and
-    a half times as long with 64 rows. Passes on torch may borrow ``cores``. Raises ``BaseModelError`` if the base
-    cannot be read.
+    With a ``cache``, bases of up to ``SMALL`` float32 bytes get compiled passes: at 60 MB and 64 rows torch takes 1.5
+    times as long. Raises ``BaseModelError`` if the base cannot be read.
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
         folder = users_folder() or Path(cache)
@@ -58,7 +56,7 @@ def context_of(
 
 
 def users_folder() -> Path | None:
-    """The folder for compiled files of all homes of a user; None if it cannot be written."""
+    """The folder for compiled files of all homes; None: not writable."""
     from platformdirs import user_cache_path
 
     path = user_cache_path("marlaas", appauthor=False) / "passes"
@@ -69,14 +67,14 @@ def users_folder() -> Path | None:
 
 
 def nbytes(base: BaseModel) -> int:
-    """Of all matrices in float32, including the output matrix."""
+    """Bytes of all matrices in float32, including the output matrix."""
     config = base.config
     linear = sum(out * into for module, (out, into) in linear_shapes(config).items() if module != "lm_head")
     return 4 * (linear + config.vocab_size * config.hidden_size)
 
 
 class TorchSampler(BatchingSampler):
-    """``protocol.Sampler`` on torch, on the processor: the base's matrices in float32 or bfloat16, the rest float32."""
+    """``protocol.Sampler`` on torch, on the processor: matrices in float32 or bfloat16, the rest float32."""
 
     def __init__(
         self,
@@ -88,11 +86,11 @@ class TorchSampler(BatchingSampler):
         loan: Loan | None = None,
         cache: str = "",
     ) -> None:
-        """Load the base model called ``base``, its matrices as ``weights``.
+        """Load the base ``base``.
 
-        ``sequences``: concurrent conversations (rounded up to even), of up to ``context`` tokens. With a ``loan``,
-        passes use a trainer's idle cores, and vice versa. ``cache``: the folder for compiled files. Raises
-        ``BaseModelError``, also for a base that only llama.cpp should sample from.
+        ``sequences``: conversations (rounded up to even), of up to ``context`` tokens. A ``loan`` shares idle cores
+        with a trainer. ``cache``: for compiled files. Raises ``BaseModelError``, also for a base that only llama.cpp
+        should sample from.
         """
         torch.set_num_threads(threads)
         library()  # an error in it shows here

@@ -1,1 +1,1 @@
-"""The sampler on vLLM: one stream of requests over many adapters, in this process."""
+"""The sampler on vLLM, in this process."""

@@ -1,7 +1,7 @@
-"""The sampler on vLLM, which batches turns and scores by itself: its settings, adapters and engine, and the worker.
+"""The sampler on vLLM.
 
-The scheduler runs on one thread and never waits. The tokens of conversations are kept here; vLLM's prefix cache finds
-their keys and values. vLLM seeds requests, not positions, so noise does not follow the protocol's rule.
+One thread schedules and never waits. vLLM's prefix cache finds conversations' keys and values. vLLM seeds requests, not
+positions, so noise does not follow the protocol's rule.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ log = logging.getLogger(__name__)
 
 PREFIX = "vllm-"
 MOST = 1024
-"""Most concurrent conversations."""
 LEAST_TEMPERATURE = 0.01
-"""Least temperature above 0: vLLM raises smaller ones."""
+"""vLLM raises smaller ones."""
 LOGITS = 1 << 26
-"""Most logits of one score, a quarter of a gigabyte, which vLLM's own planning does not include."""
+"""Of one score, a quarter of a gigabyte, unplanned by vLLM."""
 
 INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
 
@@ -72,14 +71,14 @@ def require() -> None:
         )
 
 
-# vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
+# --- settings of vLLM 0.26 to 0.33 ---
 #
-# The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
+# https://docs.vllm.ai/en/latest/configuration/engine_args.html
 
 ADAPTERS = 1 << 16
-"""Adapters that vLLM may keep in main memory: more than can be live. It dies if it must reload one without a folder."""
+"""More than can be live: vLLM dies if it must reload one without a folder."""
 INTERVAL = 8
-"""Tokens between two reports of a turn: each report costs as much as a small model's row."""
+"""Tokens between reports: each costs as much as a small model's row."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, which is a worker already
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
@@ -92,10 +91,8 @@ ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the worker is pinned already; vLLM would take the first core for itself
 }
 ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-"""vLLM's names of the layers that our adapters adapt. By default vLLM also adapts the embedding and the output
-head, and scores of whole requests then fail on a processor."""
+"""By default vLLM also adapts embedding and output head; scores of whole requests then fail on a processor."""
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
-"""Architecture by ``model_type``, for configurations without one."""
 
 
 @dataclass(frozen=True)
@@ -106,16 +103,15 @@ class VllmSettings:
     config: BaseConfig
     device: Device = "cpu"
     sequences: int = 128
-    """Concurrent conversations."""
     context: int = 512
     largest_rank: int = 64
-    """Largest rank of adapters; vLLM is started for the next one that it knows."""
+    """Of adapters; vLLM knows only some."""
     slots: int = SLOTS
-    """Adapters in one pass; requests for others wait for a slot."""
+    """Adapters in one pass; others wait."""
     memory: int = 0
-    """Bytes for keys and values; 0: on a processor enough for all conversations, on a card what vLLM finds free."""
+    """Bytes for keys and values; 0: on a processor enough for all, on a card what vLLM finds free."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further arguments for vLLM on a shared device."""
+    """For vLLM on a shared device."""
 
     @property
     def known(self) -> bool:
@@ -123,12 +119,12 @@ class VllmSettings:
 
     @property
     def rank(self) -> int:
-        """The rank that vLLM is started for. Raises ``ValueError`` beyond the largest that it knows."""
+        """Raises ``ValueError`` beyond vLLM's largest."""
         return rank_class(self.largest_rank)
 
 
 def environment(device: Device) -> dict[str, str]:
-    """Environment variables that must be set before vllm is imported."""
+    """Variables to set before importing vllm."""
     return ENVIRONMENT | (ON_CPU if device == "cpu" else {})
 
 
@@ -168,17 +164,17 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
     return arguments | settings.extra
 
 
-# Adapters in vLLM, each in its own folder.
+# --- adapters ---
 #
-# vLLM's whole engine dies if an adapter's folder is gone. So each is below a folder that only this account may enter.
-# vLLM reads it once, before its handle is used, and keeps it until the handle is freed.
+# vLLM dies if an adapter's folder is gone, so each is below a folder that only this account may enter. vLLM reads it
+# once, before its handle is used, and keeps it until the handle is freed.
 
 HANDLES = itertools.count(1)
-"""Handles are never reused in a process, because vLLM finds cached keys and values by them."""
+"""Never reused: vLLM finds cached keys and values by them."""
 
 
 class FolderAdapters:
-    """Implements ``versions.Adapters`` on vLLM; the adapters' folders are in ``folder``."""
+    """Implements ``versions.Adapters``, in ``folder``."""
 
     def __init__(self, engine: Engine, base: Path, folder: PrivateFolder, rank: int) -> None:
         self._engine = engine
@@ -187,9 +183,7 @@ class FolderAdapters:
         self._rank = rank
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Let vLLM read an adapter. Raises ``AdapterError`` if its rank is too large, the disk or vLLM refuses it,
-        or the folder has changed after the reading.
-        """
+        """Raises ``AdapterError`` if the rank is too large, disk or vLLM refuses, or the folder changes."""
         rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
         if rank > self._rank:
             raise AdapterError(
@@ -228,34 +222,29 @@ class FolderAdapters:
         return self._folder.path / str(handle)
 
 
-# vLLM's engine in this process. Not thread-safe. Written for vLLM 0.26 and later; run with 0.32 on a processor.
-
-
 @dataclass(frozen=True)
 class Progress:
-    """The results of a request since its last progress."""
+    """A request's results since its last progress."""
 
     name: str
     tokens: list[int]
     logprobs: list[float]
     """Of the tokens, or of ``target`` if given."""
     scored: list[float] | None
-    """Of the request's own tokens but the first, if requested; only with the first token."""
+    """The request's tokens but the first; only with the first token."""
     finish: str | None
-    """vLLM's reason: stop, length, abort or error; None while it continues."""
+    """stop, length, abort or error; None: continues."""
     cached: int
-    """The number of its tokens with cached keys and values."""
+    """Tokens with cached keys and values."""
     likeliest: Likeliest | None = None
-    """For each token, if requested."""
     prompt_likeliest: Likeliest | None = None
-    """For each of the request's own tokens but the first."""
 
 
 class Engine:
-    """A running vLLM."""
+    """vLLM 0.26 or later; not thread-safe."""
 
     def __init__(self, settings: VllmSettings) -> None:
-        """Start it. Raises ``BaseModelError`` if vLLM is missing, too old, or cannot serve the base."""
+        """Raises ``BaseModelError`` if vLLM is missing, too old, or cannot serve the base."""
         require()
         os.environ.update(environment(settings.device))
         self.settings = settings
@@ -289,7 +278,7 @@ class Engine:
         return network
 
     def add_adapter(self, handle: int, folder: Path) -> None:
-        """Read an adapter in PEFT's format and keep it in memory. Raises ``AdapterError``; the engine survives."""
+        """In PEFT's format. Raises ``AdapterError``; the engine survives."""
         request = self._lora_request(str(handle), handle, str(folder))
         try:
             self.llm.add_lora(request)
@@ -320,11 +309,10 @@ class Engine:
         whole: bool = False,
         wishes: Wishes = NONE,
     ) -> None:
-        """Add a request for tokens that follow others. Raises ``ValueError`` if it can never be served.
+        """Raises ``ValueError`` if it can never be served.
 
-        ``name`` is unique among the requests in progress, ``seed`` below 2**63. ``target`` is a token that gets its
-        log-probability as the next one, in place of the sampled one; ``whole``: those of all ``tokens``, at
-        temperature 1. ``wishes`` have no schema.
+        ``name`` is unique among those in progress, ``seed`` below 2**63. ``target``: gets its log-probability in place
+        of the sampled one; ``whole``: scores all ``tokens``, at temperature 1. ``wishes`` have no schema.
         """
         parameters = self._sampling_params(
             temperature=temperature,
@@ -410,27 +398,22 @@ def _first_line(error: Exception) -> str:
     return line if line.endswith(".") else f"{line}."
 
 
-# What is in progress: turns and scores.
-
-
 @dataclass
 class Turn:
-    """One running request of a conversation, and its sampled tokens."""
+    """One running request, and its sampled tokens."""
 
     name: str
-    """Name of its request in vLLM."""
     request: SampleRequest
     version: Serving
     answer: Answer[SampleResult]
     room: int
-    """Most tokens to sample; 0 if only the prompt is scored."""
+    """Tokens to sample; 0 only scores the prompt."""
     stream_to: OnTokens | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     prefilled: int = 0
     likeliest: list[Likeliest] = field(default_factory=list)
     prompt: tuple[Logprobs, Likeliest] | None = None
-    """The requested results of the prompt's tokens."""
 
     def take(self, progress: Progress) -> None:
         tokens, logprobs, wishes = progress.tokens, progress.logprobs, self.request.wishes
@@ -464,17 +447,17 @@ class Turn:
 
 @dataclass(eq=False)
 class Score:
-    """Log-probabilities in progress, from one request or one for each token."""
+    """Scores in progress, from one request or one per token."""
 
     version: Serving
     answer: Answer[Logprobs]
     values: Logprobs
     missing: int
-    """Number of unanswered requests."""
+    """Unanswered requests."""
 
 
 class VllmScheduler:
-    """All conversations of one engine; ``length`` tokens fit in each."""
+    """All conversations of one engine, of up to ``length`` tokens each."""
 
     def __init__(self, engine: Engine, versions: Versions, length: int) -> None:
         self._engine = engine
@@ -502,7 +485,7 @@ class VllmScheduler:
         return SamplerStats(self._sampled, self._prefilled, self._seconds, active, waiting, self._passes)
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
-        """Begin a turn. Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
+        """Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
         version, name, wishes = self._serving(request.version), request.conversation, request.wishes or NONE
         known = self._tokens.get(name, np.empty(0, np.int32))
         check(request, known, name in self._turns, self._length, self._vocabulary)
@@ -530,10 +513,10 @@ class VllmScheduler:
         self._waiting[turn.name] = partial(self._move, turn)
 
     def score(self, name: str, tokens: Tokens, start: int, temperature: float, answer: Answer[Logprobs]) -> None:
-        """Ask for the log-probabilities of ``tokens[start:]``, float32 (T-start,).
+        """Ask for log-probabilities of ``tokens[start:]``, float32 (T-start,).
 
-        vLLM gives those of a request's own tokens only at temperature 1, and all at once. Else each token gets its own
-        request. Raises ``ValueError`` or ``AdapterError``.
+        vLLM scores a request's own only at temperature 1; else each token gets a request. Raises ``ValueError`` or
+        ``AdapterError``.
         """
         version, count = self._serving(name), len(tokens) - start
         if not 1 <= start <= len(tokens):
@@ -643,7 +626,7 @@ def _check_temperature(temperature: float) -> None:
 
 
 class EngineSampler(ThreadedSampler):
-    """``protocol.Sampler`` on an engine that the caller has started, and may use as well."""
+    """``protocol.Sampler`` on the caller's engine."""
 
     def __init__(
         self,
@@ -653,9 +636,7 @@ class EngineSampler(ThreadedSampler):
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Adapters are written to a separate folder below ``scratch``. The thread touches ``engine`` only inside
-        ``gate()``, see ``ThreadedSampler``. Raises ``OSError`` if the disk refuses.
-        """
+        """Adapters are below ``scratch``; ``gate``: see ``ThreadedSampler``. Raises ``OSError`` if the disk refuses."""
         self.engine = engine
         settings = engine.settings
         self._folder = PrivateFolder(scratch, PREFIX)
@@ -671,7 +652,7 @@ class EngineSampler(ThreadedSampler):
         self._folder.remove()
 
     def _failed(self, error: Exception) -> None:
-        """End the process: vLLM cannot continue after a failed step, and the supervisor starts another worker."""
+        """End the process, as vLLM cannot continue; the supervisor starts another worker."""
         log.error("vLLM's engine has failed.", exc_info=error)
         end_process(f"vLLM's engine has failed: {error}", error)
 
@@ -698,12 +679,10 @@ class VllmSampler(EngineSampler):
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start vLLM on the base model called ``base``.
+        """Start vLLM on the base ``base``.
 
-        ``sequences`` conversations of up to ``context`` tokens run concurrently, under ``slots`` adapters of up to
-        ``largest_rank``; requests for more adapters wait. ``memory``: bytes for keys and values, 0 as in
-        ``VllmSettings``. ``extra``: further arguments for vLLM. Raises ``BaseModelError`` if vLLM is missing, too old,
-        or does not serve the base.
+        ``sequences`` conversations of up to ``context`` tokens; for others see ``VllmSettings``. Raises
+        ``BaseModelError`` if vLLM is missing, too old, or does not serve the base.
         """
         limit_threads(threads)
         model = load_base(base)
@@ -732,7 +711,7 @@ class VllmSampler(EngineSampler):
 
 
 def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
-    """The requested limits, or the conversations ``fitting`` into vLLM's memory."""
+    """The requested limits, or the ``fitting`` conversations."""
     if fitting >= settings.sequences:
         return SamplerLimits(settings.sequences, settings.context)
     note = f"vLLM has found memory for {fitting} conversations of {settings.context} tokens, of {settings.sequences}."
@@ -740,7 +719,7 @@ def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
 
 
 def limit_threads(threads: int) -> None:
-    """Limit torch to this many threads, if it is installed."""
+    """Limit torch's threads, if it is installed."""
     try:
         import torch
     except ImportError:  # reported by the code that needs torch

@@ -1,5 +1,1 @@
-"""Compiled passes for small bases: all layers of a pass in one call, in C.
-
-``decode.c`` (the passes), ``library`` (compiles and binds it), ``context`` (the interface for the batch scheduler),
-``compare`` (with passes on torch).
-"""
+"""Passes in C for small bases: all layers in one call of ``decode.c``."""

@@ -1,4 +1,4 @@
-"""Compares compiled passes with those of torch on a base, in a process that may crash; the result is kept."""
+"""Compares compiled passes with torch's, in a process that may crash; keeps the result."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from .context import CompiledContext
 from .library import SECONDS, Library
 
 PARTS = np.array([3, 17, 6, 9, 2, 8, 4], np.int32)
-"""First tokens of some sequences: unequal numbers, some more than a vector."""
+"""First tokens, some more than a vector."""
 LENGTH = 32
 RANK, ALPHA = 3, 6.0
 TOLERANCE = 1e-3
-"""Largest gap of two logits, as a share of the largest. Another order of float32 sums changes about a millionth, a
-wrong pass everything."""
+"""Of two logits, as a share of the largest. Another order of sums changes a millionth."""
 AGREES = "agrees"
-"""The result for passes that may be used; any other text is the reason against them."""
+"""Any other text is the reason against the passes."""
 
 
 def disagreement(library: Path, base: BaseModel) -> str:
-    """Why the compiled ``library`` should not be used for this base, as a sentence; empty if it should."""
+    """Why not to use ``library``, as a sentence; empty: use it."""
     file = library.with_name(f"{library.stem}-{base.fingerprint}.verdict")
     with contextlib.suppress(OSError):
         if text := file.read_text("utf-8", "replace").strip():

@@ -1,4 +1,4 @@
-"""The compiled decoding kernel as a context, and the packing of weights for it."""
+"""The compiled kernel as a context, and the packing of its weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..cache import Fused, fused_layers, untouched
 from . import library
 from .library import Addition, Float32s, Library, aligned
 
-# The base and adapters in the format of the compiled passes. Each object keeps the arrays behind its addresses alive.
+# Each object keeps the arrays behind its addresses alive.
 
 
 class PackedBase:
@@ -33,7 +33,7 @@ class PackedBase:
     def __init__(
         self, compiled: Library, base: Base, sequences: int, length: int, memory: Tensor, threads: int = 1
     ) -> None:
-        """``memory`` (layers, sequences, K, length / block, ``memory_size``) is written by ``threads`` at once."""
+        """``threads`` write ``memory`` (layers, sequences, K, length / block, ``memory_size``) at once."""
         self._compiled = compiled
         self._kept: list[Float32s] = []
         self._rooms: list[Float32s] = []
@@ -101,7 +101,7 @@ class PackedBase:
 
 
 class PackedAdapter:
-    """One adapter, which must fit the base."""
+    """An adapter that fits the base."""
 
     def __init__(self, compiled: Library, linears: Sequence[Fused], adapter: Arrays, alpha: float) -> None:
         self._additions = (Addition * len(linears))()
@@ -146,13 +146,12 @@ class PackedAdapter:
 
 
 ROWS_AT_FIRST = 64
-"""Rows of logits with memory from the start."""
 LEAST = 8
-"""Fewest rows per thread on average: fewer hardly take longer than waking a thread."""
+"""Rows per thread: fewer hardly outlast waking it."""
 
 
 class CompiledContext(Context):
-    """Raises ``BaseModelError`` if the base cannot be read."""
+    """A context on compiled passes. Raises ``BaseModelError`` if the base cannot be read."""
 
     def __init__(self, base: BaseModel, sequences: int, length: int, compiled: Library, threads: int = 1) -> None:
         self._config = base.config

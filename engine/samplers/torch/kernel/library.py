@@ -1,4 +1,4 @@
-"""The compiled decoding kernel: built once, loaded with ctypes. Independent of torch."""
+"""The compiled kernel: built once, loaded with ctypes. Independent of torch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from ....devices.limits import processor_name
 
-# The ctypes bindings of ``decode.c``. Addresses are plain numbers; the caller keeps the arrays behind them alive.
+# Addresses are plain numbers; the caller keeps the arrays behind them alive.
 
 Float32s = NDArray[np.float32]
 
 LINEARS, MODULES = 4, 3
-"""Linear layers of a block, and most modules of each, which share the input."""
+"""Of a block; modules that share an input."""
 ALIGNED = 64
-"""Bytes: the widest vector, and a line of every usual cache."""
+"""Bytes: the widest vector, a cache line."""
 
 
 def _fields(*groups: tuple[Any, ...]) -> list[tuple[str, Any]]:
@@ -55,7 +55,7 @@ class Layer(Structure):
 
 
 class Base(Structure):
-    """The base, the cache of all sequences, and the room of a pass."""
+    """The base, the cache of all sequences, and a pass's room."""
 
     _fields_ = _fields(
         (c_long, "layers", "hidden", "inner", "queries", "keys", "size", "vocabulary", "length", "sequences"),
@@ -80,13 +80,13 @@ class Addition(Structure):
 
 
 class Rows(Structure):
-    """The rows of a pass; ``additions`` (count,) are addresses of adapters."""
+    """The rows of a pass; ``additions`` (count,) are adapters' addresses."""
 
     _fields_ = _fields((c_long, "count"), (c_void_p, "tokens", "positions", "sequences", "wanted", "additions"))
 
 
 class Library:
-    """One compiled file. Raises ``OSError`` if it cannot be loaded, ``AttributeError`` if it is another library."""
+    """One compiled file. Raises ``OSError`` if it does not load, ``AttributeError`` if it is another library."""
 
     def __init__(self, path: Path) -> None:
         loaded = ctypes.CDLL(str(path))
@@ -124,7 +124,7 @@ class Library:
         self._pack(whole.ctypes.data, inputs, outputs, factor, address)
 
     def halved(self, weight: Float32s) -> Float32s | None:
-        """As ``packed``, in half as many bytes; None if W is not exact in bfloat16."""
+        """As ``packed``, in half the bytes; None if W is not exact in bfloat16."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
         if np.any(whole.view(np.uint32) & 0xFFFF):
@@ -141,19 +141,17 @@ def aligned(count: int) -> Float32s:
     return whole[first : first + count]
 
 
-# Compiles ``decode.c`` for this processor with the installed C compiler, once for each user of a machine.
-
 SOURCE = Path(__file__).with_name("decode.c")
 COMPILERS = ("cc", "gcc", "clang")
-"""Tried in this order, after the variable CC."""
+"""After the variable CC."""
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 NATIVE = (("-march=native",), ("-mcpu=native",), ())
-"""Flags for all instructions of this processor; the first that the compiler accepts."""
+"""The first accepted; for all instructions."""
 SECONDS = 60.0
-"""Timeout of one call of the compiler, which takes one or two seconds."""
+"""A call takes one or two."""
 CPUINFO = Path("/proc/cpuinfo")
 INSTRUCTIONS = ("flags", "Features", "isa")
-"""Linux's names of the line of instruction sets, on Intel and AMD, on ARM, and on RISC-V."""
+"""Linux's names, on Intel and AMD, ARM, RISC-V."""
 
 
 class NotCompiled(Exception):
@@ -161,8 +159,10 @@ class NotCompiled(Exception):
 
 
 def compiled(folder: Path) -> tuple[Path, Library]:
-    """The library for this processor, kept in ``folder``: its name has a hash of all that determines it, and one of its
-    bytes, because to load a damaged file ends the process. Such a file is replaced. Raises ``NotCompiled``.
+    """The library for this processor, in ``folder``.
+
+    Its name hashes its bytes, too: loading a damaged file ends the process, so that is replaced. Raises
+    ``NotCompiled``.
     """
     parts = (SOURCE.read_text("utf-8"), *FLAGS, sys.platform, *platform.libc_ver(), processor())
     key = f"decode-{digest(chr(0).join(parts).encode())}"
@@ -188,7 +188,7 @@ def digest(data: bytes) -> str:
 
 
 def processor() -> str:
-    """The processor's name, with its instruction sets in the system's words."""
+    """The processor's name and instruction sets, in the system's words."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = CPUINFO.read_text("utf-8", "replace").splitlines()
@@ -197,7 +197,7 @@ def processor() -> str:
 
 
 def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] = NATIVE) -> Path:
-    """Compile ``source`` to ``target`` and return it. Raises ``NotCompiled`` with the compiler's last line."""
+    """Compile ``source``. Raises ``NotCompiled`` with the compiler's last line."""
     command = compiler()
     if not command:
         raise NotCompiled("There is no C compiler.")
@@ -215,7 +215,7 @@ def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] 
 
 
 def compiler() -> list[str]:
-    """The command of a C compiler; empty without one."""
+    """The command of a C compiler; empty: none."""
     named = shlex.split(os.environ.get("CC", ""))
     found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
     return named or ([found] if found else [])

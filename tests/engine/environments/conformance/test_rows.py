@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.conformance.check import Scope, check_version
-from marlaas.engine.environments.conformance.checks import check_rows
+from marlaas.engine.environments.conformance.checks import check_rows, check_variety
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.protocol import DataFacts
 from marlaas.plugins.data import Survey, survey
 from marlaas.plugins.data.division import blocks_of
 
 from ..conftest import World
-from .scripted import judged
+from .scripted import asking, judged
 
 
 def facts(**found: object) -> DataFacts:
@@ -40,6 +40,15 @@ def test_shared_and_repeated_rows_are_warned_of() -> None:
         "3 evaluation rows are train rows",
         "5 evaluation rows are copies of another one",
     ]
+
+
+def test_rows_that_are_drawn_again_are_no_repeated_prompts() -> None:
+    draws = [asking(f"{index % 8}?", "eval", index) for index in range(16)]
+    assert judged(check_variety, draws=draws, facts=DataFacts(16, 8)) == [
+        Finding("variety", "note", "8 of 8 eval prompts differ.")
+    ]
+    (warning,) = judged(check_variety, draws=draws, facts=DataFacts(16, 16))
+    assert warning.level == "warning" and "Only 8 of 16 eval prompts differ" in warning.message
 
 
 def test_a_survey_counts_copies_whatever_their_order() -> None:
