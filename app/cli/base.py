@@ -51,7 +51,11 @@ def download(name: str) -> None:
         find_base(name)
     except BaseModelError:
         output.talk(f"Downloading {on_hub} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
-        download_base(on_hub)
+        try:
+            download_base(on_hub)
+        except KeyboardInterrupt:
+            output.talk("Interrupted; the same command goes on with the files that are missing.")
+            raise
     else:
         output.talk(f"{on_hub} is in the Hugging Face cache already.")
 

@@ -323,7 +323,7 @@ def all_files(source: Source) -> list[Path]:
     paths = [_in_place(source, name) for name in sorted(names)] if SPLIT in str(source.path) else [source.path]
     found: set[Path] = set()
     for path in paths:
-        if saved_splits(path) is not None:
+        if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
             found |= {file for file in path.rglob("*") if file.is_file()}
         else:
             found |= {*(_rows_below(path) if path.is_dir() else _named(path))}

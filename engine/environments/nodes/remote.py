@@ -204,7 +204,7 @@ class RemoteProcess(Launched):
                 self._began.set()
 
     def _on_end(self, running: asyncio.Future[Any]) -> None:
-        error = CallFailed("it was cancelled") if running.cancelled() else running.exception()
+        error = CallFailed("it was cancelled.") if running.cancelled() else running.exception()
         if isinstance(error, WorkerDied):
             self.lost, sentence = True, f"its node {self._node.name} was lost"
         elif error is not None:

@@ -49,7 +49,7 @@ async def _order(worker: WorkerHandle, loop: LockstepLoop, names: str) -> list[t
         call.add_done_callback(partial(note, name))
     await asyncio.sleep(0)  # they are on their way
     for name in reversed(names):
-        worker.post("let_go", name)
+        worker.post("let_go", name, haste=True)
     await asyncio.gather(*calls.values())
     return order
 
