@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -124,6 +125,48 @@ _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "
 
 EVERY = 64
 """Episodes that all fail at one place: a default step."""
+# Lost draws: detects attempts that lose all their samples more often than by chance.
+#
+# After ``l`` of ``d`` draws were lost, with a uniform prior, the next ``k`` are all lost with the probability ``Π (l +
+# 1 + i) / (d + 2 + i)`` for ``i < k``: Laplace's rule of succession, applied ``k`` times.
+
+FEWEST_LOST = 5
+"""Draws in a row that may always be lost: a short outage is no reason to pause."""
+MOST_LOST = 24
+"""Draws in a row that are always too many. If half of all instances fail, one group in 16 million loses this many."""
+CHANCE = 1e-6
+"""The probability below which chance is no explanation: a thousand steps close 8,000 groups."""
+
+Where = tuple[str, str]
+"""A component of the task, and the version of its environment."""
+
+
+class LostDraws:
+    """The draws of one task."""
+
+    def __init__(self) -> None:
+        self._lost: Counter[Where] = Counter()
+        self._drawn: Counter[Where] = Counter()
+
+    def survived(self, where: Where, lost: int) -> None:
+        self._lost[where] += lost
+        self._drawn[where] += lost + 1
+
+    def beyond_chance(self, where: Where, in_a_row: int) -> bool:
+        """True if ``in_a_row`` lost draws of one group are more than chance explains.
+
+        Lost draws of other open groups do not count.
+        """
+        if in_a_row < FEWEST_LOST:
+            return False
+        return in_a_row >= MOST_LOST or all_lost_by_chance(self._lost[where], self._drawn[where], in_a_row) < CHANCE
+
+
+def all_lost_by_chance(lost: int, drawn: int, more: int) -> float:
+    """The probability that ``more`` further draws are all lost, after ``lost`` of ``drawn`` were."""
+    return math.prod((lost + 1 + i) / (drawn + 2 + i) for i in range(more))
+
+
 MANY_LOST = 20
 """Episodes lost at one line, each in a group with survivors."""
 

@@ -32,7 +32,7 @@ from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close
 from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
-from .failures import BiasWatch, all_lost, never_asks, too_few
+from .failures import BiasWatch, LostDraws, all_lost, never_asks, too_few
 from .opening import closing_rules, replacements
 from .selfplay import Match, Participants
 
@@ -47,8 +47,6 @@ OVERLOADED = 8
 MAX_SHORT = 20
 """If one reply in five fails, half of the attempts of eight lose two or more: twenty in a row happen once in a million.
 """
-MAX_LOST = 24
-"""If half of all instances fail, one group in 16 million loses this many attempts."""
 MAX_SILENT = 256
 """Episodes without asking the model. If every other instance asks, 32 groups of eight end so once in 4e9 runs."""
 MAX_ATTEMPTS = 100
@@ -380,6 +378,7 @@ class GroupRunner:
         """Components, with the environment version, that asked an agent at least once."""
         self._silent: Counter[tuple[str, str]] = Counter()
         """Episodes per component that ended well without a request to the model, before the first request."""
+        self._lost_draws = LostDraws()
         self._short: Counter[tuple[str, str]] = Counter()
         self._leading = next(iter(participants.agent_map.trained))
 
@@ -416,6 +415,7 @@ class GroupRunner:
             self._count_silent(component, key, run.samples)
             resumed, done = None, done | run.closed
             if not run.waiting:
+                self._lost_draws.survived(key, lost_in_a_row)
                 self._short[key] = 0
                 self._bias.see(
                     key[1], [run.ended.get(n) or _unfinished(n, {}) for n in range(self._size)], component.name
@@ -439,6 +439,7 @@ class GroupRunner:
                 self._give_up(run)
                 continue
             done |= closed
+            self._lost_draws.survived(key, lost_in_a_row)
             lost_in_a_row = self._short[key] = 0
             if self._leading in closed:
                 drawing.note(place, attempt, run.record.index, closed[self._leading].rewards)
@@ -582,9 +583,10 @@ class GroupRunner:
         if all(sample.lost for sample in samples):
             lost_in_a_row += 1
         elif any(sample.lost for sample in samples):
+            self._lost_draws.survived(key, lost_in_a_row)
             lost_in_a_row = 0
             self._short[key] += 1
-        hopeless = lost_in_a_row >= MAX_LOST
+        hopeless = self._lost_draws.beyond_chance(key, lost_in_a_row)
         if hopeless or self._short[key] >= MAX_SHORT:
             await component.environment.check()  # a suspended environment makes the task wait instead of pause
             if hopeless:
