@@ -52,7 +52,7 @@ class Group:
 
 
 def _write(folder: str, name: str, value: bytes) -> None:
-    with open(os.path.join(folder, name), "r+b", buffering=0) as file:
+    with open(os.path.join(folder, name), "wb", buffering=0) as file:
         file.write(value)
 
 

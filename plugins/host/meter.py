@@ -34,6 +34,8 @@ STEP = 2e-5
 """Processor seconds charged per step: an episode may only repeat steps."""
 LONG = 0.05
 """Seconds until a running step counts as holding the loop."""
+BLOCKED = 0.005
+"""Seconds beyond its processor time from which an ended step is charged for holding the loop."""
 STUBBORN = 2.0
 """Processor seconds of a step that survives interrupts at every tick."""
 HELD = 5.0
@@ -57,15 +59,23 @@ class OwnTime:
         """Processor seconds of its ended steps on the loop."""
         self._threads: dict[int, tuple[int | None, float]] = {}
         """Its running threads: clock and processor seconds at the beginning."""
-        self._ended = self._waited = self._wall = 0.0
+        self._ended = self._waited = self._blocked = self._wall = 0.0
         self._asks = 0
+        self._always = False
         self.renew(seconds, expire)
 
-    def renew(self, seconds: float, expire: Callable[[bool], None]) -> None:
-        """``expire`` is called on the loop, with True for the wall limit: the episode may not be to blame."""
+    def renew(self, seconds: float, expire: Callable[[bool], None], always: bool = False) -> None:
+        """``expire`` is called on the loop, with True for the wall limit: the episode may not be to blame.
+
+        ``always``: time counts during asks as well.
+        """
         self._seconds, self._allowed, self._expire = seconds, self.seconds + seconds, expire
-        self._loop, self._since, self._wall = asyncio.get_running_loop(), monotonic(), 0.0
+        self._loop, self._since, self._wall, self._always = asyncio.get_running_loop(), monotonic(), 0.0, always
         LIMITS.add(self)
+
+    @property
+    def _paused(self) -> bool:
+        return self._asks > 0 and not self._always
 
     @property
     def threads(self) -> int:
@@ -76,7 +86,7 @@ class OwnTime:
         """Without the step in progress."""
         with _threads_change:
             running = sum(_clock(clock) - began for clock, began in self._threads.values() if clock is not None)
-            return self.on_loop + self._ended + self._waited + running
+            return self.on_loop + self._ended + self._waited + self._blocked + running
 
     @contextmanager
     def in_thread(self) -> Iterator[None]:
@@ -92,11 +102,11 @@ class OwnTime:
 
     def pause(self) -> None:
         self._asks += 1
-        if self._asks == 1:
+        if self._asks == 1 and not self._always:
             self._wall += monotonic() - self._since
 
     def resume(self) -> None:
-        if self._asks == 1:  # first, because the watchdog reads both
+        if self._asks == 1 and not self._always:  # first, because the watchdog reads both
             self._since = monotonic()
         self._asks -= 1
 
@@ -112,14 +122,19 @@ class OwnTime:
         LIMITS.discard(self)
 
     def wait(self, idle: float) -> None:
-        if not self._asks:
+        """By the watchdog only, as ``block`` by the loop only."""
+        if not self._paused:
             self._waited += min(idle, monotonic() - self._since)
+
+    def block(self, idle: float) -> None:
+        if not self._paused:
+            self._blocked += max(0.0, idle)
 
     def verdict(self, more: float = 0.0) -> Verdict:
         """``more``: processor seconds of a step in progress. Any thread may ask."""
         if self.seconds + more >= self._allowed:
             return "own"
-        wall = self._wall + (0.0 if self._asks else monotonic() - self._since)
+        wall = self._wall + (0.0 if self._paused else monotonic() - self._since)
         return "wall" if wall >= wall_limit(self._seconds) else ""
 
     def end(self, verdict: Verdict) -> None:
@@ -149,6 +164,10 @@ class _Running:
     step: tuple[OwnTime, float, float] | None = None
     held: float = 0.0
     """Seconds of all finished steps."""
+    charged: float = 0.0
+    """Idle seconds of the step in progress that the watchdog has charged."""
+    delay: float = 0.0
+    """Seconds that the loop's thread had waited for a core, when somebody looked last."""
 
 
 class Steps(Coroutine[Any, Any, Any]):
@@ -170,9 +189,13 @@ class Steps(Coroutine[Any, Any, Any]):
         try:
             return self._send(value)
         finally:
+            lasted, computed = monotonic() - wall, thread_time() - began
             _Running.step = above
-            _Running.held += monotonic() - wall
-            self._own.on_loop += thread_time() - began + STEP
+            _Running.held += lasted
+            self._own.on_loop += computed + STEP
+            if lasted - computed > BLOCKED:
+                charged, _Running.charged = _Running.charged, 0.0
+                self._own.block(lasted - computed - waited_for_a_core() - charged)
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
         self._send = functools.partial(self._thrown, kind if value is None else value)
@@ -221,6 +244,17 @@ def read_delays() -> dict[int, float]:
                 with open(f"/proc/{pid}/task/{thread}/schedstat", "rb", buffering=0) as file:
                     delays[int(thread)] = int(file.read().split()[1]) / 1e9
     return delays
+
+
+def waited_for_a_core() -> float:
+    """Seconds of the calling thread since the last call; 0: unknown."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            delay = int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    waited, _Running.delay = delay - _Running.delay, delay
+    return waited
 
 
 def idle_seconds(wall: float, processor: float, before: Mapping[int, float], after: Mapping[int, float]) -> float:
@@ -296,6 +330,7 @@ class Watchdog:
         self._beat["asleep"] += asleep
         if own is not None and running > LONG:
             own.wait(min(idle, running))
+            _Running.charged += min(idle, running)
             self._beat["holds"] = self._place(sys._current_frames().get(self._main.ident or 0))
         for limit in limits:
             if limit is not own:

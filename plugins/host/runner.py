@@ -56,7 +56,7 @@ class Running:
         self.task.cancel()
         if not self._cancelled:
             self._cancelled = True
-            self.own.renew(GRACE, lambda _: self._host.give_up(self))
+            self.own.renew(GRACE, lambda _: self._host.give_up(self), always=True)
 
     def expire(self, overloaded: bool) -> None:
         self._late, self._overloaded = True, overloaded
