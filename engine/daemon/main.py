@@ -365,7 +365,10 @@ class Engine:
     async def _tell_that_it_serves(self) -> None:
         store, plan = self._store, self._supervisor.placement_plan
         self._serves = True
-        store.telemetry.environments(self._environments.infos())
+        infos = self._environments.infos()
+        store.telemetry.environments(infos)
+        for plugin in {info.name.partition("/")[0] for info in infos}:
+            self._conformance.changed(plugin)
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
         self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
         self._log("base", in_words(plan.memory), "info")
@@ -412,7 +415,7 @@ class Engine:
             if event.kind in ("loaded", "quarantined", "recovered"):
                 standstills = environments.standstills(event.plugin, event.version)
                 store.environments.replace_failing(event.plugin, event.version, standstills)
-        if event.kind in ("loaded", "removed"):
+        if event.kind in ("loaded", "removed") and self._serves:  # checks would distort what the start measures
             self._conformance.changed(event.plugin)
         loaded = event.kind == "loaded" and self._serves
         self._scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
