@@ -70,8 +70,8 @@ def _holder(pid: int, memory: int, computes: bool, ours: Collection[int]) -> Hol
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
-UNSEEN = 200_000_000
-"""Unseen bytes that count as a process."""
+UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
+"""Unseen bytes that count as a process; by the older question of drivers before R510, which counts the driver's own."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
@@ -150,7 +150,8 @@ def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
 
 def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
     uuid = str(nvml.nvmlDeviceGetUUID(handle))
-    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+    exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+    memory = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     if memory is None:  # a card without its own memory uses the machine's
         shared = psutil.virtual_memory()
         total, used, free = shared.total, 0, shared.available
@@ -159,7 +160,7 @@ def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
     holders = holders_of(_processes(nvml, handle), ours)
     told = all(holder.memory for holder in holders)
     rest = int(used) - sum(holder.memory for holder in holders)
-    if told and rest > UNSEEN:
+    if told and rest > (UNSEEN if exact else UNSEEN_ROUGHLY):
         holders += (Holder(0, "", rest),)
     rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     return Gpu(

@@ -74,6 +74,13 @@ def test_a_display_server_is_nobody(machine: ImaginaryMachine) -> None:
     assert draws.holders[0].screen and not computes.holders[0].screen
 
 
+def test_the_older_question_counts_what_the_driver_keeps(machine: ImaginaryMachine) -> None:
+    machine.have(Card(used=700, old=True), Card(used=700), Card(used=70), Card(used=7000, old=True))
+    gpus = probe().machine.gpus
+    assert [len(gpu.holders) for gpu in gpus] == [0, 1, 0, 1]
+    assert [gpu.memory for gpu in gpus] == [Card().total * 1_000_000] * 4, "not the machine's memory"
+
+
 def test_a_divided_card_is_its_parts(machine: ImaginaryMachine) -> None:
     machine.have(Card(), Card(parts=(Part(20 * GB, 1000, "Imaginary H1 MIG 2g.20gb"), Part(10 * GB))))
     whole, first, second = probe().machine.gpus
