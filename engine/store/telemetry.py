@@ -8,7 +8,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..clock import wall_time
 from ..environments.conformance.finding import Finding, bounded
 from ..environments.health import Standstill
 from ..environments.outcomes import Counted
-from ..environments.protocol import EnvironmentInfo
+from ..environments.protocol import Crew, EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
 from ..fairness.line import Standing
 from ..home.paths import version
@@ -43,6 +43,8 @@ class TelemetryTable(Table):
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._written: dict[str, list[dict[str, object]]] = {}
+        self._served: list[EnvironmentInfo] | None = None
+        self._crews: dict[str, Crew] = {}
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         now = wall_time()
@@ -92,26 +94,36 @@ class TelemetryTable(Table):
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Written if they have changed; skipped while the database is locked."""
-        rows = [
-            {
-                "name": info.name,
-                "version": info.version,
-                "state": info.state,
-                "agents": json.dumps(info.agents),
-                "rows": info.rows,
-                "parameters": json.dumps([asdict(parameter) for parameter in info.parameters]),
-                "description": info.description,
-                "message": info.failure.message if info.failure else "",
-                "file": info.failure.file if info.failure else "",
-                "line": info.failure.line if info.failure else 0,
-                "path": info.path.removeprefix(f"{self._root}{os.sep}"),
-                **asdict(info.crew),
-            }
-            for info in infos
-        ]
+        """Written if they have changed; skipped while the database is locked. Changed crews change only their columns:
+        they differ every second."""
+        served = [replace(info, crew=Crew()) for info in infos]
         with contextlib.suppress(DatabaseLocked):
-            self._replace_changed("environments", rows, updated=wall_time())
+            if served != self._served:
+                self._replace("environments", ({**self._row(info), "updated": wall_time()} for info in infos))
+                self._served = served
+            elif changed := [info for info in infos if info.crew != self._crews[info.name]]:
+                with transaction(self._db):
+                    for info in changed:
+                        places = ", ".join(f"{column} = ?" for column in vars(info.crew))
+                        values = [*vars(info.crew).values(), info.name]
+                        self._db.execute(f"UPDATE environments SET {places} WHERE name = ?", values)
+            self._crews = {info.name: info.crew for info in infos}
+
+    def _row(self, info: EnvironmentInfo) -> dict[str, object]:
+        return {
+            "name": info.name,
+            "version": info.version,
+            "state": info.state,
+            "agents": json.dumps(info.agents),
+            "rows": info.rows,
+            "parameters": json.dumps([asdict(parameter) for parameter in info.parameters]),
+            "description": info.description,
+            "message": info.failure.message if info.failure else "",
+            "file": info.failure.file if info.failure else "",
+            "line": info.failure.line if info.failure else 0,
+            "path": info.path.removeprefix(f"{self._root}{os.sep}"),
+            **vars(info.crew),
+        }
 
     # Every heartbeat adds samples: one row a minute after an hour, one an hour after a day, none after a month; 25,000
     # in all.
@@ -178,9 +190,9 @@ class TelemetryTable(Table):
     def end_yield(self) -> None:
         self._db.execute("DELETE FROM yields")
 
-    def _replace_changed(self, table: str, rows: list[dict[str, object]], **more: object) -> None:
+    def _replace_changed(self, table: str, rows: list[dict[str, object]]) -> None:
         if rows != self._written.get(table):
-            self._replace(table, (row | more for row in rows))
+            self._replace(table, rows)
             self._written[table] = rows
 
 

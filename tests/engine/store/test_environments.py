@@ -43,8 +43,13 @@ def test_processes_are_told_while_they_come_and_go(store: Store, database: Path)
         infos = [replace(quiet, crew=busy), EnvironmentInfo("c/d", "v2", "ready", crew=Crew(1))]
         store.telemetry.environments(infos)
         assert seen() == [(2, 1, 40, 3), (1, 0, 0, 0)]
+        written = store.telemetry._db.execute("SELECT rowid, updated FROM environments").fetchall()
+        store.telemetry.environments([quiet, infos[1]])
+        assert seen() == [(0, 0, 0, 0), (1, 0, 0, 0)]
+        again = store.telemetry._db.execute("SELECT rowid, updated FROM environments").fetchall()
+        assert again == written, "of all else, nothing is written again"
         store.telemetry.environments([quiet])
-        assert seen()[0] == (0, 0, 0, 0)
+        assert seen() == [(0, 0, 0, 0)]
 
 
 def test_a_version_is_known_for_a_base(store: Store) -> None:
