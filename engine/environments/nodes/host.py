@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import shutil
 import socket
@@ -107,6 +108,8 @@ def _digest(path: Path) -> str:
 
 
 PIECE = 64 << 10
+WINDOW = 1 << 20
+"""Bytes of a process in transit until it waits to write, as it would here."""
 LOOK = 0.5
 HOSTED = "hosted"
 MOST_PRINTED = 64 << 10
@@ -118,8 +121,15 @@ MAIN, PULSE, GATEWAY = 0, 1, 2
 class Streams:
     """One end of a process's numbered byte streams. An empty piece ends a direction."""
 
-    def __init__(self, send: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self, send: Callable[[int, bytes], None], taken: Callable[[int], None] = lambda _: None, room: float = math.inf
+    ) -> None:
+        """``taken``: told how many received bytes were passed on or dropped. ``room``: bytes to send until the other
+        end has taken some, for all streams."""
         self._send = send
+        self._taken = taken
+        self._room = room
+        self._has_room = asyncio.Event()
         self._received: dict[int, asyncio.Queue[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -136,6 +146,12 @@ class Streams:
     def receive(self, stream: int, data: bytes) -> None:
         if stream in self._received:
             self._received[stream].put_nowait(data)
+        elif data:
+            self._taken(len(data))
+
+    def acknowledge(self, count: int) -> None:
+        self._room += count
+        self._has_room.set()
 
     async def _pass_on(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
         received = self._received[stream]
@@ -151,20 +167,29 @@ class Streams:
             for way in ways:
                 way.cancel()
             writer.close()
-            self._received.pop(stream, None)
+            del self._received[stream]
             await asyncio.gather(*ways, return_exceptions=True)
+            while not received.empty():
+                self._taken(len(received.get_nowait()))
 
     async def _forward(self, received: asyncio.Queue[bytes], writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await received.get():
-                writer.write(data)
-                await writer.drain()
+                try:
+                    writer.write(data)
+                    await writer.drain()
+                finally:
+                    self._taken(len(data))
             writer.write_eof()
 
     async def _back(self, stream: int, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
                 self._send(stream, data)
+                self._room -= len(data)
+                while self._room <= 0:
+                    self._has_room.clear()
+                    await self._has_room.wait()
         self._send(stream, b"")
 
     def end(self) -> None:
@@ -278,7 +303,7 @@ class ProcessHost:
 
     async def run(self, number: int, version: str, *, stream_to: OnEvent) -> str:
         launched = await launch(*self._folders[version])
-        streams = Streams(lambda stream, data: stream_to(Sent(stream, data)))
+        streams = Streams(lambda stream, data: stream_to(Sent(stream, data)), room=WINDOW)
         running = self._running[number] = _Running(launched, streams)
         stream_to(Began(launched.pid))
         report = asyncio.ensure_future(self._report(running, stream_to))
@@ -298,6 +323,10 @@ class ProcessHost:
     async def send(self, number: int, stream: int, data: bytes) -> None:
         if running := self._running.get(number):
             running.streams.receive(stream, data)
+
+    async def taken(self, number: int, count: int) -> None:
+        if running := self._running.get(number):
+            running.streams.acknowledge(count)
 
     async def kill(self, number: int) -> None:
         if running := self._running.get(number):

@@ -142,7 +142,7 @@ class RemoteProcess(Launched):
         self._began = asyncio.Event()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gateway = ("", 0)
-        self._streams = Streams(partial(self._post, "send"))
+        self._streams = Streams(partial(self._post, "send"), partial(self._post, "taken"))
 
     async def begin(self) -> None:
         self._node.running += 1

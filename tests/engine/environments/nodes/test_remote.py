@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from marlaas.engine.environments.files.source import Snapshots, read_source
-from marlaas.engine.environments.nodes.remote import Caller, Reach, RemoteNode
+from marlaas.engine.environments.nodes.host import MAIN, PIECE, WINDOW, Began, Sent, Streams
+from marlaas.engine.environments.nodes.remote import Caller, Reach, RemoteNode, RemoteProcess
 from marlaas.engine.environments.process.child import BrokenPlugin, Child
 from marlaas.engine.environments.process.launch import Folders, obstacle
 from marlaas.engine.environments.protocol import EpisodeOutcome
@@ -184,6 +186,53 @@ async def test_where_nothing_can_be_confined_it_stays_here(tmp_path: Path, monke
     refused = await bench.node.prepare(path, True, ALWAYS)
     assert "bwrap (bubblewrap) is not installed" in refused
     await nodes.stop()
+
+
+class FakeNode:
+    """A node with a process whose connection is a socket of the test."""
+
+    def __init__(self) -> None:
+        self.died = asyncio.Event()
+        self.passed = 0
+        self.received = 0
+        """Bytes that the node passed on, and that the engine took."""
+        self.process, theirs = socket.socketpair()
+        self._theirs = theirs
+
+    def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
+        assert method == "run" and stream_to is not None
+
+        def send(stream: int, data: bytes) -> None:
+            self.passed += len(data)
+            stream_to(Sent(stream, data))
+
+        self.streams = Streams(send, room=WINDOW)
+        self.streams.open(MAIN, asyncio.open_connection(sock=self._theirs))
+        stream_to(Began(1))
+        return asyncio.get_running_loop().create_future()
+
+    def post(self, method: str, *args: Any) -> None:
+        if method == "taken":
+            self.received += args[1]
+            self.streams.acknowledge(args[1])
+
+
+async def test_a_process_that_floods_its_socket_waits_as_it_would_here(tmp_path: Path) -> None:
+    caller, flood = FakeNode(), bytes(8 * WINDOW)
+    node = RemoteNode("b", "b", 4, caller)
+    node.refuse("v", "")
+    process = cast(RemoteProcess, await node.launch(tmp_path / "v" / "p.py", Folders(tmp_path, tmp_path / "log")))
+    _, flooding = await asyncio.open_connection(sock=caller.process)
+    flooding.write(flood)  # nobody takes anything
+    while caller.passed - caller.received < WINDOW:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert caller.passed - caller.received < WINDOW + PIECE and caller.passed < len(flood) / 2
+    reader, writer = await asyncio.open_connection(sock=process.connection)
+    assert await reader.readexactly(len(flood)) == flood
+    for end in (writer, flooding, process.pulse):
+        end.close()
+    await asyncio.gather(caller.streams.close(), process._streams.close())
 
 
 class Busy:
