@@ -75,20 +75,26 @@ class RemoteNode(Launcher):
         self._refused[version] = reason.rstrip(".")
 
     async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
-        """Once for all calls. Returns why the version cannot run there. Raises ``WorkerDied``."""
+        """Once for all calls; again after files that could not be read. Returns why the version cannot run there.
+
+        Raises ``WorkerDied``.
+        """
         version = path.parent.name
+        if version in self._refused:
+            return self._refused[version]
         if version not in self._preparing:
-            self._preparing[version] = asyncio.ensure_future(self._prepare(path, confined, settings))
-        prepared = await asyncio.shield(self._preparing[version])
-        return self._refused.get(version, prepared)
+            task = self._preparing[version] = asyncio.ensure_future(self._prepare(path, confined, settings))
+            task.add_done_callback(lambda _: self._preparing.pop(version))
+        return await asyncio.shield(self._preparing[version])
 
     async def _prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
         try:
             source = await asyncio.to_thread(read_source, path)
-            version = Version(source, confined, settings.allow, settings.wheels, settings.offline)
-            refused: str = await self.caller.call("prepare", version)
         except (OSError, SourceError) as error:
-            refused = f"its files cannot be read: {error}"
+            return f"its files cannot be read: {error}"
+        version = Version(source, confined, settings.allow, settings.wheels, settings.offline)
+        try:
+            refused: str = await self.caller.call("prepare", version)
         except CallFailed as error:
             refused = error.message
         self.refuse(path.parent.name, refused)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -233,6 +234,23 @@ async def test_a_process_that_floods_its_socket_waits_as_it_would_here(tmp_path:
     for end in (writer, flooding, process.pulse):
         end.close()
     await asyncio.gather(caller.streams.close(), process._streams.close())
+
+
+async def test_files_that_cannot_be_read_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "v" / "p.py"
+    calls: list[str] = []
+
+    async def ready(method: str, *_: Any) -> str:
+        calls.append(method)
+        return ""
+
+    node = RemoteNode("b", "b", 4, cast(Caller, SimpleNamespace(died=asyncio.Event(), call=ready)))
+    assert (await node.prepare(path, False, ALWAYS)).startswith("its files cannot be read: ")
+    assert not node.ready("v") and not node.refused("v") and not node.preparing("v")
+    path.parent.mkdir()
+    path.write_text("from marlaas.plugins import env\n")
+    assert await node.prepare(path, False, ALWAYS) == "" and node.ready("v")
+    assert await node.prepare(path, False, ALWAYS) == "" and calls == ["prepare"]
 
 
 class Busy:
