@@ -142,6 +142,8 @@ class NodeFacts:
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
     trouble: str = ""
+    without_base: str = ""
+    """Why the engine's base is not there."""
     clock: float = 0.0
     """Seconds since 1970."""
 
@@ -167,6 +169,8 @@ def trouble_with(facts: NodeFacts, engine: Versions) -> str:
         return facts.trouble
     if differ := differences(engine, facts.versions):
         return f"{differ} Install the same versions on both."
+    if facts.without_base:
+        return facts.without_base
     if not facts.usable.machine.cpu.count:
         return "No core may be used there."
     return ""

@@ -350,7 +350,7 @@ class NodeHost:
             try:
                 await asyncio.to_thread(find_base, model, self._home)
             except BaseModelError as error:
-                facts = replace(facts, trouble=facts.trouble or str(error))
+                facts = replace(facts, without_base=str(error))
             self._facts = facts
             self._looked = time.monotonic()
         return self._facts

@@ -39,9 +39,11 @@ def test_settings_that_cannot_be_read_are_the_nodes_trouble(home: Home) -> None:
 
 async def test_a_node_without_the_base_is_told_so(home: Home) -> None:
     host, base = NodeHost(home), load_base("tiny")
-    assert (await host.describe(Folder("model", str(base.path), base.fingerprint))).trouble == ""
+    own = own_versions()
+    assert trouble_with(await host.describe(Folder("model", str(base.path), base.fingerprint)), own) == ""
     lacking = await host.describe(Folder("model", "/nowhere", "0123456789abcdef"))
-    assert "The engine's base is not on this node: nowhere, fingerprint 0123456789ab." in lacking.trouble
+    assert "The engine's base is not on this node: nowhere, fingerprint 0123456789ab." in trouble_with(lacking, own)
+    assert trouble_with(lacking, replace(own, marlaas="9.9")).startswith(f"marlaas is {own.marlaas} there and 9.9 here")
 
 
 def test_other_versions_keep_a_node_out() -> None:
