@@ -7,8 +7,8 @@ import functools
 import itertools
 import os
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ CONNECT = 60.0
 SAMPLE = 80_000
 ECHOES = 5
 WINDOW = 8
+AT_ONCE = 32
+"""Orders in one call, 1 MiB at most: Ray has 10 MB of arguments inside a call."""
 
 
 class HostLost(Exception):
@@ -49,7 +51,9 @@ class NodeLink:
         self.clock = 0.0
         self._host = host
         self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
+        self._waiting: deque[tuple[int, Order]] = deque()
         self._sent = itertools.count()
+        self._under_way = 0
         self._arrived = InOrder[tuple[Event, ...]]()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ready = asyncio.ensure_future(self._connect())
@@ -67,11 +71,25 @@ class NodeLink:
             self._children.pop(number, None)
 
     def send(self, child: int, order: Order) -> None:
+        """With all waiting orders, once fewer than ``WINDOW`` calls are in progress."""
+        if self.lost:
+            return
         if isinstance(order, bytes) and order:
-            for begin in range(0, len(order), PIECE):
-                self._do(self.call("take", next(self._sent), child, order[begin : begin + PIECE]))
+            self._waiting += ((child, order[begin : begin + PIECE]) for begin in range(0, len(order), PIECE))
         else:
-            self._do(self.call("take", next(self._sent), child, order))
+            self._waiting.append((child, order))
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._waiting and self._under_way < WINDOW:
+            orders = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            self._under_way += 1
+            self._do(self._take(next(self._sent), orders))
+
+    async def _take(self, number: int, orders: Sequence[tuple[int, Order]]) -> None:
+        await self.call("take", number, *orders)
+        self._under_way -= 1
+        self._pump()
 
     async def call(self, method: str, *args: Any) -> Any:
         await self._ready
@@ -144,6 +162,7 @@ class NodeLink:
         if self.lost:
             return
         self.lost = reason
+        self._waiting.clear()
         for _, end in self._children.values():
             if not end.done():
                 end.set_result(Ended(None, reason))

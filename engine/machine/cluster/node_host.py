@@ -329,7 +329,7 @@ class NodeHost:
         self._home = home or find_home()
         self._files = NodeFiles(self._home.scratch)
         self._children: dict[int, _Relayed] = {}
-        self._orders = InOrder[tuple[int, Order]]()
+        self._orders = InOrder[tuple[tuple[int, Order], ...]]()
         self._events: asyncio.Queue[Event] = asyncio.Queue(WAITING)
         self._given = itertools.count()
         self._facts: NodeFacts | None = None
@@ -379,13 +379,13 @@ class NodeHost:
     async def adopt(self, path: str) -> tuple[str, bytes]:
         return await asyncio.to_thread(self._files.adopt, Path(path))
 
-    async def take(self, number: int, child: int, order: Order) -> None:
-        for due, what in self._orders.accept(number, (child, order)):
-            if isinstance(what, Begin):
-                relayed = self._children[due] = _Relayed(due, what, self._events)
-                relayed.task.add_done_callback(lambda _, ended=due: self._children.pop(ended))  # type: ignore[misc]
-            elif due in self._children:
-                self._children[due].orders.put_nowait(what)
+    async def take(self, number: int, *orders: tuple[int, Order]) -> None:
+        for child, order in itertools.chain.from_iterable(self._orders.accept(number, orders)):
+            if isinstance(order, Begin):
+                relayed = self._children[child] = _Relayed(child, order, self._events)
+                relayed.task.add_done_callback(lambda _, ended=child: self._children.pop(ended))  # type: ignore[misc]
+            elif child in self._children:
+                self._children[child].orders.put_nowait(order)
 
     async def give(self) -> tuple[int, tuple[Event, ...]]:
         events = [await self._events.get()]
