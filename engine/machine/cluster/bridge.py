@@ -206,8 +206,16 @@ class NodeWorkers:
         """Returns the path there. Raises ``AdapterError`` if a disk refuses, and ``WorkerDied``."""
         link = self.link(node)
         digest = await asyncio.to_thread(_checksum, path)
-        there: str = await link.call("here", digest)
-        return there or str(await link.call("pull", digest, [await self._reference(digest, path)]))
+        if there := await link.call("here", digest):
+            return str(there)
+        while True:
+            reused = digest in self._held
+            try:
+                return str(await link.call("pull", digest, [await self._reference(digest, path)]))
+            except Exception as error:
+                self._held.pop(digest, None)
+                if isinstance(error, MarlaasError) or not reused:
+                    raise  # else its bytes may be lost: they are put again
 
     async def _reference(self, digest: str, path: str) -> Any:
         if digest not in self._held:
@@ -215,11 +223,7 @@ class NodeWorkers:
         self._held.move_to_end(digest)
         while len(self._held) > HELD:
             self._held.popitem(last=False)
-        try:
-            return await asyncio.shield(self._held[digest])
-        except Exception:
-            self._held.pop(digest, None)
-            raise
+        return await asyncio.shield(self._held[digest])
 
     async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
         """Copied completely or not at all.

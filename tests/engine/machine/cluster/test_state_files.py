@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterUnreachable, WorkerDied
+from marlaas.engine.machine.cluster.bridge import NodeWorkers
 from marlaas.engine.machine.cluster.cluster import RemoteSampler, RemoteTrainer, StateFiles
 from marlaas.engine.machine.cluster.node_host import KEPT, NodeFiles, NodeLauncher, checksum_of
 from marlaas.engine.machine.workers.handle import WorkerHandle
@@ -17,6 +19,7 @@ from marlaas.engine.samplers.protocol import Sampler
 from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Trainer
 
 from .test_launcher import open_bridge
+from .without_ray import HostHere, Ready
 
 DUMMY = "tests.engine.machine.workers.dummy:DummyWorker"
 FILES = "tests.engine.machine.cluster.file_worker:FileWorker"
@@ -68,6 +71,32 @@ async def test_what_a_dead_host_left_is_removed(tmp_path: Path) -> None:
     other.mkdir()
     NodeFiles(tmp_path)
     assert not left.exists() and other.exists()
+
+
+async def test_bytes_that_were_lost_are_put_again(tmp_path: Path) -> None:
+    """The object store lost them, perhaps with the node that held them."""
+
+    class Lost:
+        def __await__(self) -> Iterator[None]:
+            yield
+            raise RuntimeError("the object is lost")
+
+    class Fading(Ready):
+        reads = 0
+
+        def __await__(self) -> Iterator[Any]:
+            self.reads += 1
+            return super().__await__() if self.reads == 1 else Lost().__await__()
+
+    path, puts = tmp_path / "version", list[Lost | Ready]([Lost(), Fading(b"adapter"), Ready(b"adapter")])
+    path.write_bytes(b"adapter")
+    bridge = NodeWorkers(HostHere, lambda data: puts.pop(0))
+    with pytest.raises(RuntimeError, match="lost"):
+        await bridge.bring("ada", str(path))
+    for node in ("ada", "grace"):  # the second finds what the first has put, and that it is lost
+        assert Path(await bridge.bring(node, str(path))).read_bytes() == b"adapter"
+        bridge.link(node).lose("the test is over")
+    assert not puts
 
 
 @pytest.mark.processes
