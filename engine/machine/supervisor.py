@@ -164,7 +164,7 @@ class WorkerProcesses:
     """One incarnation's processes; the next's start after their end."""
 
     def __init__(self, logs: Path, nice: int, launcher: Launchers = _local) -> None:
-        """Empty ``launcher``: here. Raises ``MarlaasError`` if the node cannot be reached."""
+        """``launcher`` gives a node's; an empty node means here. It raises ``MarlaasError`` for an unreachable node."""
         self.handles: dict[str, WorkerHandle] = {}
         self.cards: frozenset[str] = frozenset()
         self._logs = logs
@@ -607,6 +607,10 @@ class WorkerSupervisor:
     async def _succeed(self, name: str, services: Services, endpoints: SamplerEndpoints) -> None:
         """All workers restart if this fails and nobody else does its work."""
         samples, message, tries = name in endpoints.by_name, "", 0
+
+        def needed() -> bool:
+            return not (endpoints.alive if samples else services.trainers.trainers)
+
         while True:
             try:
                 await self._processes.start_again(self._specs[name])
@@ -625,12 +629,11 @@ class WorkerSupervisor:
                 self._processes.forget(name)
                 self._note()
             tries += 1
-            needed = not (endpoints.alive if samples else services.trainers.trainers)
-            if tries >= TRIES or needed:
+            if tries >= TRIES or needed():
                 with contextlib.suppress(MarlaasError):
                     if await self.place_anew():
                         return
-            if tries >= TRIES and needed:
+            if tries >= TRIES and needed():
                 return self._restart_all("failed")
             await asyncio.sleep(RETRY)
         self._look.set()

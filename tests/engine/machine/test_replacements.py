@@ -161,6 +161,39 @@ async def test_turns_go_on_at_the_other_sampler(tmp_path: Path) -> None:
         assert set(await supervisor.sampler_stats(5.0)) == {"rollout", "rollout-2"}
 
 
+async def test_nobody_begins_anew_if_another_returns_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other trainer returns while the machine is looked at for another placement."""
+    home, plan, told = Home(tmp_path).create(), on_processor(BASE, ONE, 8 << 30, (0, 1)), list[str]()
+    nobody: Any = SimpleNamespace(processes=lambda: [])
+    with contextlib.closing(Store(home.database, "tiny")) as store:
+        supervisor = WorkerSupervisor(
+            home, ONE, BASE, plan, store, nobody, Ledger(), str,
+            lambda kind, message, level: told.append(message), lambda failed, ours: plan,
+        )  # fmt: skip
+        trainers: dict[str, object] = {}
+        services: Any = SimpleNamespace(trainers=SimpleNamespace(trainers=trainers))
+        endpoints: Any = SimpleNamespace(by_name={}, alive=True)
+
+        async def refuse(processes: WorkerProcesses, spec: Any) -> None:
+            raise OSError("no room for a process")
+
+        async def slow() -> bool:
+            tries.append(1)
+            if len(tries) == TRIES:
+                trainers["training-2"] = object()
+            return False
+
+        tries: list[int] = []
+        monkeypatch.setattr(replacements, "RETRY", 0.0)
+        monkeypatch.setattr(WorkerProcesses, "start_again", refuse)
+        monkeypatch.setattr(supervisor, "place_anew", slow)
+        start = asyncio.ensure_future(supervisor._succeed("training", services, endpoints))
+        while len(tries) <= TRIES and not start.done():
+            await asyncio.sleep(0)
+        assert not start.done() and not supervisor._restart
+        start.cancel()
+
+
 @pytest.mark.processes
 @pytest.mark.torch
 @pytest.mark.timeout(180)
