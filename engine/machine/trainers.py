@@ -138,7 +138,6 @@ class SharedTrainer:
         if self.died.is_set():
             raise RuntimeError(f"{self.name} serves nobody any more.")
         self._line.add(call.payer, call, call.urgent)
-        self.policies.add(call.policy)
         self._arrive(call)
         self._dispatch()
         try:
@@ -209,6 +208,7 @@ class SharedTrainer:
                 self._line.withdraw(reservation)
         calls = [pair for pair in taken if not pair[0].answer.done()]
         if not calls:
+            self._under_way = []
             return
         began = self._now()
         jobs = tuple(call.job for call, _ in calls if call.job)
@@ -235,7 +235,7 @@ class SharedTrainer:
         groups = [result for result in results if isinstance(result, GroupStats)]
         spent = math.fsum(result.seconds for result in groups)
         units, kind = sum(max(1, call.tokens) for call, _ in calls), calls[0][0].kind
-        if len(groups) == len(results) or not groups:
+        if not any(isinstance(result, Refused) for result in results):
             pace = (spent if groups else elapsed) / units
             self._pace[kind] = moving_mean(self._pace.get(kind, pace), pace)
         for tenant in self._tenants.values():
@@ -362,6 +362,8 @@ class TrainerPool:
     async def _at(self, home: _Home, call: Call) -> Any:
         if home.trainer.died.is_set():
             raise _lost(call.policy)
+        if self._homes.get(call.policy) is home:  # else it was closed meanwhile
+            home.trainer.policies.add(call.policy)
         try:
             return await home.trainer.call(call)
         except StateLost:

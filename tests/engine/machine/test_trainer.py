@@ -84,7 +84,7 @@ class Device:
         await self.work("+".join(job.policy for job in jobs))
         share = self.fixed / len(jobs)
         return tuple(
-            Refused("It is broken.") if job.policy == self.broken else stats(tokens_of(job.groups), share)
+            Refused("It is broken.") if self.broken in (job.policy, "all") else stats(tokens_of(job.groups), share)
             for job in jobs
         )
 
@@ -311,3 +311,53 @@ async def test_a_shared_pass_has_no_more_tokens_than_that() -> None:
     await settle()
     await bench.finish(*held, *calls)
     assert bench.device.calls == ["a+b+c", "d"]
+
+
+async def test_work_is_what_similar_calls_took_and_falls_with_time() -> None:
+    bench = Bench()
+    await bench.open("learnt", "a", "b")
+    await bench.learn(10, 20, 30, 40)
+    calls = [start(bench.task(ANN), "a", 20), start(bench.task(ANN), "b", 40)]
+    await settle()
+    assert bench.shared.work == pytest.approx(0.06)
+    bench.now += 0.015
+    assert bench.shared.work == pytest.approx(0.045)
+    bench.now += 10.0
+    assert bench.shared.work == pytest.approx(0.04), "of the one that waits"
+    await bench.finish(*calls)
+    assert bench.shared.work == 0.0
+
+
+async def test_a_call_whose_caller_is_gone_is_no_work() -> None:
+    bench = Bench()
+    await bench.open("learnt")
+    await bench.learn(10, 20)
+    gone = start(bench.task(ANN), "gone", 100)
+    await asyncio.sleep(0)  # it is handed out, and begins with the next turn of the loop
+    gone.cancel()
+    await settle()
+    assert bench.device.calls == [] and bench.shared.work == 0.0
+
+
+async def test_a_pass_that_is_refused_teaches_nothing() -> None:
+    bench = await fusing("a", "b")
+    bench.device.broken = "all"
+    held = await bench.busy()
+    calls = [start(bench.task(payer), policy) for payer, policy in ((ANN, "a"), (BOB, "b"))]
+    await settle()
+    await bench.finish(*held)
+    pace = dict(bench.shared._pace)
+    bench.now += 100.0
+    await bench.finish(*calls)
+    assert bench.device.calls == ["b+a"] and bench.shared._pace == pace
+    for call in calls:
+        with pytest.raises(AdapterError, match="It is broken"):
+            call.result()
+
+
+async def test_a_closed_policy_counts_no_more_even_if_it_calls() -> None:
+    bench = await fusing("a", "b")
+    await bench.task(ANN).close("a")
+    late = asyncio.ensure_future(bench.task(ANN).step("a", "path"))
+    await bench.finish(late)
+    assert bench.shared.policies == {"learnt", "else", "b"}
