@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -161,9 +162,7 @@ def read_case(path: Path) -> Case:
     try:
         spec = build(ClusterSpec, {"source" if key == "from" else key: value for key, value in table.items()}, where)
     except ConfigError as error:
-        raise as_one(
-            [ConfigError(each.cause.replace("'source'", "'from'"), each.hint, where=where) for each in error.mistakes]
-        ) from None
+        raise as_one([_renamed(mistake) for mistake in error.mistakes]) from None
     nodes = nodes_of(spec)
     mistakes = _contradictions(spec, nodes, where)
     arrivals = _arrivals(spec, path, mistakes)
@@ -179,6 +178,13 @@ def read_case(path: Path) -> Case:
     if mistakes:
         raise as_one(mistakes)
     return Case(spec, nodes, tuple(sorted(arrivals, key=lambda arrival: arrival.at)), profile, base)
+
+
+def _renamed(mistake: ConfigError) -> ConfigError:
+    """With the key ``from`` as it is in the file."""
+    path, *also = ("from" if key == "source" else key for key in (mistake.path, *mistake.also))
+    cause, hint = mistake.cause.replace("'source'", "'from'"), re.sub(r"\bsource\b", "from", mistake.hint)
+    return ConfigError(cause, hint, where=mistake.where, path=path, also=also, code=mistake.code)
 
 
 def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:

@@ -66,6 +66,16 @@ def test_where_it_is_from_must_be_said(tmp_path: Path) -> None:
     assert mistakes(path) == ["'from' is missing."]
 
 
+@pytest.mark.parametrize(("line", "hint"), [('sourc = "x"', "Did you mean 'from'?"), ("other = 1", ", from, ")])
+def test_an_unknown_key_is_told_with_what_was_meant(tmp_path: Path, line: str, hint: str) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    path.write_text(f"{line}\n" + NODES + TASKS, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_case(path)
+    mistake = caught.value.mistakes[0]
+    assert mistake.path == line.partition(" ")[0] and hint in mistake.hint and "source" not in mistake.hint
+
+
 def test_the_base_must_be_here(tmp_path: Path) -> None:
     (told,) = mistakes(cluster(tmp_path, 'base = "nobody/has-this"\n' + NODES + TASKS))
     assert told.startswith("the base 'nobody/has-this' is not here: ")
