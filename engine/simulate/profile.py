@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from operator import mul
 from pathlib import Path
@@ -171,13 +171,20 @@ class Profile:
         return sorted({recorded.environment for recorded in self.environments})
 
     def find(self, environment: str, config: str) -> RecordedEnvironment | None:
-        """Other parameters if these have no records; the name's last part is enough."""
+        """All other parameters together if these have no records; the name's last part is enough."""
         named = [
             recorded
             for recorded in self.environments
             if environment in (recorded.environment, recorded.environment.rpartition("/")[2])
         ]
-        return next((recorded for recorded in named if recorded.config == config), named[0] if named else None)
+        for recorded in named:
+            if recorded.config == config:
+                return recorded
+        if not named:
+            return None
+        groups = tuple(group for recorded in named for group in recorded.groups)
+        held_out = tuple(group for recorded in named for group in recorded.held_out)
+        return replace(named[0], config=config, groups=groups, held_out=held_out)
 
 
 def config_key(config: dict[str, Any]) -> str:

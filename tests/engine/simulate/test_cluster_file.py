@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,16 @@ def test_an_unknown_key_is_told_with_what_was_meant(tmp_path: Path, line: str, h
         read_case(path)
     mistake = caught.value.mistakes[0]
     assert mistake.path == line.partition(" ")[0] and hint in mistake.hint and "source" not in mistake.hint
+
+
+def test_of_parameters_without_records_all_others_count() -> None:
+    (recorded,) = (each for each in profile().environments if each.environment == "plugin/talk")
+    first, second = (replace(recorded, config=f'{{"level": {n}}}', groups=recorded.groups[n:][:1]) for n in range(2))
+    both = replace(profile(), environments=(first, second))
+    assert both.find("talk", second.config) == second
+    merged = both.find("talk", "{}")
+    assert merged is not None and merged.groups == first.groups + second.groups
+    assert both.find("chess", "{}") is None
 
 
 def test_the_base_must_be_here(tmp_path: Path) -> None:
