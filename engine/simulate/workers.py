@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -242,22 +243,30 @@ class SimulatedSampler(Device):
         return self._versions[version]
 
 
+@dataclass
+class OpenPolicy:
+    """Its settings, steps, and the groups for the next step."""
+
+    config: PolicyConfig
+    steps: int
+    pending: list[int] = field(default_factory=list)
+
+
 class SimulatedTrainer(Device):
-    """Groups take time by their tokens."""
+    """Groups take time by their tokens. Repeated or wrong groups raise ``AdapterError``."""
 
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         super().__init__(name, site, shared)
         self._rates = shared.profile.trainer
         self._turn = asyncio.Lock()
-        self._policies: dict[str, tuple[PolicyConfig, int]] = {}
-        """Each open policy's settings, and its steps."""
+        self._policies: dict[str, OpenPolicy] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         state = self._states.get(path) if resume else None
         await self.carry(self._states.size)
         seconds = await self._compute(self.draw(self._rates.update))
         written = state or self._states.write(policy, 0, config, path)
-        self._policies[policy] = config, written.step
+        self._policies[policy] = OpenPolicy(config, written.step)
         self._shared.engine.call()
         return self._result(written, path, seconds)
 
@@ -270,14 +279,18 @@ class SimulatedTrainer(Device):
         return tuple(await self._pass(jobs))
 
     async def _pass(self, jobs: tuple[TrainJob, ...]) -> list[GroupStats]:
-        for job in jobs:
-            self._open(job.policy)
+        states = [self._open(job.policy) for job in jobs]
+        for state, job in zip(states, jobs, strict=True):
+            numbers = [*state.pending, *(group.number for group in job.groups)]
+            if len(set(numbers)) < len(numbers):
+                raise AdapterError(f"A group of {job.policy} came twice: {sorted(numbers)}.")
         tokens = [sum(map(_tokens, job.groups)) for job in jobs]
         await self.carry(ENVELOPE + ARRAYS * sum(tokens))
         seconds = await self._compute(self._seconds([group for job in jobs for group in job.groups]))
         await self.carry(ENVELOPE)
         results = []
-        for job, length in zip(jobs, tokens, strict=True):
+        for state, job, length in zip(states, jobs, tokens, strict=True):
+            state.pending += [group.number for group in job.groups]
             stats = _stats(job, seconds * length / max(1, sum(tokens)))
             results.append(replace(stats, step=await self._step(job.policy, job.path)) if job.path else stats)
             self._shared.engine.call()
@@ -289,11 +302,15 @@ class SimulatedTrainer(Device):
         return result
 
     async def _step(self, policy: str, path: str) -> StepResult:
-        config, steps = self._open(policy)
+        state = self._open(policy)
+        first, count = state.steps * len(state.pending), len(state.pending)
+        if sorted(state.pending) != list(range(first, first + count)):
+            raise AdapterError(f"Step {state.steps + 1} of {policy} has the wrong groups: {sorted(state.pending)}.")
         seconds = await self._compute(self.draw(self._rates.update))
         await self.carry(self._states.size)
-        self._policies[policy] = config, steps + 1
-        return self._result(self._states.write(policy, steps + 1, config, path), path, seconds)
+        state.pending.clear()
+        state.steps += 1
+        return self._result(self._states.write(policy, state.steps, state.config, path), path, seconds)
 
     async def close(self, policy: str) -> None:
         self._policies.pop(policy, None)
@@ -304,7 +321,7 @@ class SimulatedTrainer(Device):
 
     async def get_state(self, policy: str) -> Any:
         """A training state is three times its adapter's part of the file; it travels."""
-        state = self._open(policy)
+        state = deepcopy(self._open(policy))
         await self.carry(self._states.size)
         return state
 
@@ -322,7 +339,7 @@ class SimulatedTrainer(Device):
             await self.until(self._cores, seconds / self._speed, self._threads)
             return asyncio.get_running_loop().time() - began
 
-    def _open(self, policy: str) -> tuple[PolicyConfig, int]:
+    def _open(self, policy: str) -> OpenPolicy:
         self.check()
         if policy not in self._policies:
             raise AdapterError(f"The policy {policy!r} is not open.")
