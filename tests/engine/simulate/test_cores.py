@@ -77,6 +77,13 @@ def test_ends_are_those_of_processor_sharing(jobs: list[Job], number: int) -> No
     assert ends(jobs, number) == pytest.approx(by_the_book(jobs, number), abs=CLOSE)
 
 
+@given(JOBS)
+def test_many_cores_slow_nobody_down(jobs: list[Job]) -> None:
+    alone = pytest.approx([job.begins + job.seconds for job in jobs], abs=CLOSE)
+    assert ends(jobs, sum(job.threads for job in jobs)) == alone
+    assert ends(jobs, math.inf) == alone
+
+
 def test_equal_ones_share_a_core_equally() -> None:
     assert ends([Job(0.0, 1.0)] * 4, 1) == pytest.approx([4.0] * 4)
     assert ends([Job(0.0, 1.0), Job(0.0, 2.0), Job(1.0, 3.0)], 2) == pytest.approx([1.0, 2.0, 4.0])

@@ -42,3 +42,16 @@ def test_other_bytes_than_were_sent_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="others than were sent"):
         there.lay_out([("train.jsonl", "0" * 64)], tmp_path / "lent")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_node_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those in use, the processes' folders have links."""
+    monkeypatch.setattr(rows, "KEPT", 1)
+    there = RowsThere(tmp_path / "there")
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text(str(number))
+        parcel = Parcel.of(Source(tmp_path / f"{number}.jsonl").record())
+        sent(parcel, there)
+        there.lay_out(parcel.files, tmp_path / "lent" / str(number))
+    assert [path.read_text() for path in (tmp_path / "there").iterdir()] == ["2"]
+    assert len(list((tmp_path / "lent").rglob("*.jsonl"))) == 3
