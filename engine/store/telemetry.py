@@ -8,7 +8,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..clock import wall_time
 from ..environments.conformance.finding import Finding, bounded
 from ..environments.health import Standstill
 from ..environments.outcomes import Counted
-from ..environments.protocol import EnvironmentInfo
+from ..environments.protocol import Crew, EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
 from ..fairness.line import Standing
 from ..home.paths import version
@@ -43,6 +43,7 @@ class TelemetryTable(Table):
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._written: dict[str, list[dict[str, object]]] = {}
+        self._environments: tuple[EnvironmentInfo, ...] | None = None
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         now = wall_time()
@@ -92,26 +93,38 @@ class TelemetryTable(Table):
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Written if they have changed; skipped while the database is locked."""
-        rows = [
-            {
-                "name": info.name,
-                "version": info.version,
-                "state": info.state,
-                "agents": json.dumps(info.agents),
-                "rows": info.rows,
-                "parameters": json.dumps([asdict(parameter) for parameter in info.parameters]),
-                "description": info.description,
-                "message": info.failure.message if info.failure else "",
-                "file": info.failure.file if info.failure else "",
-                "line": info.failure.line if info.failure else 0,
-                "path": info.path.removeprefix(f"{self._root}{os.sep}"),
-                **asdict(info.crew),
-            }
-            for info in infos
-        ]
+        """Only what has changed; skipped while the database is locked."""
+        before, after = self._environments, tuple(infos)
+        if after == before:
+            return
+        pairs = list(zip(after, before or (), strict=False))
+        alike = [replace(info, crew=old.crew) for info, old in pairs]
         with contextlib.suppress(DatabaseLocked):
-            self._replace_changed("environments", rows, updated=wall_time())
+            if len(after) == len(pairs) and tuple(alike) == before:
+                crews = [(*astuple(info.crew), info.name) for info, old in pairs if info.crew != old.crew]
+                columns = ", ".join(f"{column.name} = ?" for column in fields(Crew))
+                with transaction(self._db):
+                    self._db.conn.executemany(f"UPDATE environments SET {columns} WHERE name = ?", crews)
+            else:
+                self._replace("environments", map(self._environment, after))
+            self._environments = after
+
+    def _environment(self, info: EnvironmentInfo) -> dict[str, object]:
+        return {
+            "name": info.name,
+            "version": info.version,
+            "state": info.state,
+            "agents": json.dumps(info.agents),
+            "rows": info.rows,
+            "parameters": json.dumps([asdict(parameter) for parameter in info.parameters]),
+            "description": info.description,
+            "message": info.failure.message if info.failure else "",
+            "file": info.failure.file if info.failure else "",
+            "line": info.failure.line if info.failure else 0,
+            "path": info.path.removeprefix(f"{self._root}{os.sep}"),
+            "updated": wall_time(),
+            **asdict(info.crew),
+        }
 
     # Every heartbeat adds samples: one row a minute after an hour, one an hour after a day, none after a month; 25,000
     # in all.
@@ -178,9 +191,9 @@ class TelemetryTable(Table):
     def end_yield(self) -> None:
         self._db.execute("DELETE FROM yields")
 
-    def _replace_changed(self, table: str, rows: list[dict[str, object]], **more: object) -> None:
+    def _replace_changed(self, table: str, rows: list[dict[str, object]]) -> None:
         if rows != self._written.get(table):
-            self._replace(table, (row | more for row in rows))
+            self._replace(table, rows)
             self._written[table] = rows
 
 
