@@ -27,6 +27,7 @@ from sqlite_utils import Database
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
+from marlaas.engine.store.schema import SUMS
 
 from .report.figures import Row, Section, Series
 
@@ -154,6 +155,7 @@ def _fill_task(database: Database, task: int, steps: int, now: float) -> None:
         values = {metric: 0.01 * ((step + task) % 97) for metric in METRICS} | {"reward": reward}
         rows = [{"policy": task, "step": step, "name": metric, "value": value} for metric, value in values.items()]
         insert_all(database, "metrics", rows)
+    database.conn.execute(f"{SUMS} WHERE id = ?", [task])
     for step in range(0, steps, 50):
         measured = {"policy": task, "step": step, "version": None, "environment_version": "e1", "series": "e1"}
         insert(database, "evals", measured | {"score": 0.5, "stderr": 0.03, "n": 64, "floor": 0.08, "created": now})

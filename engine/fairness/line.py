@@ -227,14 +227,13 @@ class Ledger:
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
         """Divided among the worker's turns ended since the last call.
 
-        Without turns they are kept.
+        Kept while these cost nothing.
         """
         self.busy[worker] += seconds
         self._unshared[worker] += seconds
-        costs = self._costs.pop(worker, Counter[int]())
-        for task, cost in costs.items():
-            self._used[task, ROLLOUT][1] += self._unshared[worker] * cost / sum(costs.values())
-        if costs:
+        if total := sum(self._costs[worker].values()):  # 0 if every turn was aborted before any work
+            for task, cost in self._costs.pop(worker).items():
+                self._used[task, ROLLOUT][1] += self._unshared[worker] * cost / total
             self._unshared[worker] = 0.0
 
     def environment(self, task: int, seconds: float) -> None:

@@ -161,12 +161,12 @@ class Desk:
         """Answerer, and client; None for an episode's program. Raises ``Refusal``."""
         if key in self._episodes:
             return self._episodes[key], None
-        if self.is_over(key):
-            raise over()
         try:
             row = self._stored(digest(key))
         except StoreError as error:
             raise Refusal(503, "engine_busy", f"The key cannot be looked up: {error}", retry_after=1.0) from error
+        if row is None and self.is_over(key):  # a tenant's name may begin with episode, too
+            raise over()
         if row is None or row.revoked is not None:
             why = "is not known here: `marlaas api key list` shows keys" if row is None else "was revoked"
             raise Refusal(401, "invalid_api_key", f"This API key {why}.")

@@ -151,7 +151,10 @@ class Decoder:
 
 
 class ReplyStream:
-    """Final text: ``add`` ids, take ``delta``. ``kept`` is set at a stop text."""
+    """Final text: ``add`` ids, take ``delta``. ``kept`` is set at a stop text.
+
+    No token costs a look at the whole text: long replies would hold the event loop for seconds.
+    """
 
     def __init__(
         self, decode: Decode, ends: Sequence[int], stops: Sequence[str], thinks: bool, opened: bool, tools: bool
@@ -161,11 +164,18 @@ class ReplyStream:
         self._decoder = Decoder(decode)
         self._ends = frozenset(ends)
         self._stops = stops
-        self._thinks, self._opened, self._tools = thinks, opened, tools
+        self._longest = max(map(len, stops), default=0)
+        self._tools = tools
         self._text = ""
+        self._thought: int | None = 0 if opened else None
+        """Where the thought begins, once that is certain."""
+        self._closed: int | None = None
+        self._answer: int | None = None if thinks else 0
+        """Likewise."""
+        self._searched = 0
         self._count = 0
         self._released = [0, 0]
-        """Characters of thought and answer that were given out."""
+        """Ends of the thought and the answer that were given out."""
         self.kept: int | None = None
         """The number of ids up to the end of the stop text; None before."""
 
@@ -175,11 +185,15 @@ class ReplyStream:
                 return
             self._count += len(part)
             self._text += self._decoder.add([id_ for id_ in part if id_ not in self._ends])
-            answer = self._parts()[1] if self._stops else ""
-            ends = [at for stop in self._stops if (at := answer.find(stop)) >= 0]
-            if ends:
-                self._text = self._text[: len(self._text) - len(answer) + min(ends)]
-                self.kept = self._count
+            if self._answer is None:
+                self._place()
+            if self._answer is not None:
+                begin = max(self._answer, self._searched - self._longest)
+                ends = [at for stop in self._stops if (at := self._text.find(stop, begin)) >= 0]
+                self._searched = len(self._text)
+                if ends:
+                    self._text = self._text[: min(ends)]
+                    self.kept = self._count
 
     def take(self, new: NewTokens) -> NewTokens:
         """Returns tokens up to the end of the stop text."""
@@ -195,43 +209,45 @@ class ReplyStream:
 
     def delta(self) -> tuple[str, str]:
         """New thought and text."""
-        thought, answer, thinking = self._parts()
-        thought = thought.lstrip()
-        if thinking:
-            thought = thought[: len(thought) - _overlap(thought, (CLOSE,))]
-        end = len(answer) if self.kept is not None else len(answer) - _overlap(answer, self._stops)
-        if self._tools:
-            end = min(end, _before_calls(answer))
-        return self._release(0, thought.rstrip()), self._release(1, answer[:end])
+        thought = text = ""
+        if self._thought is not None:
+            end = len(self._text) - self._overlap(self._thought, (CLOSE,)) if self._closed is None else self._closed
+            begin = max(self._thought, self._released[0])
+            part = self._text[begin:end] if self._released[0] else self._text[begin:end].lstrip()
+            if thought := part.rstrip():
+                self._released[0] = end - len(part) + len(thought)
+        if self._answer is not None:
+            end = len(self._text) - (self._overlap(self._answer, self._stops) if self.kept is None else 0)
+            begin = max(self._answer, self._released[1])
+            if text := self._text[begin : min(end, self._before_calls(self._answer, begin)) if self._tools else end]:
+                self._released[1] = begin + len(text)
+        return thought, text
 
-    def _parts(self) -> tuple[str, str, bool]:
-        """True: the thought continues."""
+    def _place(self) -> None:
         text = self._text
-        if not self._thinks:
-            return "", text, False
-        if not self._opened:
+        if self._thought is None:
             begun = text.lstrip()
-            if not begun.startswith(OPEN):
-                return "", "" if OPEN.startswith(begun) else text, False
-            text = begun[len(OPEN) :]
-        thought, closed, answer = text.partition(CLOSE)
-        return thought, answer.lstrip(SPACE), not closed
+            if begun.startswith(OPEN):
+                self._thought = len(text) - len(begun) + len(OPEN)
+            elif not OPEN.startswith(begun):
+                self._answer = 0
+        if self._thought is not None and self._closed is None:
+            at = text.find(CLOSE, max(self._thought, self._searched - len(CLOSE)))
+            self._closed = at if at >= 0 else None
+            self._searched = len(text)
+        if self._closed is not None and (answer := text[self._closed + len(CLOSE) :].lstrip(SPACE)):
+            self._answer = self._searched = len(text) - len(answer)
 
-    def _release(self, part: int, text: str) -> str:
-        new = text[self._released[part] :]
-        self._released[part] += len(new)
-        return new
+    def _before_calls(self, answer: int, begin: int) -> int:
+        """What begins like a call may be only that; nothing before ``begin`` is one."""
+        first = self._text[answer : answer + 1]
+        if not first or first.isspace() or first in "{<":
+            return 0
+        at = self._text.find(HERMES, begin)
+        end = at if at >= 0 else len(self._text) - self._overlap(begin, (HERMES,))
+        return begin + len(self._text[begin:end].rstrip())
 
-
-def _before_calls(answer: str) -> int:
-    """What begins like a call may be only that."""
-    if not answer or answer[0].isspace() or answer[0] in "{<":
-        return 0
-    at = answer.find(HERMES)
-    return len(answer[: at if at >= 0 else len(answer) - _overlap(answer, (HERMES,))].rstrip())
-
-
-def _overlap(text: str, words: Sequence[str]) -> int:
-    """Most characters at the end with which a word begins."""
-    sizes = (size for word in words for size in range(1, len(word)) if text.endswith(word[:size]))
-    return max(sizes, default=0)
+    def _overlap(self, begin: int, words: Sequence[str]) -> int:
+        """Most characters at the end, none before ``begin``, with which a word begins."""
+        ends = self._text.endswith
+        return max((n for word in words for n in range(1, len(word)) if ends(word[:n], begin)), default=0)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import DatabaseLocked, DatabaseUnwritable, StoreError
 
-FIRST, LATEST = "m020_casts", "m046_sums"
+FIRST, LATEST = "m020_casts", "m047_sums"
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS tenants (
@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS policies (
     sampler TEXT NOT NULL DEFAULT '',  -- the kind that the policy must stay with; empty: any
     split TEXT NOT NULL DEFAULT 'eval',  -- on which its score is measured; test: of an evaluation on that split
     resumed INTEGER NOT NULL DEFAULT 0,  -- the step at which a person last put the task into the queue
-    -- Sums of these metrics over its steps, kept by the triggers below.
+    -- Sums of these metrics over its steps, as ``VersionTable`` writes them.
     tokens INTEGER NOT NULL DEFAULT 0,
     lost INTEGER NOT NULL DEFAULT 0,  -- episodes that failed each time
     errors INTEGER NOT NULL DEFAULT 0  -- those of them that stayed in a group
@@ -115,16 +115,6 @@ CREATE TABLE IF NOT EXISTS metrics (
 );
 -- Covers the queue's query without the table.
 CREATE INDEX IF NOT EXISTS idx_metrics_policy_name_step_value ON metrics (policy, name, step, value);
-CREATE TRIGGER IF NOT EXISTS metrics_added AFTER INSERT ON metrics WHEN NEW.name IN ('tokens', 'lost', 'errors') BEGIN
-    UPDATE policies SET tokens = tokens + iif(NEW.name = 'tokens', NEW.value, 0),
-        lost = lost + iif(NEW.name = 'lost', NEW.value, 0), errors = errors + iif(NEW.name = 'errors', NEW.value, 0)
-        WHERE id = NEW.policy AND NEW.value IS NOT NULL;
-END;
-CREATE TRIGGER IF NOT EXISTS metrics_gone AFTER DELETE ON metrics WHEN OLD.name IN ('tokens', 'lost', 'errors') BEGIN
-    UPDATE policies SET tokens = tokens - iif(OLD.name = 'tokens', OLD.value, 0),
-        lost = lost - iif(OLD.name = 'lost', OLD.value, 0), errors = errors - iif(OLD.name = 'errors', OLD.value, 0)
-        WHERE id = OLD.policy AND OLD.value IS NOT NULL;
-END;
 CREATE TABLE IF NOT EXISTS evals (
     id INTEGER PRIMARY KEY,
     policy INTEGER NOT NULL REFERENCES policies (id),
@@ -532,6 +522,10 @@ CREATE TABLE IF NOT EXISTS served_usage (
     PRIMARY KEY (day, tenant)
 ) WITHOUT ROWID;
 """
+SUMS = "UPDATE policies SET " + ", ".join(
+    f"{name} = (SELECT total(value) FROM metrics WHERE policy = policies.id AND name = '{name}')"
+    for name in ("tokens", "lost", "errors")
+)
 UPGRADE = f"""
 ALTER TABLE tasks ADD COLUMN reason_code TEXT NOT NULL DEFAULT '';
 ALTER TABLE tasks ADD COLUMN kind TEXT NOT NULL DEFAULT 'train';
@@ -540,7 +534,7 @@ ALTER TABLE policies ADD COLUMN resumed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE policies ADD COLUMN tokens INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE policies ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE policies ADD COLUMN errors INTEGER NOT NULL DEFAULT 0;
-UPDATE policies SET tokens = (SELECT total(value) FROM metrics WHERE policy = policies.id AND name = 'tokens');
+{SUMS};
 ALTER TABLE groups ADD COLUMN suite TEXT NOT NULL DEFAULT '';
 ALTER TABLE groups ADD COLUMN rewards TEXT;
 ALTER TABLE groups ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;

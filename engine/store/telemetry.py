@@ -8,7 +8,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,7 @@ class TelemetryTable(Table):
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._written: dict[str, list[dict[str, object]]] = {}
-        self._served: list[EnvironmentInfo] | None = None
-        self._crews: dict[str, Crew] = {}
+        self._environments: tuple[EnvironmentInfo, ...] | None = None
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         now = wall_time()
@@ -94,22 +93,23 @@ class TelemetryTable(Table):
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Written if they have changed; skipped while the database is locked. Changed crews change only their columns:
-        they differ every second."""
-        served = [replace(info, crew=Crew()) for info in infos]
+        """Only what has changed; skipped while the database is locked."""
+        before, after = self._environments, tuple(infos)
+        if after == before:
+            return
+        pairs = list(zip(after, before or (), strict=False))
+        alike = [replace(info, crew=old.crew) for info, old in pairs]
         with contextlib.suppress(DatabaseLocked):
-            if served != self._served:
-                self._replace("environments", ({**self._row(info), "updated": wall_time()} for info in infos))
-                self._served = served
-            elif changed := [info for info in infos if info.crew != self._crews[info.name]]:
+            if len(after) == len(pairs) and tuple(alike) == before:
+                crews = [(*astuple(info.crew), info.name) for info, old in pairs if info.crew != old.crew]
+                columns = ", ".join(f"{column.name} = ?" for column in fields(Crew))
                 with transaction(self._db):
-                    for info in changed:
-                        places = ", ".join(f"{column} = ?" for column in vars(info.crew))
-                        values = [*vars(info.crew).values(), info.name]
-                        self._db.execute(f"UPDATE environments SET {places} WHERE name = ?", values)
-            self._crews = {info.name: info.crew for info in infos}
+                    self._db.conn.executemany(f"UPDATE environments SET {columns} WHERE name = ?", crews)
+            else:
+                self._replace("environments", map(self._environment, after))
+            self._environments = after
 
-    def _row(self, info: EnvironmentInfo) -> dict[str, object]:
+    def _environment(self, info: EnvironmentInfo) -> dict[str, object]:
         return {
             "name": info.name,
             "version": info.version,
@@ -122,7 +122,8 @@ class TelemetryTable(Table):
             "file": info.failure.file if info.failure else "",
             "line": info.failure.line if info.failure else 0,
             "path": info.path.removeprefix(f"{self._root}{os.sep}"),
-            **vars(info.crew),
+            "updated": wall_time(),
+            **asdict(info.crew),
         }
 
     # Every heartbeat adds samples: one row a minute after an hour, one an hour after a day, none after a month; 25,000

@@ -22,6 +22,7 @@ from ..home.paths import Home
 from ..trajectories import Split
 from .database import Table, insert, insert_all, transaction
 from .rows import EvalRow
+from .schema import SUMS
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class VersionTable:
                 " WHERE policy = ? AND split = 'train' AND state = 'consumed' AND step > ?",
                 [policy, number],
             )
-            self._db.execute("UPDATE policies SET step = ? WHERE id = ?", [max(number, 0), policy])
+            self._db.execute(f"{SUMS}, step = ? WHERE id = ?", [max(number, 0), policy])
 
     def commit_first(self, policy: int, version: NewVersion) -> Version:
         with transaction(self._db):
@@ -194,7 +195,10 @@ class VersionTable:
                     for name, value in metrics.items()
                 ),
             )
-            self._db.execute("UPDATE policies SET step = ? WHERE id = ?", [version.number, policy])
+            self._db.execute(
+                "UPDATE policies SET step = ?, tokens = tokens + ?, lost = lost + ?, errors = errors + ? WHERE id = ?",
+                [version.number, *(metrics.get(name, 0) for name in ("tokens", "lost", "errors")), policy],
+            )
             reach(Point.COMMIT_INSIDE)
         reach(Point.COMMIT_DONE)
         return committed

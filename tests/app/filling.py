@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from marlaas.engine.store.database import open_database
+from marlaas.engine.store.schema import SUMS
 
 NOW = 1_800_000_000.0
 HOSTILE = "[/INST] [b \x1b[31m\x1b]0;owned\x07 \u202egnp.exe\u202c \x00\x07 \ud800 名前が広い [@click=app.quit]x[/] {0}"
@@ -163,6 +164,7 @@ class Filling:
                 )
                 for key, value in metrics(task, step).items():
                     insert("metrics", policy=policy, step=step, name=key, value=value)
+        connection.execute(SUMS)
         if made:
             self._experience(connection, policy, made, turns, failure, trajectories)
         return task

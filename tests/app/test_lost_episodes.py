@@ -16,6 +16,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.learning import Track
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import LostEpisodes
+from marlaas.engine.store.schema import SUMS
 
 from .driving import driving
 from .filling import Filling
@@ -32,6 +33,7 @@ def fill_flaky(filling: Filling, lost: int = 16, kept: int = 0) -> None:
     for step in range(1, 11):
         filling.insert("metrics", policy=1, step=step, name="lost", value=float(lost))
         filling.insert("metrics", policy=1, step=step, name="errors", value=float(kept))
+    filling.execute(SUMS)
     file, line, message = RAISED.split(":", 2)
     failure = {"environment": "flaky/flaky", "version": "e1", "file": file, "line": int(line), "message": message[1:]}
     filling.insert("failures", **failure, created=filling.now)

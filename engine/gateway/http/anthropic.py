@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -103,15 +103,13 @@ class Messages(Exchange):
         for index, message in enumerate(sent.messages):
             messages += turns(message, f"messages[{index}]")
         tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
-        choice = sent.tool_choice or ToolChoice("auto")
         form = sent.output_format or (sent.output_config or {}).get("format")
         wishes = wishes_of(
             sent,
             sent.stop_sequences,
             "stop_sequences",
             max_tokens=sent.max_tokens,
-            tool_choice=sent.tool_choice
-            and tool_choice("required" if choice.type == "any" else choice.type, tools, choice.name),
+            tool_choice=sent.tool_choice and _tool_choice(sent.tool_choice, tools),
             schema=schema_of(form, "output_config.format"),
             thinking=None if sent.thinking is None else sent.thinking.get("type") != "disabled",
         )
@@ -199,6 +197,16 @@ def _tool(tool: SentTool, where: str) -> dict[str, Any]:
     if tool.type not in (None, "custom"):
         raise unsupported(f"{where} is of type {tool.type!r}; tools with a schema of their own are supported.", where)
     return function(tool.name, tool.description, tool.input_schema, where)
+
+
+def _tool_choice(choice: ToolChoice, tools: Sequence[dict[str, Any]]) -> str:
+    kinds = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
+    unknown = f"tool_choice is of type {choice.type!r}; auto, any, tool and none are known."
+    check(
+        (choice.type not in kinds, wrong(unknown, "tool_choice")),
+        (choice.type == "any" and not tools, wrong("tool_choice is 'any', and there are no tools.", "tool_choice")),
+    )
+    return tool_choice(kinds[choice.type], tools, choice.name)
 
 
 def _thought(text: str) -> dict[str, Any]:

@@ -129,14 +129,17 @@ class Gateway:
         if encoding.strip().lower() not in ("", "identity"):
             sentence = f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
             raise Refusal(415, "compressed", sentence)
+        announced = request.headers.get("content-length", "")[:18]
+        large = f"The body has more than {limits.body_bytes:,} bytes, the most that is read."
+        if announced.isdecimal() and int(announced) > limits.body_bytes:
+            raise Refusal(413, "too_large", large)
         try:
             async with asyncio.timeout(limits.head_seconds):
                 async for part in request.stream():
                     self._bytes += len(part)
                     body += part
                     if len(body) > limits.body_bytes:
-                        sentence = f"The body has more than {limits.body_bytes:,} bytes, the most that is read."
-                        raise Refusal(413, "too_large", sentence)
+                        raise Refusal(413, "too_large", large)
                     if self._bytes > limits.bodies_bytes:
                         sentence = "The bodies of all requests are too large together."
                         raise Refusal(503, "too_busy", sentence, retry_after=1.0)

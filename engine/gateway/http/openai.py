@@ -147,6 +147,12 @@ class SentMessage(Struct):
     reasoning: str | None = None
 
 
+class TemplateOptions(Struct):
+    """vLLM's options for the chat template; others are ignored."""
+
+    enable_thinking: bool | None = None
+
+
 class ChatBody(SamplingBody, kw_only=True):
     """Body of ``/v1/chat/completions``; unknown keys are ignored."""
 
@@ -159,7 +165,7 @@ class ChatBody(SamplingBody, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     functions: list[Any] | None = None
     reasoning_effort: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: TemplateOptions | None = None
     modalities: list[str] | None = None
 
 
@@ -261,9 +267,8 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _thinking(sent: ChatBody) -> bool | None:
     """vLLM's option for the chat template, else OpenAI's effort."""
-    switch = (sent.chat_template_kwargs or {}).get("enable_thinking")
-    if isinstance(switch, bool):
-        return switch
+    if sent.chat_template_kwargs is not None and sent.chat_template_kwargs.enable_thinking is not None:
+        return sent.chat_template_kwargs.enable_thinking
     return None if sent.reasoning_effort is None else sent.reasoning_effort != "none"
 
 

@@ -28,6 +28,8 @@ from ...trajectories import Tokens
 from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token, Wishes as Asked
 from .versions import Held
 
+AT_ONCE = 64
+"""Choices of a request."""
 _numbers = itertools.count(1)
 
 T = TypeVar("T")
@@ -206,9 +208,15 @@ def _blamed(how: SamplingOptions, otherwise: str) -> str:
 
 
 async def _all(works: Iterable[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with room:
+            return await work()
+
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work()) for work in works]
+            tasks = [group.create_task(run(work)) for work in works]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -162,6 +162,7 @@ class Held:
     """Its checksum ties it to the bytes."""
     replicas: Replicas
     users: int = 0
+    loading: asyncio.Task[None] = field(init=False)
 
 
 @dataclass(eq=False)
@@ -173,7 +174,7 @@ class LoadedVersions:
     _machine: Services | None = None
     _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
     """Least recently used first."""
-    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -188,14 +189,11 @@ class LoadedVersions:
         version = named.version
         key = f"clients/{named.name}-{version.checksum}" if version else "clients/base"
         with self.table.hold(version.id if version else 0):
-            held = self._find(machine, key)
-            if held is None:
-                async with self._loading:  # one after the other; what is loaded waits for nobody
-                    held = self._find(machine, key) or await self._load(machine, named, key)
+            held = self._find(machine, key) or self._begin(machine, named, key)
+            self._held.move_to_end(key)
             held.users += 1
-            if key in self._held:
-                self._held.move_to_end(key)
             try:
+                await asyncio.shield(held.loading)  # its client may leave; others wait for it
                 yield held
             finally:
                 held.users -= 1
@@ -206,35 +204,38 @@ class LoadedVersions:
         held = self._held.get(key)
         return held if held is not None and held.replicas.endpoints == tuple(_living(machine)) else None
 
-    async def _load(self, machine: Services, named: Named, key: str) -> Held:
+    def _begin(self, machine: Services, named: Named, key: str) -> Held:
+        endpoints, free = _living(machine), None
+        if not endpoints:
+            raise WorkerDied("No sampler lives.")
         if key not in self._held and len(self._held) >= self.most:
             free = next((held.name for held in self._held.values() if not held.users), None)
             if free is None:
                 message = f"All {self.most} versions that the samplers hold for clients are being used. Try again."
                 raise Refusal(503, "models_busy", message, "model", ROOM_SOON)
             del self._held[free]
-            await _retire(machine, free)
-        endpoints = _living(machine)
-        if not endpoints:
-            raise WorkerDied("No sampler lives.")
-        try:
-            if named.version is not None:
-                await _load_file(endpoints, key, named.version.path, named.version.checksum)
-            else:
-                path = machine.home.scratch / "served-base.safetensors"
-                try:
-                    checksum = await asyncio.to_thread(machine.write_bare, path)
-                    await _load_file(endpoints, key, str(path), checksum)
-                finally:
-                    path.unlink(missing_ok=True)
-        except BaseException:
-            self._held.pop(key, None)
-            await _retire(machine, key)
-            raise
-        held = Held(key, Replicas(endpoints))
-        if machine is self._machine:
-            self._held[key] = held
+        held = self._held[key] = Held(key, Replicas(endpoints))
+        held.loading = asyncio.ensure_future(self._load(machine, named, held, free))
         return held
+
+    async def _load(self, machine: Services, named: Named, held: Held, free: str | None) -> None:
+        async with self._lock:  # in order: ``free`` leaves before it can come back
+            if free is not None:
+                await _retire(machine, free)
+            endpoints, path = held.replicas.endpoints, machine.home.scratch / "served-base.safetensors"
+            try:
+                if named.version is not None:
+                    await _load_file(endpoints, held.name, named.version.path, named.version.checksum)
+                else:
+                    checksum = await asyncio.to_thread(machine.write_bare, path)
+                    await _load_file(endpoints, held.name, str(path), checksum)
+            except BaseException:
+                if self._held.get(held.name) is held:
+                    del self._held[held.name]
+                await _retire(machine, held.name)
+                raise
+            finally:
+                path.unlink(missing_ok=True)
 
 
 def _living(machine: Services) -> list[SamplerEndpoint]:

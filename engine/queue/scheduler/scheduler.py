@@ -271,13 +271,15 @@ class Scheduler:
             return
         self._collect()
         seen, now = self._store.changed(), monotonic()
-        if now < self._rested or (seen == self._seen and now < self._review):
+        if seen == self._seen and now < self._review:
             return
-        self._seen, self._review = seen, now + REVIEW
+        rests = now < self._rested
+        self._seen, self._review = seen, self._rested if rests else now + REVIEW
         for command in self._store.tasks.new_commands():
             await self._commands.carry_out(command)
         if not self._supervisor.draining.is_set():
-            await self._go_through_the_queue()
+            if not rests:
+                await self._go_through_the_queue()
             return
         if self._held():
             await self._end_runs(list(self._runs))

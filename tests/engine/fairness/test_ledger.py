@@ -50,6 +50,15 @@ def test_seconds_before_the_first_turn_has_ended_wait_for_it() -> None:
     assert ledger.busy[ROLLOUT] == 3.0
 
 
+def test_seconds_after_a_turn_aborted_before_any_work_wait_for_the_next() -> None:
+    ledger = Ledger()
+    ledger.rollout(1, prefilled=0, sampled=0)
+    ledger.rollout_seconds(2.0)
+    ledger.rollout(2, prefilled=0, sampled=5)
+    ledger.rollout_seconds(1.0)
+    assert {usage.task: usage.seconds for usage in ledger.take()} == {1: 0.0, 2: 3.0}
+
+
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 50), st.integers(1, 50), st.booleans())))
 def test_all_seconds_are_somebodys(turns: list[tuple[int, int, int, bool]]) -> None:
     ledger = Ledger()

@@ -33,6 +33,18 @@ def test_an_episode_is_answered_until_it_is_over(desk: Desk) -> None:
     assert refused(desk, "tml-episode-of-the-engine-before") == (410, "episode_over")
 
 
+@pytest.mark.parametrize("tenant", ["episode", "episode lab"])
+def test_a_tenant_named_like_an_episode_is_answered(
+    desk: Desk, serving: EchoServing, tmp_path: Path, tenant: str
+) -> None:
+    made = new_key(tenant)
+    add_key(tmp_path / "marlaas.db", tenant, "", made.digest, made.prefix, ("chat",))
+    answerer, client = desk.find(made.key)
+    assert answerer is serving.echo and client is not None and client.tenant == tenant
+    revoke_key(tmp_path / "marlaas.db", made.key)
+    assert refused(desk, made.key) == (401, "invalid_api_key")
+
+
 def test_a_client_is_answered_while_the_api_is_open(desk: Desk, key: str, serving: EchoServing) -> None:
     answerer, client = desk.find(key)
     assert answerer is serving.echo and client is not None

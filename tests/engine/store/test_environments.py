@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,13 +45,40 @@ def test_processes_are_told_while_they_come_and_go(store: Store, database: Path)
         infos = [replace(quiet, crew=busy), EnvironmentInfo("c/d", "v2", "ready", crew=Crew(1))]
         store.telemetry.environments(infos)
         assert seen() == [(2, 1, 40, 3), (1, 0, 0, 0)]
-        written = store.telemetry._db.execute("SELECT rowid, updated FROM environments").fetchall()
-        store.telemetry.environments([quiet, infos[1]])
-        assert seen() == [(0, 0, 0, 0), (1, 0, 0, 0)]
-        again = store.telemetry._db.execute("SELECT rowid, updated FROM environments").fetchall()
-        assert again == written, "of all else, nothing is written again"
         store.telemetry.environments([quiet])
         assert seen() == [(0, 0, 0, 0)]
+        store.telemetry.environments([])
+        assert seen() == []
+
+
+def test_a_beat_writes_only_crews_that_changed(store: Store, database: Path) -> None:
+    infos = [EnvironmentInfo(f"a/{number}", "v1", "ready", description="as it was") for number in range(3)]
+
+    store.telemetry.environments(infos)
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+
+        def changes() -> int:
+            return int(other.execute("PRAGMA data_version").fetchone()[0])
+
+        other.execute("UPDATE environments SET description = 'from elsewhere'")
+        before = changes()
+        store.telemetry.environments(list(infos))
+        assert changes() == before
+        infos[1] = replace(infos[1], crew=Crew(playing=2))
+        store.telemetry.environments(infos)
+        rows = "SELECT playing, description FROM environments ORDER BY name"
+        assert other.execute(rows).fetchall() == [(playing, "from elsewhere") for playing in (0, 2, 0)]
+        infos[2] = replace(infos[2], state="stale")
+        store.telemetry.environments(infos)
+        assert other.execute(rows).fetchall() == [(playing, "as it was") for playing in (0, 2, 0)]
+
+
+def test_rows_of_an_earlier_engine_go_if_there_are_no_environments(store: Store, database: Path) -> None:
+    store.telemetry.environments([EnvironmentInfo("a/b", "v1", "ready")])
+    store.close()
+    with closing(Store(database, "tiny")) as later, Reader(database) as reader:
+        later.telemetry.environments(())
+        assert reader.environments() == []
 
 
 def test_a_version_is_known_for_a_base(store: Store) -> None:

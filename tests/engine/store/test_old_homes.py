@@ -54,6 +54,10 @@ def test_the_first_release_is_read_whole(tmp_path: Path) -> None:
         "SELECT (SELECT count(*) FROM groups) AS groups,"
         " (SELECT count(*) FROM trajectories WHERE status != 'ok' AND speaker = '') AS failures",
     )
+    total = "(SELECT total(value) FROM metrics WHERE policy = policies.id AND name = '{0}') AS {0}"
+    summed = rows(home.database, "SELECT id, tokens, lost, errors FROM policies")
+    wanted = ", ".join(total.format(name) for name in ("tokens", "lost", "errors"))
+    assert summed == rows(home.database, f"SELECT id, {wanted} FROM policies") and summed[0]["tokens"] > 0
 
 
 def test_an_upgraded_home_has_the_tables_of_a_new_one(tmp_path: Path) -> None:

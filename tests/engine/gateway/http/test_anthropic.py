@@ -127,6 +127,11 @@ async def test_a_text_that_ended_it_is_named(stream: bool) -> None:
         ({"messages": [{"role": "robot", "content": "x"}]}, "robot"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "'x'"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice is 'any', and there are no tools."),
+        (
+            {"tools": [ADD], "tool_choice": {"type": "required"}},
+            "tool_choice is of type 'required'; auto, any, tool and none are known.",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:

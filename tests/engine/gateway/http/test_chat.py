@@ -144,6 +144,7 @@ async def test_a_streamed_call_of_a_tool() -> None:
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "<= 20"),
         ({"tools": [{"function": {"name": "x" * 129}}]}, "tools[0]", "128"),
         ({"seed": 1 << 70}, "seed", "<="),
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking", "bool"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, object], where: str, said: str) -> None:
@@ -162,7 +163,8 @@ async def test_thinking_by_either_word() -> None:
             {"reasoning_effort": "none"},
             {"reasoning_effort": "high"},
             {"chat_template_kwargs": {"enable_thinking": False}},
+            {"chat_template_kwargs": {"enable_thinking": None, "another": 3}},
             {},
         ):
             await client.post(PATH, {**SAY, **change})
-        assert [asked.wishes.thinking for asked in client.engine.asked] == [False, True, False, None]
+        assert [asked.wishes.thinking for asked in client.engine.asked] == [False, True, False, None, None]

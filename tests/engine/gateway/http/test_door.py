@@ -155,6 +155,17 @@ async def test_a_body_that_is_too_large(said: dict[str, str]) -> None:
         assert (await client.post(CHAT, SAY))[0] == 200
 
 
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for() -> None:
+    async with gateway(echo) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n")
+        writer.write(b"Content-Length: 104857600\r\n\r\n")
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
+        assert not client.engine.asked
+
+
 async def test_a_body_that_is_compressed() -> None:
     async with gateway(echo) as client:
         bomb = gzip.compress(json.dumps(SAY).encode() + b" " * (1 << 20))

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import ROLLOUT
+from marlaas.engine.gateway.serving.answering import AT_ONCE
 from marlaas.engine.gateway.serving.versions import reference
 from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
@@ -106,6 +107,24 @@ async def test_several_choices_differ_and_a_seed_repeats_them(clientele: Cliente
     for choice in first.choices:
         assert choice.text.startswith("".join(piece.text for piece in pieces if piece.choice == choice.choice))
     assert first.prompt_tokens == alone.prompt_tokens
+
+
+async def test_a_request_of_many_choices_does_not_begin_all_at_once(clientele: Clientele) -> None:
+    class Counting(FakeSampler):
+        running_now = most = 0
+
+        async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+            self.running_now += 1
+            self.most = max(self.most, self.running_now)
+            try:
+                return await super().generate(request, stream_to=stream_to)
+            finally:
+                self.running_now -= 1
+
+    sampler = Counting(vocabulary=VOCABULARY, sequences=200, context=CONTEXT)
+    request = complete("1", *["a"] * 20, n=5, max_tokens=3)
+    answered, _ = await talk(lab(clientele, sampler, sequences=200), request)
+    assert [choice.choice for choice in answered.choices] == list(range(100)) and sampler.most == AT_ONCE
 
 
 async def test_versions_answer_as_themselves(clientele: Clientele) -> None:

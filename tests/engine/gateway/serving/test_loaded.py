@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,68 @@ async def test_who_gives_up_spoils_it_for_nobody(clientele: Clientele) -> None:
     await asyncio.gather(impatient, return_exceptions=True)
     go_on.set()
     assert "1@0" in await patient
+
+
+async def test_a_load_goes_on_without_its_client(clientele: Clientele) -> None:
+    sampler, begun, go_on, loads = FakeSampler(), asyncio.Event(), asyncio.Event(), list[str]()
+    load = sampler.load
+
+    async def slowly(version: str, path: str) -> str:
+        loads.append(version)
+        begun.set()
+        await go_on.wait()
+        return await load(version, path)
+
+    sampler.load = slowly  # type: ignore[method-assign]
+    machine, loaded = clientele.machine(sampler), LoadedVersions(clientele.store.served, most=1)
+
+    async def use(name: str) -> None:
+        async with loaded.lent(machine, named(clientele, name)):
+            pass
+
+    client = asyncio.ensure_future(use("1@0"))
+    await begun.wait()
+    client.cancel()
+    await asyncio.gather(client, return_exceptions=True)
+    others = [asyncio.ensure_future(use("1@0")) for _ in range(2)]
+    await settle()
+    go_on.set()
+    await asyncio.gather(*others)
+    assert len(loads) == 1
+    await use("1@1")
+    await use("1@0")
+    assert len(loads) == 3 and live(sampler) == {"1@0"}
+
+
+async def test_the_base_is_written_by_one_at_a_time(clientele: Clientele) -> None:
+    """Also if the client for whom it is written leaves: the thread goes on."""
+    begun, go_on, writing = threading.Event(), threading.Event(), list[Path]()
+    machine, loaded = clientele.machine(FakeSampler()), LoadedVersions(clientele.store.served)
+    write = machine.write_bare
+
+    def slowly(path: Path) -> str:
+        assert not writing
+        writing.append(path)
+        begun.set()
+        assert go_on.wait(30)
+        written = write(path)
+        writing.clear()
+        return str(written)
+
+    machine.write_bare = slowly
+
+    async def use() -> None:
+        async with loaded.lent(machine, Named("tiny")):
+            pass
+
+    client = asyncio.ensure_future(use())
+    await asyncio.to_thread(begun.wait)
+    client.cancel()
+    await asyncio.gather(client, return_exceptions=True)
+    other = asyncio.ensure_future(use())
+    await settle()
+    go_on.set()
+    await other
 
 
 async def test_a_file_in_use_is_held(clientele: Clientele) -> None:

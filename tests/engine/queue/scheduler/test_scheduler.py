@@ -74,6 +74,25 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
                 await asyncio.sleep(0)
 
 
+async def test_commands_and_drains_do_not_wait_between_looks_at_a_long_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONG", 0)
+    monkeypatch.setattr(module, "LOOKED_AT", 0.001)
+    world = World(tmp_path, replace(SPEC, steps=1000))
+    (other,) = submit(world.home.database, [submission(replace(SPEC, steps=1000))])
+    async with serving(world, slots=2) as scheduler:
+        for task in (world.task, other):
+            await reaches(world, task, "running")
+        command(world.home.database, "cancel", world.task)
+        await reaches(world, world.task, "cancelled")
+        scheduler.drain()
+        async with asyncio.timeout(50):
+            while not scheduler.stopping:
+                await asyncio.sleep(0)
+    assert world.store.tasks.state(other) == "running"
+
+
 async def test_a_task_that_ended_in_the_same_moment_stays_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

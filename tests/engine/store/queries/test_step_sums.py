@@ -1,4 +1,4 @@
-"""Tokens of tasks, summed up as steps come: what is remembered always says what summing all would."""
+"""Sums of a policy's steps: what is remembered always says what summing all would."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.versions import NewVersion
 
 from ....examples import examples
 
-MOMENTS = count()
-"""No two steps are made in the same moment."""
+NAMES = count()
+"""No two versions have the same name."""
+COUNTS = st.dictionaries(st.sampled_from(("tokens", "lost", "errors", "reward")), st.integers(0, 99).map(float))
 
 
 @pytest.fixture
@@ -26,48 +28,31 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
         yield reader
 
 
-@pytest.fixture
-def connection(store: Store, database: Path) -> Iterator[sqlite3.Connection]:
-    """One that lets steps be of no version."""
-    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        yield connection
-
-
-class Course:
-    """A policy's steps, made and taken back."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
-        self.step = 0
-        self._db.execute("DELETE FROM policies")
-        self._db.execute("INSERT INTO policies (id, task, name, config, step) VALUES (1, 1, 'policy', '{}', 0)")
-
-    def go(self, step: int, tokens: int) -> None:
-        """To a step: on, each with so many tokens, or back."""
-        for table, column in (("metrics", "step"), ("steps", "number")):
-            self._db.execute(f"DELETE FROM {table} WHERE {column} > ?", [step])
-        for number in range(self.step + 1, step + 1):
-            values = [number, next(MOMENTS)]
-            self._db.execute("INSERT INTO steps (policy, number, version, created) VALUES (1, ?, 0, ?)", values)
-            self._db.execute("INSERT INTO metrics VALUES (1, ?, 'tokens', ?)", [number, tokens])
-        self.step = step
-        self._db.execute("UPDATE policies SET step = ?", [step])
-
-
 @settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 99), st.booleans()), max_size=12))
+@given(st.lists(COUNTS | st.integers(-1, 8), max_size=12))
 def test_a_sum_is_that_of_all_steps(
-    connection: sqlite3.Connection, reader: Reader, moves: list[tuple[int, int, bool]]
+    store: Store, policy: int, reader: Reader, database: Path, moves: list[dict[str, float] | int]
 ) -> None:
-    for table in ("metrics", "steps"):
-        connection.execute(f"DELETE FROM {table}")
-    course = Course(connection)
-    for step, tokens, looks in moves:
-        course.go(step, tokens)
-        if looks:
-            (whole,) = connection.execute("SELECT total(value) FROM metrics").fetchone()
-            assert reader.tasks()[0].tokens == whole == reader.tasks()[0].tokens
+    """A move commits a step with these metrics, or takes steps above a number back."""
+    other = store.versions.policy(1, "other", {})
+    store.versions.void_after(policy, -1)
+    step = 0
+    with closing(sqlite3.connect(database)) as connection:
+        for move in moves:
+            if isinstance(move, int):
+                store.versions.void_after(policy, move)
+                step = max(0, min(step, move))
+            else:
+                step += 1
+                version = NewVersion(step, f"v{next(NAMES)}", "sum", "path", 9)
+                store.versions.commit_step(policy, version, [], 1.0, move)
+                store.versions.add_metrics(policy, step, {"publish_seconds": 0.5})
+            sums = [
+                connection.execute("SELECT total(value) FROM metrics WHERE name = ?", [name]).fetchone()[0]
+                for name in ("tokens", "lost", "errors")
+            ]
+            rows = connection.execute("SELECT id, tokens, lost, errors FROM policies").fetchall()
+            assert rows == [(policy, *sums), (other, 0, 0, 0)] and reader.tasks()[0].tokens == sums[0]
 
 
 def test_a_task_without_a_policy_has_none(reader: Reader) -> None:
