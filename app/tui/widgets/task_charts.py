@@ -259,11 +259,20 @@ class MetricChart(Widget, can_focus=True):
 def legend_names(names: Sequence[str], room: int) -> list[str]:
     """Curve names shortened to fit ``room`` cells with three between them.
 
-    Cuts the middle: names begin with the task's number, and those of a sweep differ at the end.
+    The task's number stays whole. The rest is cut in the middle: names of a sweep differ at the end.
     """
     each = (room + 3) // max(1, len(names)) - 3
-    fits = sum(cells(name) + 3 for name in names) - 3 <= room
-    return list(names) if fits else [middle(name, max(1, each)) for name in names]
+    if sum(cells(name) + 3 for name in names) - 3 <= room:
+        return list(names)
+    shortened = []
+    for name in names:
+        number, _, rest = name.partition(" ")
+        if cells(name) <= each or not rest or not number.isdigit():
+            shortened.append(middle(name, max(1, each)))
+        else:
+            left = each - cells(number) - 1
+            shortened.append(f"{number} {middle(rest, left)}" if left > 2 else number)
+    return shortened
 
 
 _CELL = 26

@@ -131,10 +131,12 @@ def test_any_values_fit(values: list[float], width: int) -> None:
 def test_all_curves_are_named_in_little_room() -> None:
     names = ["3 …rds [lr=0.0001]", "4 …rds [lr=0.0003]", "17 words", "5 …rds [lr=0.001]"]
     assert legend_names(names, 200) == names
-    for room in range(13, 60):
+    for room in range(14, 60):
         short = legend_names(names, room)
         assert sum(map(cells, short)) + 9 <= room and len(short) == 4
-    assert [name[0] for name in legend_names(names, 50)] == ["3", "4", "1", "5"], "the number of its task stays"
+    assert legend_names(names, 10) == ["3", "4", "17", "5"], "the number of its task stays"
+    sweep = [f"{task} words [lr=0.00{task}]" for task in range(117, 121)]
+    assert legend_names(sweep, 30) == ["117", "118", "119", "120"]
     assert legend_names([], 0) == []
 
 
