@@ -28,7 +28,8 @@ from marlaas.app.lists.lines import (
     summary,
     table_cells,
     version_columns,
-    version_rows,
+    version_row,
+    version_totals,
 )
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
@@ -205,7 +206,8 @@ def texts(width: int) -> list[dict[str, str]]:
     """The cells of the rows of all versions, by column."""
     columns = version_columns(width)
     names = [column.name for column in columns]
-    rows = version_rows(VERSIONS, columns, 1100.0, "task")
+    totals = version_totals(VERSIONS, "task")
+    rows = [version_row(kept, columns, 1100.0, totals) for kept in VERSIONS]
     return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in rows]
 
 
