@@ -34,7 +34,7 @@ GUTTER = 2
 """Cells before rows without columns, for cursor and mark."""
 PAGE = 64
 KEPT = 32 * PAGE
-"""More than any screen shows."""
+"""Rows kept in memory next to the marked ones: more than any screen shows."""
 
 
 class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
@@ -100,7 +100,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         self._open_reader = open_reader
         self._reading = False
         self._rows: dict[Any, tuple[object, AnyRow | None]] = {}
-        """Rows that were read, each with the stamp of its listing; None: it is gone."""
+        """Rows that were read, each with the stamp of its listing; None: it is gone. Those looked at last come last."""
         self._generation = 0
         """Pages of an earlier generation are dropped."""
 
@@ -176,14 +176,16 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         place, below = self._line(self.scroll_offset.y + y - bool(self.head))
         if not 0 <= place < self.count:
             return Strip.blank(width, self.rich_style)
-        row, at_cursor = self.row_at(place), place == self.cursor
-        marked = MARK if self.listing.ids[place] in self.marks else " "
+        key, row, at_cursor = self.listing.ids[place], self.row_at(place), place == self.cursor
+        if key in self._rows:
+            self._rows[key] = self._rows.pop(key)  # the last to be dropped
+        marked = MARK if key in self.marks else " "
         signs = f"{CURSOR if at_cursor else ' '}{marked}"[: self.GUTTER]
         gutter = Content.styled(signs, "$text-primary" if self.has_focus else "")
         classes = ("list--cursor",) if at_cursor else ()
         if row is not None:
             return self._strip(gutter + self.row_text(row, max(0, width - self.GUTTER), below), width, *classes)
-        waiting = "gone" if self.listing.ids[place] in self._rows else line(self.problem, width) or "…"
+        waiting = "gone" if key in self._rows else line(self.problem, width) or "…"
         return self._strip(gutter + Content(waiting), width, *(classes or ("list--waiting",)))
 
     def _line(self, at: int) -> tuple[int, bool]:
@@ -238,9 +240,11 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         self._reading, self.problem = False, problem
         if not problem:
             if generation == self._generation:
-                if len(self._rows) > KEPT:
-                    self._rows.clear()
-                self._rows.update({key: (stamp, rows.get(key)) for key in ids})
+                for key in ids:
+                    self._rows.pop(key, None)
+                    self._rows[key] = (stamp, rows.get(key))
+                for key in [key for key in self._rows if key not in self.marks][:-KEPT]:
+                    del self._rows[key]
             self.read_on()
         self.rows_came([row for key in ids if (row := rows.get(key)) is not None])
         self.refresh()
