@@ -113,6 +113,24 @@ async def test_no_room_and_no_charts_are_harmless() -> None:
         assert len(text(pilot.app)) == 2
 
 
+async def test_further_charts_fill_the_last_line() -> None:
+    app = Alone()
+    async with app.run_test(size=(80, 12)) as pilot:
+        small = app.query_one(SmallMultiples)
+        small.charts, small.further, small.chosen = charts()[:5], charts()[5:], "reward"
+        await pilot.pause()
+        lines = text(app)
+        assert [name for name in NAMES if name in lines[6]] == ["length", "gap", "kl"], "and no more than that"
+        await pilot.click(SmallMultiples, offset=(60, 7))
+        assert app.chosen == ["kl"] and "▸ kl" in text(app)[6]
+        small.focus()
+        await pilot.press("right")
+        assert app.chosen[-1] == "kl", "it is the last one"
+        small.charts = charts()[:3]
+        await pilot.pause()
+        assert not any("kl" in line for line in text(app)), "a line that is full needs none"
+
+
 # The small parts of the task view's panes.
 
 
