@@ -44,7 +44,7 @@ from ...text.scores import held_out
 from ...text.tasks import shown_state
 from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Nothing
-from ..widgets.tables import GUTTER, KeyedTable
+from ..widgets.tables import GUTTER, MARKS, KeyedTable, moves
 from .queue import Preview
 from .view import View
 
@@ -52,12 +52,13 @@ if TYPE_CHECKING:
     from .dialogs import Dialog
 
 
-class VersionTable(KeyedTable):
-    """A row per version, with marks. Only rows in sight are formatted."""
+class VersionTable(KeyedTable, inherit_bindings=False):
+    """A row per version, with marks and the keys of a list. Only rows in sight are formatted."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "chat", id="adapters.chat"),
-        Binding("space", "mark", "mark", show=False, id="adapters.mark"),
+        *moves("list"),
+        MARKS,
     ]
     GUTTER = GUTTER
 
