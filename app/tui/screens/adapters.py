@@ -303,7 +303,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             f" lose their files and scores.{anew}"
         )
         done = f"Task {owner(row)} goes on from version {row.number}."
-        self.confirm(question, partial(self.marlaas.command, "rollback", [row.task], done, **arguments(row)))
+        self.marlaas.confirm(question, partial(self.marlaas.command, "rollback", [row.task], done, **arguments(row)))
 
     def action_delete(self) -> None:
         """Ask for the task's number, then delete the marked versions, or the current one."""
@@ -326,7 +326,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
                 done = f"Version {each.row.number} of task {owner(each.row)} is deleted."
                 self.marlaas.command("delete", [task], done, **arguments(each.row))
 
-        self.confirm(question, act, typed=str(task))
+        self.marlaas.confirm(question, act, typed=str(task))
 
     def action_export(self) -> None:
         from .dialogs import ExportDialog

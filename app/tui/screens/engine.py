@@ -566,4 +566,4 @@ Tab goes through the panes, z shows one alone."""
 
     def action_stop(self) -> None:
         question = stop_question(*_running(self.marlaas))
-        self.confirm(question, lambda: self.marlaas.command("stop", done="The engine stops."))
+        self.marlaas.confirm(question, lambda: self.marlaas.command("stop", done="The engine stops."))
