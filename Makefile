@@ -136,7 +136,7 @@ pictures: dev
 lock: dev
 	@$(BIN)/python -m tools.lock
 
-# Makes the shipped base model anew; hours of a core, minutes of a GPU.
+# Makes the shipped base model again and deletes the scores and the card of the old one; 20 minutes of a core.
 base: dev
 	@$(BIN)/python -m tools.base
 

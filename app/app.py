@@ -211,6 +211,16 @@ class MarlaasApp(KeyOrder):
             self.say(reason, bad=True)
         return bool(reason)
 
+    def confirm(self, question: str, act: Callable[[], object], typed: str = "") -> None:
+        """Ask, and act on a yes; ``typed``: word to type."""
+        from .tui.screens.dialogs import Confirm
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                act()
+
+        self.push_screen(Confirm(question, typed), answered)
+
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
         """Send a command; show ``done`` after success."""
         serves = liveness(self.snapshot.engine, self.snapshot.now).serves

@@ -109,7 +109,13 @@ def as_json(result: Result) -> dict[str, object]:
         **asdict(figures),
         "staleness": {str(age): groups for age, groups in figures.staleness.items()},
         "simulated_seconds": result.simulated,
-        "engine": {"processor_seconds": result.processor, "per_simulated_second": result.load},
+        # Programs may read the two empty fields: the processor's seconds are not measured by package.
+        "engine": {
+            "processor_seconds": result.processor,
+            "per_simulated_second": result.load,
+            "by_package": {},
+            "dearest": {},
+        },
         "head": {"bytes": result.head_bytes, "busy_seconds": result.head_busy},
         "placement": result.placement,
         "starts": result.starts,

@@ -1,1 +1,1 @@
-"""List rows and their order: small queries, folding lines, pages. Pure."""
+"""Rows of lists: filters and order, columns, folding lines, listings that are read by pages. Pure."""

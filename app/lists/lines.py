@@ -457,29 +457,33 @@ def version_columns(width: int) -> tuple[Column, ...]:
     return (Column("task", room - 10 * len(together)), *together, *shown)
 
 
-def version_rows(versions: Sequence[KeptVersion], columns: Sequence[Column], now: float, sort: str) -> list[Row]:
-    """A row per version. In task order, a policy's first row has its name and total size."""
-    totals = Counter[int]()
+def version_totals(versions: Sequence[KeptVersion], sort: str) -> dict[str, int]:
+    """The total size of each policy in bytes, by the key of its first row; empty unless in task order."""
+    if sort != "task":
+        return {}
+    first, totals = dict[int, str](), Counter[str]()
     for kept in versions:
-        totals[kept.policy_id] += kept.row.size
-    rows = []
-    for kept in versions:
-        row, together = kept.row, totals.pop(kept.policy_id, 0) if sort == "task" else 0
-        whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
-        owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, 64)}"
-        texts = {
-            "task": line(owner, 100) if together or sort != "task" else "",
-            "together": size(together) if together else "",
-            "version": str(row.number),
-            "label": line(kept.label, 11),
-            "held-out": with_error(row.score, row.basis).replace("± ", "±"),
-            "size": size(row.size),
-            "age": short_duration(now - row.created),
-            "resumable": "yes" if row.resumable else "no",
-        }
-        style = "$text-success" if "best" in kept.label else "$text-primary" if "final" in kept.label else ""
-        rows.append(Row(str(row.id), tuple(Cell(texts[column.name], style) for column in columns)))
-    return rows
+        totals[first.setdefault(kept.policy_id, str(kept.row.id))] += kept.row.size
+    return totals
+
+
+def version_row(kept: KeptVersion, columns: Sequence[Column], now: float, totals: Mapping[str, int]) -> Row:
+    """A version's row. In task order, a policy's first row has its name and total size."""
+    row, key = kept.row, str(kept.row.id)
+    whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
+    owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, 64)}"
+    texts = {
+        "task": line(owner, 100) if key in totals or not totals else "",
+        "together": size(totals[key]) if key in totals else "",
+        "version": str(row.number),
+        "label": line(kept.label, 11),
+        "held-out": with_error(row.score, row.basis).replace("± ", "±"),
+        "size": size(row.size),
+        "age": short_duration(now - row.created),
+        "resumable": "yes" if row.resumable else "no",
+    }
+    style = "$text-success" if "best" in kept.label else "$text-primary" if "final" in kept.label else ""
+    return Row(key, tuple(Cell(texts[column.name], style) for column in columns))
 
 
 def summary(shown: Sequence[KeptVersion], versions: Sequence[KeptVersion]) -> str:

@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 from marlaas.app import app
 from marlaas.app.keymap import check_keys, known_keys
 from marlaas.app.tui import screens, widgets
-from marlaas.app.tui.frame.preferences import Preferences
+from marlaas.app.tui.frame.preferences import Preferences, read_preferences
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 
@@ -45,6 +45,21 @@ async def test_a_key_can_be_put_elsewhere(home: Home, filling: Filling) -> None:
     async with driving(home, preferences=Preferences(keys={"app.help": "f1"})) as driver:
         await driver.press("f1")
         assert "All tasks" in driver.text()
+
+
+OLD = (
+    *("api.leave", "api.next", "export.leave", "export.next", "manner.leave", "manner.next"),
+    *("new.down", "new.leave", "new.up"),
+    *("list.open", "list.down", "list.up", "list.page_down", "list.page_up", "list.first", "list.last", "list.mark"),
+    *("table.open", "table.down", "table.up", "table.first", "table.last", "adapters.chat", "queue.mark"),
+)
+"""Names of 0.1 for keys of dialogs, lists and tables."""
+
+
+def test_names_of_older_versions_still_work(tmp_path: Path) -> None:
+    path = tmp_path / "app.toml"
+    path.write_text("\n".join(["[keys]", *(f"'{name}' = 'f9'" for name in OLD)]))
+    check_keys(read_preferences(path).keys, "app.toml")
 
 
 def test_names_that_no_key_has_are_refused(home: Home, marlaas: Commander, tmp_path: Path) -> None:

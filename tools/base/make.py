@@ -253,7 +253,7 @@ def arguments() -> argparse.Namespace:
 
 
 def make(options: argparse.Namespace) -> None:
-    """Trains a model and writes it with its tokenizer and the facts of its making."""
+    """Trains a model and writes it with its tokenizer and the facts of its making; deletes scores of another one."""
     torch.manual_seed(options.seed)
     tokenizer = build_tokenizer()
     network = build_network(tokenizer).to(options.device)
@@ -271,6 +271,9 @@ def make(options: argparse.Namespace) -> None:
     (options.out / "model.safetensors").chmod(0o644)  # written for its owner only, but shipped to everyone
     save_tokenizer(tokenizer, options.out)
     (options.out / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    for name in ("evaluation.json", "README.md"):
+        (options.out / name).unlink(missing_ok=True)
+    print("evaluation.json and README.md are deleted: they were about other weights. Measure these, then write both.")
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""A view's surroundings: the application's protocol, the snapshot, the person's editor, themes."""
+"""What surrounds a view: the feed that polls the home and sends commands, notices, the person's editor."""

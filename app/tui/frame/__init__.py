@@ -1,1 +1,1 @@
-"""The views' frame: poll, commands, keys, looks."""
+"""What holds for all views: the first frame, their order, looks, preferences, the terminal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count
@@ -25,13 +25,16 @@ from marlaas.engine.store.rows import FINISHED, VersionRow
 from ...lists.lines import (
     SORTS,
     Choice,
+    Column,
     Learner,
+    Row,
     chosen_versions,
     learner,
     learners,
     summary,
     version_columns,
-    version_rows,
+    version_row,
+    version_totals,
 )
 from ...operations.commands import arguments, owner, reference
 from ...questions import AdaptersAnswer, AdaptersQuestion
@@ -41,7 +44,7 @@ from ...text.scores import held_out
 from ...text.tasks import shown_state
 from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Nothing
-from ..widgets.tables import GUTTER, KeyedTable
+from ..widgets.tables import GUTTER, MARKS, KeyedTable, moves
 from .queue import Preview
 from .view import View
 
@@ -49,14 +52,32 @@ if TYPE_CHECKING:
     from .dialogs import Dialog
 
 
-class VersionTable(KeyedTable):
-    """A row per version, with marks."""
+class VersionTable(KeyedTable, inherit_bindings=False):
+    """A row per version, with marks and the keys of a list. Only rows in sight are formatted."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "chat", id="adapters.chat"),
-        Binding("space", "mark", "mark", show=False, id="adapters.mark"),
+        *moves("list"),
+        MARKS,
     ]
     GUTTER = GUTTER
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.versions: Mapping[str, KeptVersion] = {}
+        self._now = 0.0
+        self._totals: Mapping[str, int] = {}
+
+    def show_versions(
+        self, versions: Sequence[KeptVersion], columns: tuple[Column, ...], now: float, sort: str
+    ) -> None:
+        self.versions = {str(kept.row.id): kept for kept in versions}
+        self._now, self._totals = now, version_totals(versions, sort)
+        self.show_rows(columns, [Row(key, ()) for key in self.versions])
+
+    def row_text(self, row: Row, width: int, below: bool = False) -> Content:
+        kept = self.versions[row.key]
+        return super().row_text(version_row(kept, self.columns, self._now, self._totals), width)
 
 
 _NEED_A_VERSION = ("chat", "beside", "export", "delete", "roll_back", "begin", "copy_row", "copy_json")
@@ -117,11 +138,11 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
 
     @property
     def current(self) -> KeptVersion | None:
-        return next((kept for kept in self._chosen if str(kept.row.id) == self.table.key), None)
+        return self.table.versions.get(self.table.current)
 
     @property
     def marked(self) -> Sequence[KeptVersion]:
-        return [kept for kept in self._chosen if str(kept.row.id) in self.table.marks]
+        return [kept for key, kept in self.table.versions.items() if key in self.table.marks]
 
     def question(self) -> AdaptersQuestion:
         return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
@@ -152,8 +173,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             widget.display = bool(versions)
         self.query_one(Nothing).display = not versions and (known is not None or snapshot.engine is None)
         width = (self.app.size.width * 3 // 5 if self.has_class("-wide") else self.app.size.width) - 4 - GUTTER
-        columns, sort = version_columns(width), self._choice.sort
-        self.table.show_rows(columns, version_rows(self._chosen, columns, snapshot.now, sort))
+        self.table.show_versions(self._chosen, version_columns(width), snapshot.now, self._choice.sort)
         if self._shown_task != self.marlaas.selected and versions:
             self._shown_task = self.marlaas.selected
             mine = [kept for kept in self._chosen if kept.row.task == self._shown_task]
@@ -283,7 +303,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             f" lose their files and scores.{anew}"
         )
         done = f"Task {owner(row)} goes on from version {row.number}."
-        self.confirm(question, partial(self.marlaas.command, "rollback", [row.task], done, **arguments(row)))
+        self.marlaas.confirm(question, partial(self.marlaas.command, "rollback", [row.task], done, **arguments(row)))
 
     def action_delete(self) -> None:
         """Ask for the task's number, then delete the marked versions, or the current one."""
@@ -306,7 +326,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
                 done = f"Version {each.row.number} of task {owner(each.row)} is deleted."
                 self.marlaas.command("delete", [task], done, **arguments(each.row))
 
-        self.confirm(question, act, typed=str(task))
+        self.marlaas.confirm(question, act, typed=str(task))
 
     def action_export(self) -> None:
         from .dialogs import ExportDialog

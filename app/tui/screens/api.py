@@ -181,15 +181,10 @@ def open_api(app: MarlaasApp) -> None:
 
 def close_api(app: MarlaasApp, used: bool = True) -> None:
     """Ask, and have the engine close it. ``used``: a program has used a valid key."""
-    from .dialogs import Confirm
-
-    def act(yes: bool | None) -> None:
-        if yes:
-            app.command("api_stop", done="The API is closed.")
-
     if not app.refuses(why_no_switch(app)):
         what = "Requests under way end, and programs that ask get no answer." if used else "No program uses it yet."
-        app.push_screen(Confirm(f"Close the API? {what} Keys stay, and tasks go on."), act)
+        question = f"Close the API? {what} Keys stay, and tasks go on."
+        app.confirm(question, partial(app.command, "api_stop", done="The API is closed."))
 
 
 def ask_key(app: MarlaasApp, tenant: str = "") -> None:
@@ -391,7 +386,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         if key := self.current:
             beginning, whose = key.prefix, f"{key_name(key)} of {line(key.tenant, 40)}"
             question = f"Revoke the key {whose}? Programs that show it are refused from now on, for good."
-            self.confirm(question, partial(_written, self.marlaas, revoke))
+            self.marlaas.confirm(question, partial(_written, self.marlaas, revoke))
 
     def action_copy(self) -> None:
         self.marlaas.copy("\n".join(variables(self._url)) + "\n", "What points a program here")

@@ -158,6 +158,20 @@ _STYLES = {"rollout": "$text-primary", "environment": "$text-accent", "training"
 def timeline(spans: Sequence[StageSample], until: float, grain: int, count: int, since: float) -> list[Line]:
     """A line per stage and device and for the four busiest workers, darker cells if busier; then the axis. Ends at
     ``until``, ``since`` seconds ago."""
+    lines: list[Line] = []
+    for (stage, device), cells in busy_shares(spans, until, grain, count).items():
+        worker = stage.startswith(WORKER)
+        label = f"  {line(stage[len(WORKER) :])}" if worker else line(f"{stage} {device}")
+        now = "" if cells[-1] is None else share(cells[-1])
+        shaded = ("".join(map(shade, cells)), _STYLES.get(stage, "$text-muted"))
+        lines.append(((pad(clip(label, LABEL - 1), LABEL), "$text-muted"), shaded, (pad(now, SHARE, right=True), "")))
+    return [*lines, *note(axis(count, grain, since))] if lines else note("Nothing was measured here in this time.")
+
+
+def busy_shares(
+    spans: Sequence[StageSample], until: float, grain: int, count: int
+) -> dict[tuple[str, str], list[float | None]]:
+    """The busy share of each cell by stage and device, in the order of the lines; None: nothing was measured."""
     first = math.ceil(until / grain) - count
     busy: dict[tuple[str, str], list[float]] = {}
     wall: dict[tuple[str, str], list[float]] = {}
@@ -170,15 +184,23 @@ def timeline(spans: Sequence[StageSample], until: float, grain: int, count: int,
             shares[cell - first] += span.share * covered
             covers[cell - first] += covered
     workers = sorted((key for key in busy if key[0].startswith(WORKER)), key=lambda key: -sum(busy[key]))
-    lines: list[Line] = []
-    for key in sorted((key for key in busy if key not in workers[4:] and any(wall[key])), key=_rank):
-        stage, device = key
-        cells = [b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True)]
-        label = f"  {line(stage[len(WORKER) :])}" if key in workers else line(f"{stage} {device}")
-        now = "" if cells[-1] is None else share(cells[-1])
-        shaded = ("".join(map(shade, cells)), _STYLES.get(stage, "$text-muted"))
-        lines.append(((pad(clip(label, LABEL - 1), LABEL), "$text-muted"), shaded, (pad(now, SHARE, right=True), "")))
-    return [*lines, *note(axis(count, grain, since))] if lines else note("Nothing was measured here in this time.")
+    return {
+        key: _settled(key[0], [b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True)])
+        for key in sorted((key for key in busy if key not in workers[4:] and any(wall[key])), key=_rank)
+    }
+
+
+def _settled(stage: str, cells: list[float | None]) -> list[float | None]:
+    """The cells with no value above 1: a worker that reports more than all of its time was busy in the cells before."""
+    if stage not in ("rollout", "training"):
+        return cells
+    settled: list[float | None] = []
+    late = 0.0
+    for cell in reversed(cells):
+        total = None if cell is None else cell + late
+        late = 0.0 if total is None else max(0.0, total - 1.0)
+        settled.append(None if total is None else min(1.0, total))
+    return settled[::-1]
 
 
 def _rank(key: tuple[str, str]) -> tuple[int, str, str]:
@@ -544,4 +566,4 @@ Tab goes through the panes, z shows one alone."""
 
     def action_stop(self) -> None:
         question = stop_question(*_running(self.marlaas))
-        self.confirm(question, lambda: self.marlaas.command("stop", done="The engine stops."))
+        self.marlaas.confirm(question, lambda: self.marlaas.command("stop", done="The engine stops."))

@@ -61,6 +61,12 @@ class LogList(VirtualList[LogLine]):
         return Content.assemble((head, "$text-muted"), (level, style), (task, "$text-primary"), text)
 
 
+class WholeLine(VerticalScroll, can_focus=True):
+    """The current line in full."""
+
+    ALLOW_MAXIMIZE = True
+
+
 class LogsScreen(View):
     """A list, and the current line in full."""
 
@@ -111,7 +117,7 @@ w shows a line as a whole, enter opens its task."""
         with ContentSwitcher(initial="lines"):
             yield LogList(partial(opened, self.marlaas.home), follow="last", id="lines")
             yield Static("", id="nothing", markup=False)
-        with VerticalScroll(id="whole", can_focus=True):
+        with WholeLine(id="whole"):
             yield Static("", id="text", markup=False)
 
     def on_mount(self) -> None:

@@ -286,6 +286,8 @@ SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priorit
 _SLIM, _NORMAL, _WIDE = 72, 100, 160
 """Columns: below the 1st no text in the lower part; below the 2nd a verdict takes the two lines of the task's numbers;
 from the 3rd on small charts."""
+_KEPT = 16
+"""Answers that are kept, to show a line at once that was looked at before."""
 
 
 class QueueScreen(TasksView):
@@ -318,14 +320,14 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self._wanted = True
         """Whether the person wants to see the lower part."""
         self._asked: tuple[Learner, ...] = ()
-        self._answer: PreviewAnswer | None = None
+        self._answers: dict[tuple[Learner, ...], PreviewAnswer] = {}
+        """The last ones by their learners, oldest first."""
 
     def question(self) -> PreviewQuestion | None:
         if not self.is_mounted or not self.query_one(Preview).display or not self._asked:
             return None
-        return PreviewQuestion(
-            self._asked, self.app.size.width >= _WIDE, self._answer, lambda: self.marlaas.snapshot.now
-        )
+        wide, known = self.app.size.width >= _WIDE, self._answers.get(self._asked)
+        return PreviewQuestion(self._asked, wide, known, lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
         yield FilterBar("state:running tenant:bio reward>0.5 name")
@@ -368,7 +370,11 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         preview.display = room is not None
         preview.set_class(self.app.size.width < _SLIM, "-slim")
         switch.styles.height = "1fr" if room is None else room[0]
-        self._answer = answer or self._answer
+        if answer is not None:
+            self._answers.pop(tuple(answer.curves), None)
+            self._answers[tuple(answer.curves)] = answer
+            for old in list(self._answers)[:-_KEPT]:
+                del self._answers[old]
         self._show_current()
         self._tell()
 
@@ -391,7 +397,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             self.marlaas.policy = policy.name if policy and learns else ""
         rows = _learning(current) if current is not None else {}
         rows = {each: replace(row, state=shown_state(row, snapshot.serving)) for each, row in rows.items()}
-        preview.show(rows, self._answer, snapshot.now, snapshot.problem)
+        preview.show(rows, self._answers.get(tuple(rows)), snapshot.now, snapshot.problem)
         if tuple(rows) != self._asked:
             self._asked = tuple(rows)
             self.ask_at_rest()

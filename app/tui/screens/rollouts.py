@@ -502,6 +502,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             self.hits = None
             self._find()
             return
+        self.hits = ()
         self._show_hits(word, ())
         look = partial(self._look_for, word, self.place.learner.task, self.place.failures)
         self.run_worker(look, thread=True, group="search", exclusive=True, exit_on_error=False)
@@ -527,12 +528,12 @@ Where a task trains several policies, P turns to the next one's steps; a group s
 
     def _show_hits(self, word: str, hits: Sequence[int], words: str = "", bad: bool = False) -> None:
         """Show hits so far, newest first, in place of a group."""
-        if word != self.word:
+        if word != self.word or self.hits is None:
             return
-        fresh, self.hits = self.hits is None, hits
+        self.hits = hits
         self.query_one(FilterBar).tell(words, bad=bad)
-        if fresh or len(hits) != self.conversations.count:
-            self._show_conversations(hits, None if fresh else self.conversations.current, words)
+        if len(hits) != self.conversations.count:
+            self._show_conversations(hits, self.conversations.current, words)
         self.conversations.border_title = Content(words)
 
     def why_not(self, action: str) -> str:

@@ -724,15 +724,9 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Ask first if something was typed."""
-        from .dialogs import Confirm
-
         if self.has_class("-turned"):
             self.action_turn()
         elif self._form.touched:
-            self.app.push_screen(Confirm("Leave? What you typed is lost; ctrl+o saves it to a file."), self._leave)
+            self.marlaas.confirm("Leave? What you typed is lost; ctrl+o saves it to a file.", self.dismiss)
         else:
-            self.dismiss()
-
-    def _leave(self, yes: bool | None) -> None:
-        if yes:
             self.dismiss()

@@ -48,6 +48,8 @@ _LOW = 20
 """Lines below which not all panes fit."""
 _HIGH = {True: 26, False: 34}
 """By wide screen: lines from which small charts stand below the large one."""
+_FURTHER = 8
+"""Most diagnostics for the last line of small charts."""
 _NORMAL, _WIDE = 100, 160
 """Columns at which panes move, as in the style sheet."""
 
@@ -222,15 +224,13 @@ tab goes from pane to pane, z enlarges one."""
         steps = task.steps if task is not None else 1
         alone = self.has_class("-grid")  # else the large chart has the reward and its scores
         shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
-        small.charts = tuple(
-            SmallChart(
-                name,
-                words(name).title,
-                newest_text(name, newest),
-                sample_plot(name, tracks[name], steps, self._look.weight),
-            )
-            for name in shown
-        )
+        diagnostics = [name for name in listed if name not in first][:_FURTHER]
+
+        def chart(name: str) -> SmallChart:
+            curve = sample_plot(name, tracks[name], steps, self._look.weight)
+            return SmallChart(name, words(name).title, newest_text(name, newest), curve)
+
+        small.charts, small.further = tuple(map(chart, shown)), tuple(map(chart, diagnostics))
         self.set_class(not shown, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:

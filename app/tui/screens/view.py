@@ -183,16 +183,6 @@ class View(Filtered):
         elif self.focused is None or not self.maximize(self.focused):
             self.marlaas.say("There is nothing to zoom here.", bad=True)
 
-    def confirm(self, question: str, act: Callable[[], object], typed: str = "") -> None:
-        """Ask, and act on a yes; ``typed``: word to type."""
-        from .dialogs import Confirm
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                act()
-
-        self.app.push_screen(Confirm(question, typed), answered)
-
     def write_environment(self, then: str = "", tell: Callable[[Path], None] = lambda path: None) -> None:
         """Ask for name and shape, write the template, open it in the editor; the notice ends with ``then``.
 
@@ -295,7 +285,7 @@ class TasksView(View):
         if len(tasks) > 1:
             named, ends = f"{len(tasks)} tasks", "They stop; their"
         question = f"Cancel {named}? {ends} adapters stay, and retrying goes on from the last step."
-        self.confirm(question, partial(self.marlaas.command, "cancel", tasks))
+        self.marlaas.confirm(question, partial(self.marlaas.command, "cancel", tasks))
 
     def action_add_like(self) -> None:
         self.marlaas.action_add(self.targets[0].id)

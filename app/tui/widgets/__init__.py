@@ -1,1 +1,1 @@
-"""The screens' widgets, one per file; they take rows and know no store."""
+"""The screens' widgets by subject: bars, charts, conversations, tables."""

@@ -34,7 +34,22 @@ GUTTER = 2
 """Cells before rows without columns, for cursor and mark."""
 PAGE = 64
 KEPT = 32 * PAGE
-"""More than any screen shows."""
+"""Rows kept in memory next to the marked ones: more than any screen shows."""
+
+
+def moves(name: str) -> list[BindingType]:
+    """The keys of a cursor; their configurable names begin with ``name``."""
+    return [
+        Binding("down,j", "move(1)", "down", show=False, id=f"{name}.down"),
+        Binding("up,k", "move(-1)", "up", show=False, id=f"{name}.up"),
+        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False, id=f"{name}.page_down"),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id=f"{name}.page_up"),
+        Binding("home,g", "move(-1_000_000_000)", "first", show=False, id=f"{name}.first"),
+        Binding("end,G", "move(1_000_000_000)", "last", show=False, id=f"{name}.last"),
+    ]
+
+
+MARKS = Binding("space", "mark", "mark", show=False, id="list.mark")
 
 
 class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
@@ -65,13 +80,8 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open", id="list.open"),
-        Binding("down,j", "move(1)", "down", show=False, id="list.down"),
-        Binding("up,k", "move(-1)", "up", show=False, id="list.up"),
-        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False, id="list.page_down"),
-        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="list.page_up"),
-        Binding("home,g", "move(-1_000_000_000)", "first", show=False, id="list.first"),
-        Binding("end,G", "move(1_000_000_000)", "last", show=False, id="list.last"),
-        Binding("space", "mark", "mark", show=False, id="list.mark"),
+        *moves("list"),
+        MARKS,
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"list--cursor", "list--waiting", "list--head"}
     DEFAULT_CSS = """
@@ -82,6 +92,8 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
     VirtualList > .list--head { background: $panel; text-style: bold; }
     """
     GUTTER = GUTTER
+    ONE_CLICK = False
+    """True: a click on the current row opens it."""
 
     cursor: reactive[int] = reactive(0, repaint=False)
 
@@ -100,7 +112,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         self._open_reader = open_reader
         self._reading = False
         self._rows: dict[Any, tuple[object, AnyRow | None]] = {}
-        """Rows that were read, each with the stamp of its listing; None: it is gone."""
+        """Rows that were read, each with the stamp of its listing; None: it is gone. Those looked at last come last."""
         self._generation = 0
         """Pages of an earlier generation are dropped."""
 
@@ -176,14 +188,16 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         place, below = self._line(self.scroll_offset.y + y - bool(self.head))
         if not 0 <= place < self.count:
             return Strip.blank(width, self.rich_style)
-        row, at_cursor = self.row_at(place), place == self.cursor
-        marked = MARK if self.listing.ids[place] in self.marks else " "
+        key, row, at_cursor = self.listing.ids[place], self.row_at(place), place == self.cursor
+        if key in self._rows:
+            self._rows[key] = self._rows.pop(key)  # the last to be dropped
+        marked = MARK if key in self.marks else " "
         signs = f"{CURSOR if at_cursor else ' '}{marked}"[: self.GUTTER]
         gutter = Content.styled(signs, "$text-primary" if self.has_focus else "")
         classes = ("list--cursor",) if at_cursor else ()
         if row is not None:
             return self._strip(gutter + self.row_text(row, max(0, width - self.GUTTER), below), width, *classes)
-        waiting = "gone" if self.listing.ids[place] in self._rows else line(self.problem, width) or "…"
+        waiting = "gone" if key in self._rows else line(self.problem, width) or "…"
         return self._strip(gutter + Content(waiting), width, *(classes or ("list--waiting",)))
 
     def _line(self, at: int) -> tuple[int, bool]:
@@ -238,9 +252,11 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         self._reading, self.problem = False, problem
         if not problem:
             if generation == self._generation:
-                if len(self._rows) > KEPT:
-                    self._rows.clear()
-                self._rows.update({key: (stamp, rows.get(key)) for key in ids})
+                for key in ids:
+                    self._rows.pop(key, None)
+                    self._rows[key] = (stamp, rows.get(key))
+                for key in [key for key in self._rows if key not in self.marks][:-KEPT]:
+                    del self._rows[key]
             self.read_on()
         self.rows_came([row for key in ids if (row := rows.get(key)) is not None])
         self.refresh()
@@ -298,7 +314,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
             self.post_message(self.Opened(self, self.current))
 
     def on_click(self, event: Click) -> None:
-        """Move to the clicked row; the second click opens it."""
+        """Move to the clicked row; the second click opens it, in a table also the first on the current row."""
         if (offset := event.get_content_offset(self)) is None:
             return
         if self.head and not offset.y:
@@ -306,8 +322,9 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
             return
         place, _ = self._line(self.scroll_offset.y + offset.y - bool(self.head))
         if 0 <= place < self.count:
+            opens = event.chain == 2 or (self.ONE_CLICK and place == self.cursor)
             self._place(place, moved=place != self.cursor)
-            if event.chain == 2:
+            if opens:
                 self.action_open()
 
     def head_clicked(self, x: int) -> None:
@@ -333,20 +350,13 @@ class KeyedTable(VirtualList[Row], inherit_bindings=False):
 
         field: str
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open", id="table.open"),
-        Binding("down,j", "move(1)", "down", show=False, id="table.down"),
-        Binding("up,k", "move(-1)", "up", show=False, id="table.up"),
-        Binding("pagedown", "page(1)", "page down", show=False, id="table.page_down"),
-        Binding("pageup", "page(-1)", "page up", show=False, id="table.page_up"),
-        Binding("home,g", "move(-1_000_000_000)", "first", show=False, id="table.first"),
-        Binding("end,G", "move(1_000_000_000)", "last", show=False, id="table.last"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "open", id="table.open"), *moves("table")]
     DEFAULT_CSS = """
     KeyedTable { padding: 0 1; scrollbar-gutter: auto; }
     KeyedTable:nocolor > .list--cursor { text-style: reverse; }
     """
     GUTTER = 0
+    ONE_CLICK = True
     columns: tuple[Column, ...] = ()
 
     @property

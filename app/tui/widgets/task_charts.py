@@ -259,11 +259,20 @@ class MetricChart(Widget, can_focus=True):
 def legend_names(names: Sequence[str], room: int) -> list[str]:
     """Curve names shortened to fit ``room`` cells with three between them.
 
-    Cuts the middle: names begin with the task's number, and those of a sweep differ at the end.
+    The task's number stays whole. The rest is cut in the middle: names of a sweep differ at the end.
     """
     each = (room + 3) // max(1, len(names)) - 3
-    fits = sum(cells(name) + 3 for name in names) - 3 <= room
-    return list(names) if fits else [middle(name, max(1, each)) for name in names]
+    if sum(cells(name) + 3 for name in names) - 3 <= room:
+        return list(names)
+    shortened = []
+    for name in names:
+        number, _, rest = name.partition(" ")
+        if cells(name) <= each or not rest or not number.isdigit():
+            shortened.append(middle(name, max(1, each)))
+        else:
+            left = each - cells(number) - 1
+            shortened.append(f"{number} {middle(rest, left)}" if left > 2 else number)
+    return shortened
 
 
 _CELL = 26
@@ -448,6 +457,8 @@ class SmallMultiples(Widget, can_focus=True):
     """
 
     charts: reactive[tuple[SmallChart, ...]] = reactive(())
+    further: reactive[tuple[SmallChart, ...]] = reactive(())
+    """Charts that fill the last line."""
     chosen: reactive[str] = reactive("")
 
     def __init__(self, **options: Any) -> None:
@@ -456,7 +467,7 @@ class SmallMultiples(Widget, can_focus=True):
 
     def action_move(self, by: int, line: bool = False) -> None:
         columns, _ = self._grid()
-        shown = self.charts
+        shown = self._shown()
         if shown:
             place = min(len(shown) - 1, max(0, self._place() + by * (columns if line else 1)))
             self.post_message(MetricList.Chosen(shown[place].name))
@@ -468,7 +479,7 @@ class SmallMultiples(Widget, can_focus=True):
             return
         width, height = self._size_of_one(columns, rows)
         column, row = min(columns - 1, offset.x // (width + _GAP)), min(rows - 1, offset.y // height)
-        place, shown = self._first(columns, rows) + row * columns + column, self.charts
+        place, shown = self._first(columns, rows) + row * columns + column, self._shown()
         if place < len(shown):
             self.post_message(MetricList.Chosen(shown[place].name))
 
@@ -476,7 +487,7 @@ class SmallMultiples(Widget, can_focus=True):
         columns, rows = self._grid()
         first = self._first(columns, rows)
         width, height = self._size_of_one(columns, rows)
-        lines, shown = list[Content](), self.charts
+        lines, shown = list[Content](), self._shown()
         for begin in range(first, min(len(shown), first + columns * rows), columns):
             drawn = [self._chart(chart, width, height) for chart in shown[begin : begin + columns]]
             lines += [Content(" " * _GAP).join(row) for row in zip(*drawn, strict=True)]
@@ -510,6 +521,10 @@ class SmallMultiples(Widget, can_focus=True):
         columns = max(1, min(columns, -(-len(self.charts) // rows)))
         return columns, rows
 
+    def _shown(self) -> tuple[SmallChart, ...]:
+        columns, _ = self._grid()
+        return *self.charts, *self.further[: -len(self.charts) % columns]
+
     def _size_of_one(self, columns: int, rows: int) -> tuple[int, int]:
         width, height = self.content_size
         return max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
@@ -520,4 +535,4 @@ class SmallMultiples(Widget, can_focus=True):
         return max(0, below) * columns
 
     def _place(self) -> int:
-        return next((place for place, chart in enumerate(self.charts) if chart.name == self.chosen), 0)
+        return next((place for place, chart in enumerate(self._shown()) if chart.name == self.chosen), 0)

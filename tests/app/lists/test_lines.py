@@ -20,6 +20,7 @@ from marlaas.app.lists.lines import (
     arrange,
     cell_text,
     chosen_versions,
+    filling,
     layout,
     learner,
     learners,
@@ -28,12 +29,15 @@ from marlaas.app.lists.lines import (
     summary,
     table_cells,
     version_columns,
-    version_rows,
+    version_row,
+    version_totals,
 )
+from marlaas.app.text.format import cells
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, FINISHED, FindingRow, PolicyRow, TaskRow, VersionRow
 
+from ...test_hostile_text import harmless
 from ..filling import Filling
 from ..rows import task
 
@@ -205,7 +209,8 @@ def texts(width: int) -> list[dict[str, str]]:
     """The cells of the rows of all versions, by column."""
     columns = version_columns(width)
     names = [column.name for column in columns]
-    rows = version_rows(VERSIONS, columns, 1100.0, "task")
+    totals = version_totals(VERSIONS, "task")
+    rows = [version_row(kept, columns, 1100.0, totals) for kept in VERSIONS]
     return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in rows]
 
 
@@ -234,6 +239,17 @@ def test_sorted_and_filtered(choice: Choice, wanted: list[tuple[int, int]]) -> N
 def test_what_is_left_out_is_counted() -> None:
     some = chosen_versions(VERSIONS, Choice(task=1))
     assert summary(some, VERSIONS) == "2 versions of 1 task, 2 MB; all 4 take 6 MB"
+
+
+@given(st.integers(1, 200), st.text(max_size=40), st.floats(0, 1e9))
+def test_rows_of_versions_have_their_width_whatever_they_say(width: int, name: str, seconds: float) -> None:
+    version = kept(1, 5, 0.5)
+    version = replace(version, row=replace(version.row, task_name=name, tenant=name, policy=name, label=name))
+    columns = version_columns(width)
+    row = version_row(version, columns, 1000 + seconds, version_totals([version], "task"))
+    for column, cell in zip(columns, row.cells, strict=True):
+        text = filling(column, cell.text)
+        assert cells(text) == column.width + 1 and harmless(text) and "\n" not in text
 
 
 def test_the_columns_of_versions_fit_and_leave_room_for_the_task() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.lines import Choice, chosen_versions, version_columns, version_rows
+from marlaas.app.lists.lines import Choice, chosen_versions, version_columns, version_row, version_totals
 from marlaas.app.tui.form.form import (
     Form,
     Sources,
@@ -156,12 +157,12 @@ def test_nothing_that_has_no_field_is_lost(table: dict[str, Any]) -> None:
 
 def test_versions_are_listed_policy_by_policy() -> None:
     kept = [
-        KeptVersion(version(policy, number), place, "done", "race", 20)
+        KeptVersion(replace(version(policy, number), id=10 * place + number), place, "done", "race", 20)
         for place, policy in enumerate(("player", "judge"))
         for number in (3, 2)
     ]
     columns = version_columns(100)
-    rows = version_rows(kept, columns, 2.0, "task")
+    rows = [version_row(each, columns, 2.0, version_totals(kept, "task")) for each in kept]
     assert [row.cells[1].text for row in rows] == ["18 B", "", "18 B", ""]
     assert "2 judge of lab/race" in rows[2].cells[0].text
     assert [each.row.policy for each in chosen_versions(kept, Choice(words=("2/judge@3",)))] == ["judge"]

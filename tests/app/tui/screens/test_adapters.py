@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from textual.widgets import Input, Label
 
-from marlaas.app.lists.lines import Learner
+from marlaas.app.lists import lines
+from marlaas.app.lists.lines import Learner, Row
 from marlaas.app.questions import AdaptersQuestion
 from marlaas.app.tui.frame.modes import ALL_MODES
+from marlaas.app.tui.frame.preferences import Preferences
 from marlaas.app.tui.screens import adapters
 from marlaas.app.tui.screens.chat import ChatScreen
 from marlaas.app.tui.screens.submit import SubmitScreen
 from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.learning import KeptVersion
 
 from ...driving import Driver, assert_snapshot, driving, looks
 from ...filling import Filling, fill_full, fill_hostile
@@ -122,6 +125,42 @@ async def test_sorting_filtering_and_one_task(two: Home) -> None:
         assert driver.text().count("lab/") == 4 and "Sorted by score" in driver.notices()
         await driver.press("slash", *"words", "enter")
         assert "2 versions of 1 task" in driver.text() and "sums" not in driver.text()
+
+
+async def test_versions_obey_the_keys_of_a_list(filling: Filling, home: Home) -> None:
+    filling.engine()
+    for _ in range(20):
+        filling.task("lab", "sums", state="done", steps=8, made=8)
+    async with driving(home, (80, 24), preferences=Preferences(keys={"list.down": "f8", "list.mark": "f9"})) as driver:
+        await driver.press(KEY, "g", "f8")
+        table = driver.app.screen.query_one(adapters.VersionTable)
+        assert table.cursor == 1
+        await driver.press("f9", "ctrl+f")
+        assert len(table.marks) == 1 and table.cursor > 10
+        await driver.press("ctrl+b")
+        assert table.cursor < 10
+
+
+async def test_only_versions_in_sight_are_formatted(
+    filling: Filling, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many versions, each poll would keep the application from reading keys."""
+    filling.engine()
+    for _ in range(20):
+        filling.task("lab", "sums", state="done", steps=8, made=8)
+    formatted: set[str] = set()
+
+    def version_row(kept: KeptVersion, *options: Any) -> Row:
+        formatted.add(str(kept.row.id))
+        return lines.version_row(kept, *options)
+
+    monkeypatch.setattr(adapters, "version_row", version_row)
+    async with driving(home, (80, 24)) as driver:
+        await driver.press(KEY)
+        await driver.read()
+        assert "40 versions of 20 tasks" in driver.text() and 5 < len(formatted) < 24
+        await driver.press("G")
+        assert 20 < len(formatted) < 40
 
 
 async def test_a_new_task_takes_the_version_as_its_start(two: Home) -> None:

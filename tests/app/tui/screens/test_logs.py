@@ -122,6 +122,13 @@ async def test_a_line_is_shown_as_a_whole_and_copied(home: Home) -> None:
         assert '"task": 1' in (home.root / "copied.txt").read_text()
 
 
+async def test_a_whole_line_can_fill_the_screen(home: Home) -> None:
+    fill_machine(home)
+    async with driving(home) as driver:
+        await driver.press(KEY, "o", "tab", "z")
+        assert driver.app.screen.maximized is driver.app.screen.query_one("#whole")
+
+
 async def test_a_hundred_thousand_lines_are_no_more_than_twenty(filling: Filling, home: Home) -> None:
     filling.execute(
         "INSERT INTO events (level, kind, message, created) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1"

@@ -225,6 +225,22 @@ async def test_a_sweep_shows_the_curves_of_its_best(home: Home, filling: Filling
         assert f"task {best.id}: " in driver.text(), "the verdict says of whom it is"
 
 
+async def test_a_task_that_was_looked_at_before_is_shown_at_once(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filling.engine()
+    for made in (10, 20, 30):
+        filling.task(made=made)
+    async with driving(home) as driver:
+        chart = driver.app.screen.query_one(MetricChart)
+        first = chart.names
+        await driver.press("j", "j")
+        last = chart.names
+        monkeypatch.setattr(view, "_REST", 3600.0)
+        await driver.press("k", "k")
+        assert chart.names == first != last
+
+
 async def test_policies_have_a_curve_each(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home) as driver:

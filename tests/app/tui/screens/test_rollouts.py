@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 
-from marlaas.app.rollouts.reading import step_key
+from marlaas.app.rollouts.reading import Found, Progress, find, search, step_key
+from marlaas.app.tui.screens import rollouts as screen
 from marlaas.app.tui.screens.rollouts import RolloutsScreen
 from marlaas.app.tui.widgets.conversation import ConversationPanes
 from marlaas.engine.home.paths import Home
@@ -192,6 +195,36 @@ async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filli
         await driver.settle()
         assert browser(driver).hits is None and "What" not in browser(driver).word
         assert browser(driver).steps.rows()[0].groups == 16 and "all steps" in driver.text()
+
+
+async def test_hits_that_come_after_somebody_went_elsewhere_are_not_shown(
+    home: Home, played: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, searched = Event(), Event()
+
+    def search_late(*asked: Any) -> Iterator[Progress]:
+        assert moved.wait(60)
+        yield from search(*asked)
+
+    def find_late(*asked: Any) -> Found:
+        assert searched.wait(60)
+        return find(*asked)
+
+    async with rollouts(home) as driver:
+        monkeypatch.setattr(screen, "search", search_late)
+        monkeypatch.setattr(screen, "find", find_late)
+        await driver.press("slash", *"IS 7 +")
+        await driver.pilot.press("enter")
+        assert browser(driver).conversations.count == 0, "no hit so far"
+        browser(driver).steps.action_move(1)
+        await driver.pilot.pause()
+        moved.set()
+        await driver.app.workers.wait_for_complete([each for each in driver.app.workers if each.group == "search"])
+        await driver.pilot.pause()
+        assert browser(driver).hits is None and browser(driver).conversations.count == 0
+        searched.set()
+        await driver.settle()
+        assert browser(driver).conversations.count == 8 and "hits" not in driver.text()
 
 
 async def test_two_side_by_side(home: Home, played: Filling) -> None:

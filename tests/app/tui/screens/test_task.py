@@ -231,7 +231,7 @@ async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> No
         assert isinstance(driver.app.screen, ChooseTasks)
         await driver.press("space", "slash", "g", "u", "enter", "space", "enter")
         assert "■ 1 two-digit sums" in head(driver) and "▼ 3 guess a number" in head(driver)
-        assert "▲ 2 two…git sums,…" in head(driver)
+        assert "▲ 2 two-…it sums,…" in head(driver)
         chart = driver.app.screen.query_one(MetricChart)
         assert [(curve.place, curve.steps[-1]) for curve in chart.plot.curves] == [(0, 43), (1, 30), (2, 12)]
         await driver.press("c", "space", "enter")
@@ -256,7 +256,7 @@ async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> No
         await driver.press("asterisk", "c")
         chart = driver.app.screen.query_one(MetricChart)
         assert "The best 4 of 6" in driver.notices()
-        assert head(driver).lstrip().startswith("reward   ■ 1 t…it sums   ▲ 2 ")
+        assert head(driver).lstrip().startswith("reward   ■ 1 two… sums   ▲ 2 ")
         assert len(chart.plot.curves) == 4 and "◆ held-out of 1 " in head(driver)
         point, first = style_of(driver, "◆"), style_of(driver, "■")
         assert point == first != style_of(driver, "▲"), "points look like the curve whose they are"

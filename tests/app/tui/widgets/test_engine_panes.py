@@ -15,6 +15,7 @@ from marlaas.app.tui.screens.engine import (
     Line,
     axis,
     behind,
+    busy_shares,
     cards,
     cores_text,
     disk,
@@ -102,6 +103,15 @@ def test_what_stands_for_a_minute_fills_its_cells() -> None:
     assert shown([span(60.0, 60.0, 15.0)], until=120.0, grain=15, count=6) == [("rollout core 0", "  ▒▒▒▒", "25 %")]
 
 
+def test_a_worker_that_reports_late_was_busy_before() -> None:
+    busy = (0.2, 0.0, 0.0, 2.5)
+    late = [span(float(n), busy=share, stage=s) for s in ("rollout", "environment") for n, share in enumerate(busy)]
+    rollout, environment = busy_shares(late, 4.0, 1, 5).values()
+    assert rollout == [None, 0.2, 0.5, 1.0, 1.0]
+    assert environment == [None, *busy], "several processes"
+    assert [now for _, _, now in shown(late, 4.0, 1, 5)] == ["100 %", "250 %"]
+
+
 def test_stages_come_in_the_order_of_an_episodes_way() -> None:
     spans = [span(0.0, stage=s, device=d) for s in ("engine", "training", "rollout") for d in "ba"]
     assert [label for label, _, _ in shown(spans, 1.0, 1, 3)] == [
@@ -124,11 +134,11 @@ def test_shares_stay_within_what_was_measured(
 ) -> None:
     spans = [span(begun, wall, wall * share) for begun, wall, share in samples]
     until = max((one.begun + one.wall for one in spans), default=0.0)
-    signs = " ·░▒▓█"
-    least, most = (signs.index(shade(end(s for _, _, s in samples))) if samples else 0 for end in (min, max))
-    for _, cells, _ in shown(spans, until, grain, count):
-        known = [signs.index(cell) for cell in cells if cell != " "]
-        assert len(cells) == count and known and least - 1 <= min(known) and max(known) <= most + 1
+    shares = [share for _, _, share in samples]
+    for cells in busy_shares(spans, until, grain, count).values():
+        known = [cell for cell in cells if cell is not None]
+        assert len(cells) == count and known
+        assert all(min(shares) - 1e-6 <= cell <= max(shares) + 1e-6 for cell in known)
 
 
 def test_shades_and_axis() -> None:

@@ -144,9 +144,13 @@ class Table(App[None]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DEFAULT
+        self.opened: list[str] = []
 
     def compose(self) -> ComposeResult:
         yield KeyedTable()
+
+    def on_virtual_list_opened(self, message: KeyedTable.Opened) -> None:
+        self.opened.append(message.id)
 
     def lines(self) -> list[str]:
         return [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
@@ -179,6 +183,22 @@ async def test_second_lines_come_and_go_and_the_cursor_stays() -> None:
         assert below.replace("12", "13") in await show(row("1"), row("2", below.replace("12", "13")), row("3"))
         assert await show(row("2"), row("3")) == ["2 task 2   queued", "3 task 3   queued"]
         assert table.key == "3"
+
+
+async def test_a_click_on_the_current_row_opens_it() -> None:
+    app = Table()
+    async with app.run_test(size=(40, 12)) as pilot:
+        table = app.query_one(KeyedTable)
+        table.show_rows(COLUMNS, [row("1"), row("2"), row("3")])
+        await pilot.click(KeyedTable, offset=(4, 2))
+        assert table.key == "2" and not app.opened
+        await pilot.pause(0.6)  # else it is a double click
+        await pilot.click(KeyedTable, offset=(4, 2))
+        await pilot.pause()
+        assert app.opened == ["2"]
+        await pilot.click(KeyedTable, offset=(4, 3), times=2)
+        await pilot.pause()
+        assert app.opened == ["2", "3"]
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "paused", "failed"])

@@ -113,6 +113,24 @@ async def test_no_room_and_no_charts_are_harmless() -> None:
         assert len(text(pilot.app)) == 2
 
 
+async def test_further_charts_fill_the_last_line() -> None:
+    app = Alone()
+    async with app.run_test(size=(80, 12)) as pilot:
+        small = app.query_one(SmallMultiples)
+        small.charts, small.further, small.chosen = charts()[:5], charts()[5:], "reward"
+        await pilot.pause()
+        lines = text(app)
+        assert [name for name in NAMES if name in lines[6]] == ["length", "gap", "kl"], "and no more than that"
+        await pilot.click(SmallMultiples, offset=(60, 7))
+        assert app.chosen == ["kl"] and "▸ kl" in text(app)[6]
+        small.focus()
+        await pilot.press("right")
+        assert app.chosen[-1] == "kl", "it is the last one"
+        small.charts = charts()[:3]
+        await pilot.pause()
+        assert not any("kl" in line for line in text(app)), "a line that is full needs none"
+
+
 # The small parts of the task view's panes.
 
 
@@ -131,10 +149,12 @@ def test_any_values_fit(values: list[float], width: int) -> None:
 def test_all_curves_are_named_in_little_room() -> None:
     names = ["3 …rds [lr=0.0001]", "4 …rds [lr=0.0003]", "17 words", "5 …rds [lr=0.001]"]
     assert legend_names(names, 200) == names
-    for room in range(13, 60):
+    for room in range(14, 60):
         short = legend_names(names, room)
         assert sum(map(cells, short)) + 9 <= room and len(short) == 4
-    assert [name[0] for name in legend_names(names, 50)] == ["3", "4", "1", "5"], "the number of its task stays"
+    assert legend_names(names, 10) == ["3", "4", "17", "5"], "the number of its task stays"
+    sweep = [f"{task} words [lr=0.00{task}]" for task in range(117, 121)]
+    assert legend_names(sweep, 30) == ["117", "118", "119", "120"]
     assert legend_names([], 0) == []
 
 

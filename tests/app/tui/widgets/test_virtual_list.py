@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from threading import Event
 from typing import Any
 
+import pytest
 from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.pilot import Pilot
 
 from marlaas.app.lists.filters import Listing
+from marlaas.app.tui.widgets import tables
 from marlaas.app.tui.widgets.tables import PAGE, VirtualList
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.queries.reader import Reader
@@ -187,3 +189,21 @@ async def test_a_click_moves_and_two_open() -> None:
         await driver.pilot.click(Words, offset=(4, 2), times=2)
         await driver.settle()
         assert driver.app.said[-2:] == ["moved 3", "opened 3"]
+
+
+async def test_rows_looked_at_last_are_kept_and_marked_ones_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "KEPT", 3 * PAGE)
+    async with listed(range(100_000)) as driver:
+
+        async def pages_read(page: int) -> int:
+            """How many pages are read to go into the middle of this one."""
+            before = len(driver.disk.reads)
+            driver.list.go(page * PAGE + PAGE // 2)
+            await driver.settle()
+            assert "  …" not in driver.lines()
+            return len(driver.disk.reads) - before
+
+        await driver.press("space")
+        assert [await pages_read(page) for page in (10, 20, 10, 30, 40, 10, 50, 10, 20)] == [1, 1, 0, 1, 1, 0, 1, 0, 1]
+        rows = driver.list.rows()
+        assert rows[0] == "row [/0]" and len(rows) == 3 * PAGE + 1
