@@ -133,3 +133,29 @@ async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.M
         await asyncio.sleep(0)
     go.set()
     assert (await host.end)["status"] == "ok"
+
+
+@pytest.mark.usefixtures("watched")
+async def test_an_episode_that_asks_again_after_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.01)
+    asked = 0
+
+    @env
+    async def asks_again(ep: Episode) -> float:
+        nonlocal asked
+        while True:
+            asked += 1
+            try:
+                await ep.ask("x")
+            except asyncio.CancelledError:
+                if asked > 1:
+                    raise
+
+    host, run = started(asks_again)
+    await host.asked.wait()
+    run.cancel()
+    while not host.given_up:
+        await asyncio.sleep(0.001)
+    assert asked == 2 and not run.task.done(), "it waits for a reply"
+    run.cancel()
+    assert (await host.end)["status"] == "cancelled"

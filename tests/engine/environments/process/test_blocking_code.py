@@ -29,6 +29,13 @@ async def sleeps(ep, seconds: float = 1.2):
     return 1
 
 @env
+async def naps(ep):
+    for _ in range(60):
+        time.sleep(0.1)
+        await ep.ask("x")
+    return 1
+
+@env
 async def computes(ep, seconds: float = 0.05):
     await ep.ask("x")
     until = time.thread_time() + seconds
@@ -137,6 +144,13 @@ async def test_its_own_time_limit_ends_it_at_its_line(
     assert outcome.failure.file == "b.py"
     assert outcome.failure.line in (line_of(line), line_of(line) + 1)
     assert set(before) <= set(blocking.pids()), "more may have been started beside it"
+
+
+async def test_many_short_sleeps_are_charged(blocking: World) -> None:
+    """Each ends in an ask, between two looks at the process."""
+    outcome = await blocking.play("naps", timeout=0.5)
+    assert outcome.status == "timeout" and outcome.failure is not None and not outcome.overloaded
+    assert outcome.failure.message == "the episode took longer than 0.5 s"
 
 
 async def test_compiled_code_in_a_thread_is_found(blocking: World, monkeypatch: pytest.MonkeyPatch) -> None:
