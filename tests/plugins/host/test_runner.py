@@ -159,3 +159,13 @@ async def test_an_episode_that_asks_again_after_its_end_is_given_up(monkeypatch:
     assert asked == 2 and not run.task.done(), "it waits for a reply"
     run.cancel()
     assert (await host.end)["status"] == "cancelled"
+
+
+async def test_no_traceback_is_written_of_a_cancelled_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds are cancelled at once."""
+    host, run = started(asks)
+    monkeypatch.setattr(Blame, "of", lambda *_: pytest.fail("a traceback was written"))
+    await host.asked.wait()
+    run.cancel()
+    end = await host.end
+    assert end["status"] == "cancelled" and "failure" not in end
