@@ -79,6 +79,8 @@ class EpisodeListener:
 # Each episode gets exactly one outcome. A death is reported once to the owner; nothing restarts here.
 
 BEAT = 1.0
+INTERRUPTED_AFTER = 6.0
+"""Processor seconds of silence, so that ``meter.HELD`` has passed for the process, too."""
 _MOST_VALUES = 3 * MOST_VALUES
 """An author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
@@ -428,8 +430,8 @@ class Child:
                     self._die(Failure(UNSTOPPABLE))
             elif verdict := judged(wall, computed, len(self._plays), self._allowed):
                 self._die(Failure(HUNG if verdict == "hung" else STILL), overloaded=verdict == "still")
-            else:
-                self._process.interrupt()  # ends a step without time left, if its compiled code looks at signals
+            elif computed >= max(INTERRUPTED_AFTER, self._allowed):
+                self._process.interrupt()  # ends compiled code that looks at signals
             if self.dead is not None:
                 return
         self.busy = 0.0

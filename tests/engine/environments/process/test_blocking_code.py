@@ -17,7 +17,7 @@ from ..conftest import Slow, World, a_spec, echoing
 pytestmark = pytest.mark.processes
 
 BLOCKING = """
-import re, subprocess, threading, time
+import ctypes, re, subprocess, threading, time
 from marlaas.plugins import env
 
 asleep = threading.Barrier(8, timeout=50)
@@ -52,6 +52,12 @@ async def matches(ep):
 def matches_apart(ep):
     ep.ask("x")
     return bool(re.match("(a+)+$", "a" * 64 + "b"))
+
+@env
+async def rests(ep):
+    "Compiled code that sleeps, and keeps the interpreter; a signal ends its sleep."
+    await ep.ask("x")
+    return ctypes.PyDLL(None).usleep(900_000)
 
 @env
 async def meets(ep):
@@ -131,6 +137,7 @@ async def test_time_of_siblings_is_not_charged(blocking: World) -> None:
 async def test_its_own_time_limit_ends_it_at_its_line(
     blocking: World, name: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(child, "INTERRUPTED_AFTER", 0.5)
     before, model = blocking.pids(), Slow()
     with await blocking.service.bind("plain") as lease:
         neighbour = asyncio.create_task(blocking.service.play(lease, a_spec(timeout=0.2), model))
@@ -151,6 +158,12 @@ async def test_many_short_sleeps_are_charged(blocking: World) -> None:
     outcome = await blocking.play("naps", timeout=0.5)
     assert outcome.status == "timeout" and outcome.failure is not None and not outcome.overloaded
     assert outcome.failure.message == "the episode took longer than 0.5 s"
+
+
+async def test_silence_without_computing_is_left_alone(blocking: World) -> None:
+    """Four beats pass without an answer."""
+    outcome = await blocking.play("rests")
+    assert (outcome.status, outcome.rewards) == ("ok", {"agent": 0.0}), "its system call was not interrupted"
 
 
 async def test_compiled_code_in_a_thread_is_found(blocking: World, monkeypatch: pytest.MonkeyPatch) -> None:
