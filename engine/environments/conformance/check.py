@@ -19,7 +19,7 @@ from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..served_version import Lease
 from ..service import EnvironmentService
-from .checks import ALIVE, CHECKS, Observed, check_instances, check_junk, check_rows, failing
+from .checks import ALIVE, CHECKS, Observed, check_instances, check_junk, check_rows, failing, far
 from .finding import LEVELS, Finding
 from .subject import CONSTANTS, EMPTY, JUNK, Pace, Subject, draw_again, draws, play, reply_again, reply_junk, run_crowd
 
@@ -127,6 +127,7 @@ async def examine(
     usable = [draw.index for draw in train if draw.prompt is not None]
     if not usable:
         return _sorted([*check_instances(seen), *check_rows(seen)])
+    seen.distant = await draws(subject, far(), pace, share=0.4)
     seen.repeats = await draw_again(subject, seen.draws, pace, share=0.5)
     await _measure(seen, scope.ruler, pace)
     tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from marlaas.plugins.messages import Ask
 
 from ...spec.task import TrainSpec
+from ...trajectories import Split
 from ..plugin import said
 from ..protocol import DataFacts, EpisodeOutcome
 from .finding import Finding, Level
@@ -61,6 +62,11 @@ TEXTS: dict[str, tuple[Level, str]] = {
         "error",
         "The eval split is the train split{by}: {place} has the first prompt of eval instance {index}, and so on. Draw"
         " from ep.rng, which keeps the splits apart, or take ep.split into the seed.",
+    ),
+    "leaks.few": (
+        "warning",
+        "Only {distinct} of {number} eval prompts differ, too few to hold them out, and {shared} train prompts are"
+        " held-out ones, too: evaluation measures what was trained on.",
     ),
     "leaks.small": (
         "warning",
@@ -228,6 +234,8 @@ class Observed:
     ranked: bool = False
     alive: int = ALIVE
     draws: list[Draw] = field(default_factory=list)
+    distant: list[Draw] = field(default_factory=list)
+    """Train instances of ``far``."""
     repeats: list[Repeats] = field(default_factory=list)
     lengths: list[tuple[int, Draw]] = field(default_factory=list)
     context: int = 0
@@ -254,10 +262,11 @@ def finding(case: str, level: Level | None = None, /, **words: object) -> Findin
 
 def check_instances(seen: Observed) -> Iterator[Finding]:
     """Every instance asks the model."""
-    ended = [(draw, draw.reached) for draw in seen.draws if isinstance(draw.reached, EpisodeOutcome)]
+    draws = [*seen.draws, *seen.distant]
+    ended = [(draw, draw.reached) for draw in draws if isinstance(draw.reached, EpisodeOutcome)]
     failed = [(draw, outcome) for draw, outcome in ended if outcome.status not in ("ok", "skip")]
     silent = [draw for draw, outcome in ended if outcome.status == "ok"]
-    number, skipped = len(seen.draws), len(ended) - len(failed) - len(silent)
+    number, skipped = len(draws), len(ended) - len(failed) - len(silent)
     if failed:
         draw, outcome = failed[0]
         reason = said(outcome.failure) if outcome.failure else f"it ended as {outcome.status}"
@@ -321,24 +330,35 @@ def check_variety(seen: Observed) -> Iterator[Finding]:
         yield finding("variety.differ", prompts=" and ".join(shares))
 
 
+def far() -> Iterator[tuple[Split, int]]:
+    """Train instances at which an eval split may begin: it continues the train split from a round number."""
+    begins = {*(10**power for power in range(2, 9)), *(1 << power for power in (7, 10, 12, 16, 20, 24, 26))}
+    return (("train", begin + offset) for begin in sorted(begins) for offset in range(RUN))
+
+
 def check_leaks(seen: Observed) -> Iterator[Finding]:
     """Many shared prompts: too small a space; in order: both splits are one sequence.
 
     Training leaves out held-out prompts, so few cost nothing.
     """
     train = [draw for draw in seen.draws if draw.split == "train" and draw.prompt is not None]
-    held_out = {draw.prompt: draw.index for draw in reversed(seen.draws) if draw.split == "eval" and draw.prompt}
+    places = [(draw.prompt, draw.index) for draw in reversed(seen.draws) if draw.split == "eval" and draw.prompt]
+    held_out = dict(places)
     if not train or len(held_out) < 2:
         return  # a prompt that is always the same does not identify instances
-    meeting = [(draw, held_out[draw.prompt]) for draw in train if draw.prompt in held_out]
+    shared = sum(draw.prompt in held_out for draw in train)
+    meeting = [(draw, held_out[draw.prompt]) for draw in (*train, *seen.distant) if draw.prompt in held_out]
     distance, times = Counter(draw.index - index for draw, index in meeting).most_common(1)[0] if meeting else (0, 0)
     if len(held_out) >= ENOUGH_PROMPTS and times >= RUN and times * 2 >= len(meeting):
         first, index = next((draw, index) for draw, index in meeting if draw.index - index == distance)
         by = f", moved by {abs(distance):,}" if distance else ""
         yield finding("leaks.moved", by=by, place=first.place, index=index)
         return
-    case = "small" if len(meeting) > MOST_SHARED * len(train) else "some" if meeting else "none"
-    yield finding(f"leaks.{case}", shared=f"{len(meeting)} of {len(train)}", distinct=len(held_out), drawn=len(train))
+    case = "small" if shared > MOST_SHARED * len(train) else "some" if shared else "none"
+    if shared and len(held_out) * 2 < len(places):
+        case = "few"
+    counts = {"distinct": len(held_out), "number": len(places), "drawn": len(train)}
+    yield finding(f"leaks.{case}", shared=f"{shared} of {len(train)}", **counts)
 
 
 def check_lengths(seen: Observed) -> Iterator[Finding]:

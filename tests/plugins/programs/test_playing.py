@@ -176,7 +176,7 @@ async def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     real = os.mkdir
     monkeypatch.setattr(os, "mkdir", mkdir)
-    with pytest.raises(ProgramFailed, match="no folder can be made for the program: .*No space left") as caught:
+    with pytest.raises(ProgramFailed, match=r"no folder can be made for the program: .*No space left") as caught:
         await rewards(env.program("true", reward="exit"))
     assert not may_pay(caught.value)
 
