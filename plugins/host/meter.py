@@ -324,7 +324,7 @@ class Watchdog:
         taken, held = self._last[0] - processor + waited, self._last[3] - held_before
         elsewhere = taken - (computed - before)
         self._beat["asleep"] += max(0.0, held - elsewhere)
-        if running > LONG:
+        if step is not None:
             self._beat["holds"] = self._place(sys._current_frames().get(self._main.ident or 0))
         for limit, ended in limits:
             limit.wait(ended + (holding if limit is own else 0.0), taken, elsewhere, held)

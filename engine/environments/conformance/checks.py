@@ -177,16 +177,19 @@ TEXTS: dict[str, tuple[Level, str]] = {
     ),
     "concurrency.blocks": (
         "note",
-        "Blocks {place}: no other episode of its process moves meanwhile. {ended} of {number} episodes at once ended in"
-        " {seconds}; one alone takes up to {alone}. Await what waits; what computes keeps nobody waiting in"
-        " asyncio.to_thread, or in a score function.",
+        "Blocks {place}: no other episode of its process moves meanwhile. Lines that block take {each} of an episode."
+        " {ended} of {number} episodes at once ended in {seconds}; one alone takes up to {alone}. Await what waits;"
+        " what computes keeps nobody waiting in asyncio.to_thread, or in a score function.",
     ),
     "concurrency.waits": (
         "warning",
         "{ended} of {number} episodes at once ended in {seconds}, when this check's time was up; one alone takes up to"
-        " {alone}. No line blocks: they wait for something that they share.",
+        " {alone}. No line was seen to block: they wait for something that they share.",
     ),
-    "concurrency.well": ("note", "{number} episodes at once ended as one alone does, in {seconds}; no line blocks."),
+    "concurrency.well": (
+        "note",
+        "{number} episodes at once ended as one alone does, in {seconds}; no line was seen to block.",
+    ),
     "latency.start": ("note", "Its process takes {start} to start and {first} to its first prompt.{advice}"),
     "latency.turn": (
         "note",
@@ -212,6 +215,8 @@ SCALE = 1.0
 """Largest absolute reward at which a mean score is a share of the possible one."""
 LARGE = 100.0
 SANDBOX = "sandbox_timeouts"
+SHORT = 0.003
+"""Seconds an episode below which a line that blocks does not matter: about the time to start an episode."""
 LONG = 1.0
 """Seconds that live episodes wait for each other in one process."""
 SLOW_TURN, SLOWEST_TURN, SLOW_START = 1.0, 5.0, 10.0
@@ -517,7 +522,10 @@ def check_sandbox(seen: Observed) -> Iterator[Finding]:
 
 
 def check_crowd(seen: Observed) -> Iterator[Finding]:
-    """Many episodes at once end as one does; no line blocks their process."""
+    """Many episodes at once end as one does; no line blocks their process.
+
+    Of a crowd that did not end, those that did show the time of each, at most that of one alone.
+    """
     crowd = seen.crowd
     if crowd is None:
         return
@@ -528,10 +536,12 @@ def check_crowd(seen: Observed) -> Iterator[Finding]:
     if failed:
         reason = said(failed[0].failure) if failed[0].failure is not None else failed[0].status
         yield finding("concurrency.failed", failed=len(failed), number=len(crowd.played), reason=reason)
-    if crowd.place is not None:
-        place = "at {}:{}".format(*crowd.place) if crowd.place[0] else "in its library"
-        slow = seen.alive * crowd.seconds / max(1, len(crowd.played)) >= LONG
-        yield finding("concurrency.blocks", "warning" if slow else "note", place=place, **words)
+    held = math.fsum(crowd.held.values())
+    each = held / number if not crowd.unfinished else min(held / max(1, len(crowd.played)), crowd.alone)
+    if each >= SHORT:
+        file, line = max(crowd.held, key=lambda place: crowd.held[place])
+        words |= {"place": f"at {file}:{line}" if file else "in its library", "each": _spoken(each)}
+        yield finding("concurrency.blocks", "warning" if seen.alive * each >= LONG else "note", **words)
     elif crowd.unfinished:
         yield finding("concurrency.waits", **words)
     elif not failed:
