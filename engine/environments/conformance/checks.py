@@ -63,11 +63,6 @@ TEXTS: dict[str, tuple[Level, str]] = {
         "The eval split is the train split{by}: {place} has the first prompt of eval instance {index}, and so on. Draw"
         " from ep.rng, which keeps the splits apart, or take ep.split into the seed.",
     ),
-    "leaks.few": (
-        "warning",
-        "Only {distinct} of {number} eval prompts differ, too few to hold them out, and {shared} train prompts are"
-        " held-out ones, too: evaluation measures what was trained on.",
-    ),
     "leaks.small": (
         "warning",
         "{shared} train prompts are held-out ones, too: the space of prompts is too small. Training skips them;"
@@ -347,8 +342,7 @@ def check_leaks(seen: Observed) -> Iterator[Finding]:
     Training leaves out held-out prompts, so few cost nothing.
     """
     train = [draw for draw in seen.draws if draw.split == "train" and draw.prompt is not None]
-    places = [(draw.prompt, draw.index) for draw in reversed(seen.draws) if draw.split == "eval" and draw.prompt]
-    held_out = dict(places)
+    held_out = {draw.prompt: draw.index for draw in reversed(seen.draws) if draw.split == "eval" and draw.prompt}
     if not train or len(held_out) < 2:
         return  # a prompt that is always the same does not identify instances
     shared = sum(draw.prompt in held_out for draw in train)
@@ -360,10 +354,7 @@ def check_leaks(seen: Observed) -> Iterator[Finding]:
         yield finding("leaks.moved", by=by, place=first.place, index=index)
         return
     case = "small" if shared > MOST_SHARED * len(train) else "some" if shared else "none"
-    if shared and len(held_out) * 2 < len(places):
-        case = "few"
-    counts = {"distinct": len(held_out), "number": len(places), "drawn": len(train)}
-    yield finding(f"leaks.{case}", shared=f"{shared} of {len(train)}", **counts)
+    yield finding(f"leaks.{case}", shared=f"{shared} of {len(train)}", distinct=len(held_out), drawn=len(train))
 
 
 def check_lengths(seen: Observed) -> Iterator[Finding]:
