@@ -52,8 +52,11 @@ class Group:
 
 
 def _write(folder: str, name: str, value: bytes) -> None:
-    with open(os.path.join(folder, name), "wb", buffering=0) as file:
-        file.write(value)
+    file = os.open(os.path.join(folder, name), os.O_WRONLY)  # cgroup.kill cannot be read
+    try:
+        os.write(file, value)
+    finally:
+        os.close(file)
 
 
 def new_group(processes: int) -> Group | None:

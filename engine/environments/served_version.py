@@ -286,10 +286,11 @@ class ServedVersion:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
             finally:
                 scoring.leave(worker)
-            gone = worker.child.dead or worker.child.full
+            gone, lost = worker.child.dead or worker.child.full, worker.child.lost
             failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
-            if not (failed and gone and again and scoring.ends == ends):
+            if not (failed and gone and (again or lost) and scoring.ends == ends):
                 return verdict
+            tries -= lost  # with its node, which is no cause of it
         return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:

@@ -168,8 +168,8 @@ DOCUMENTED = """\
 # Run every plugin behind bubblewrap (bwrap): no network, files read-only, homes out of sight. Where that cannot be, no
 # plugin is served.
 # sandbox = false
-# Most processes that score and compare episodes, of all plugins; each kind of interpreter may have one. 0: as many as
-# there is work for, up to the number of cores, or up to eight times that where graders do nothing but wait.
+# Most processes that score and compare episodes, of all plugins; each version of a plugin may have one. 0: as many as
+# there is work for, up to the number of cores.
 # scoring_workers = 0
 
 [api]

@@ -18,6 +18,7 @@ from glob import glob, has_magic, iglob
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 from typing import Any
 
 from ..durable import to_disk
@@ -222,9 +223,10 @@ def _batches(files: Sequence[Path], cache: Path | None) -> list[Any]:
             else:
                 found += _arrow(pyarrow, ipc, _written_out(pyarrow, ipc, parquet, file, cache))
         except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(
-                f"{file.name} cannot be read: {error}; if it is large, raise memory_mb below [tool.marlaas]"
-            ) from None
+            most = getrlimit(RLIMIT_AS)[0]
+            large = most != RLIM_INFINITY and file.exists() and file.stat().st_size > most // 2
+            advice = f"; the plugin may use {most >> 20:,} MB: raise memory_mb below [tool.marlaas]" if large else ""
+            raise ValueError(f"{file.name} cannot be read: {error}{advice}") from None
     return found
 
 

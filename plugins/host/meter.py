@@ -1,8 +1,9 @@
 """An episode's own time and limit, and the thread that watches the process.
 
-Own time: processor time of steps and threads, and waits for own calls. Time without computing or waiting for a core
-goes to the episode that holds the loop, else to all that wait for something other than the model. So siblings, the
-interpreter's lock and a busy machine are never charged.
+Own time: processor time of steps and threads, and seconds of waiting for anything but the model. From these seconds, a
+look every half second takes off what the process and its children may have spent on computing or waiting for a core,
+and what steps of other episodes held the loop. So siblings, the interpreter's lock and a busy machine are not charged,
+except for a core that a child process waited for after the last look before its end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from time import monotonic, thread_time
@@ -34,8 +35,6 @@ STEP = 2e-5
 """Processor seconds charged per step: an episode may only repeat steps."""
 LONG = 0.05
 """Seconds until a running step counts as holding the loop."""
-BLOCKED = 0.005
-"""Seconds beyond its processor time from which an ended step is charged for holding the loop."""
 STUBBORN = 2.0
 """Processor seconds of a step that survives interrupts at every tick."""
 HELD = 5.0
@@ -57,9 +56,12 @@ class OwnTime:
     def __init__(self, seconds: float, expire: Callable[[bool], None]) -> None:
         self.on_loop = 0.0
         """Processor seconds of its ended steps on the loop."""
+        self.held = 0.0
+        """Seconds in which its ended steps held the loop without computing."""
         self._threads: dict[int, tuple[int | None, float]] = {}
         """Its running threads: clock and processor seconds at the beginning."""
-        self._ended = self._waited = self._blocked = self._wall = 0.0
+        self._ended = self._waited = self._wall = 0.0
+        self._since = monotonic()
         self._asks = 0
         self._always = False
         self.renew(seconds, expire)
@@ -69,13 +71,22 @@ class OwnTime:
 
         ``always``: time counts during asks as well.
         """
-        self._seconds, self._allowed, self._expire = seconds, self.seconds + seconds, expire
-        self._loop, self._since, self._wall, self._always = asyncio.get_running_loop(), monotonic(), 0.0, always
+        wall = self.wall
+        self._since = monotonic()  # first, because the watchdog reads both
+        self._wall, self._always, self._loop = wall, always, asyncio.get_running_loop()
+        self._looked = wall, self.held
+        """``wall`` and held seconds when the watchdog looked last."""
+        self._allowed, self._until, self._expire = self.seconds + seconds, wall + wall_limit(seconds), expire
         LIMITS.add(self)
 
     @property
     def _paused(self) -> bool:
         return self._asks > 0 and not self._always
+
+    @property
+    def wall(self) -> float:
+        """Seconds outside of asks."""
+        return self._wall + (0.0 if self._paused else monotonic() - self._since)
 
     @property
     def threads(self) -> int:
@@ -86,7 +97,7 @@ class OwnTime:
         """Without the step in progress."""
         with _threads_change:
             running = sum(_clock(clock) - began for clock, began in self._threads.values() if clock is not None)
-            return self.on_loop + self._ended + self._waited + self._blocked + running
+            return self.on_loop + self._ended + self._waited + running
 
     @contextmanager
     def in_thread(self) -> Iterator[None]:
@@ -121,36 +132,43 @@ class OwnTime:
     def stop(self) -> None:
         LIMITS.discard(self)
 
-    def wait(self, idle: float) -> None:
-        """By the watchdog only, as ``block`` by the loop only."""
-        if not self._paused:
-            self._waited += min(idle, monotonic() - self._since)
+    def wait(self, held: float, taken: float, elsewhere: float, all_held: float) -> None:
+        """Charge the seconds of waiting since the last call: the larger of two lower bounds.
 
-    def block(self, idle: float) -> None:
-        if not self._paused:
-            self._blocked += max(0.0, idle)
+        ``held``: as the attribute, with the step in progress. The rest is of the whole process since the last call:
+        ``taken``, seconds of computing or waiting for a core; ``elsewhere``, those without the loop's computing;
+        ``all_held``, seconds in which steps held the loop without computing.
+        """
+        (wall, before), self._looked = self._looked, (self.wall, held)
+        wall, held = self._looked[0] - wall, held - before
+        self._waited += max(0.0, wall - taken - max(0.0, all_held - held), min(wall, held - elsewhere))
 
     def verdict(self, more: float = 0.0) -> Verdict:
         """``more``: processor seconds of a step in progress. Any thread may ask."""
         if self.seconds + more >= self._allowed:
             return "own"
-        wall = self._wall + (0.0 if self._paused else monotonic() - self._since)
-        return "wall" if wall >= wall_limit(self._seconds) else ""
+        return "wall" if self.wall >= self._until else ""
 
-    def end(self, verdict: Verdict) -> None:
-        self.stop()
+    def end(self) -> None:
+        """Called by the watchdog; the loop decides, because it may have given more time meanwhile."""
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._expire, verdict == "wall")
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self in LIMITS and (verdict := self.verdict()):
+            self.stop()
+            self._expire(verdict == "wall")
 
 
 def _clock_of(thread: int) -> int | None:
     return time.pthread_getcpuclockid(thread) if hasattr(time, "pthread_getcpuclockid") else None
 
 
-def _clock(clock: int) -> float:
+def _clock(clock: int | None) -> float:
+    """0: the system has none, or the thread has just ended."""
     try:
-        return time.clock_gettime(clock)
-    except OSError:  # the thread has just ended
+        return time.clock_gettime(clock) if clock is not None else 0.0
+    except OSError:
         return 0.0
 
 
@@ -163,11 +181,7 @@ class _Running:
 
     step: tuple[OwnTime, float, float] | None = None
     held: float = 0.0
-    """Seconds of all finished steps."""
-    charged: float = 0.0
-    """Idle seconds of the step in progress that the watchdog has charged."""
-    delay: float = 0.0
-    """Seconds that the loop's thread had waited for a core, when somebody looked last."""
+    """Seconds in which ended steps held the loop without computing."""
 
 
 class Steps(Coroutine[Any, Any, Any]):
@@ -191,11 +205,10 @@ class Steps(Coroutine[Any, Any, Any]):
         finally:
             lasted, computed = monotonic() - wall, thread_time() - began
             _Running.step = above
-            _Running.held += lasted
             self._own.on_loop += computed + STEP
-            if lasted - computed > BLOCKED:
-                charged, _Running.charged = _Running.charged, 0.0
-                self._own.block(lasted - computed - waited_for_a_core() - charged)
+            if lasted > computed:
+                self._own.held += lasted - computed
+                _Running.held += lasted - computed
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
         self._send = functools.partial(self._thrown, kind if value is None else value)
@@ -246,26 +259,6 @@ def read_delays() -> dict[int, float]:
     return delays
 
 
-def waited_for_a_core() -> float:
-    """Seconds of the calling thread since the last call; 0: unknown."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
-            delay = int(file.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
-    waited, _Running.delay = delay - _Running.delay, delay
-    return waited
-
-
-def idle_seconds(wall: float, processor: float, before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Lower bound of seconds without computing or waiting for a core.
-
-    ``wall``, ``processor``: seconds between two ``read_delays``.
-    """
-    delayed = math.fsum(max(0.0, waited - before.get(thread, 0.0)) for thread, waited in after.items())
-    return max(0.0, wall - processor - delayed)
-
-
 class Watchdog:
     """Charges idle time, ends what has no time left, and answers the engine.
 
@@ -284,7 +277,7 @@ class Watchdog:
         self._ticked = ticked
         self._main = threading.current_thread()
         self._clock = _clock_of(threading.get_ident())
-        self._last = monotonic(), time.process_time(), read_delays(), _Running.held
+        self._last = time.process_time(), _clock(self._clock), read_delays(), _Running.held
         self._beat: Record = {"stubborn": False, "asleep": 0.0, "holds": None}
         self._ran = 0.0
         """The process's processor seconds when this thread last ran."""
@@ -301,7 +294,7 @@ class Watchdog:
         step = _Running.step
         if step is None or self._clock is None:
             return ""
-        return step[0].verdict(time.clock_gettime(self._clock) - step[1] - beyond)
+        return step[0].verdict(_clock(self._clock) - step[1] - beyond)
 
     def _run(self) -> None:
         poll = select.poll()
@@ -321,22 +314,22 @@ class Watchdog:
                 traceback.print_exc()
 
     def tick(self, now: float) -> None:
-        began, processor, delays, held = self._last
-        step, limits = _Running.step, list(LIMITS)
+        limits = [(limit, limit.held) for limit in list(LIMITS)]
+        all_held, step, computed = _Running.held, _Running.step, _clock(self._clock)  # the step last: it may end now
         own, running = (step[0], now - step[2]) if step is not None else (None, 0.0)
-        self._last = now, time.process_time(), read_delays(), _Running.held + running
-        idle = idle_seconds(now - began, self._last[1] - processor, delays, self._last[2])
-        asleep = min(idle, max(0.0, self._last[3] - held))
-        self._beat["asleep"] += asleep
-        if own is not None and running > LONG:
-            own.wait(min(idle, running))
-            _Running.charged += min(idle, running)
+        holding = max(0.0, running - computed + step[1]) if step is not None and self._clock is not None else 0.0
+        processor, before, delays, held_before = self._last
+        self._last = time.process_time(), computed, read_delays(), all_held + holding
+        waited = math.fsum(max(0.0, after - delays.get(thread, 0.0)) for thread, after in self._last[2].items())
+        taken, held = self._last[0] - processor + waited, self._last[3] - held_before
+        elsewhere = taken - (computed - before)
+        self._beat["asleep"] += max(0.0, held - elsewhere)
+        if step is not None:
             self._beat["holds"] = self._place(sys._current_frames().get(self._main.ident or 0))
-        for limit in limits:
-            if limit is not own:
-                limit.wait(idle - asleep)
-                if verdict := limit.verdict():
-                    limit.end(verdict)
+        for limit, ended in limits:
+            limit.wait(ended + (holding if limit is own else 0.0), taken, elsewhere, held)
+            if limit is not own and limit.verdict():
+                limit.end()
         self._beat["stubborn"] = False
         if self.verdict():
             self._beat["stubborn"] = self.verdict(STUBBORN) == "own"

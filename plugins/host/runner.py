@@ -85,6 +85,8 @@ class Running:
         self._host.ended(self, end | self.close())
 
     def _failed(self, error: BaseException) -> Record:
+        if isinstance(error, asyncio.CancelledError) and not self._late:
+            return {"status": "cancelled"}
         failure = self._host.blame.of(error)
         match error:
             case Stopped():
@@ -93,10 +95,10 @@ class Running:
             case Late() | Starved():
                 self._overloaded |= isinstance(error, Late) and error.overloaded
                 failure["message"] = str(error)
-            case asyncio.CancelledError() if self._late:
-                failure["message"] = self._lateness()
             case asyncio.CancelledError():
-                return {"status": "cancelled"}
+                failure["message"] = self._lateness()
+            case _ if self._late and isinstance(self, ScoringRun):  # it may catch its end, and raise its own error
+                failure["message"] = self._lateness()
             case _:
                 return {"status": "error", "failure": failure, "full": isinstance(error, MemoryError) and full()}
         return {"status": "timeout", "failure": failure}

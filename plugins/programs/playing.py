@@ -144,7 +144,7 @@ async def played(
 ) -> object:
     """The reward; None if a score function in another process gives it (``scored``).
 
-    ``prepare`` returns ``{prompt}``; ``judge`` gets the program's end.
+    ``prepare`` returns ``{prompt}``, or None for the row's; ``judge`` gets the program's end.
     """
     if not (program.reward or judge or scored()):
         name = program.name
@@ -152,11 +152,10 @@ async def played(
             f'{name} says no reward: give reward="{EXIT}", the name of a file, a function of the program\'s end, or '
             f"declare a function under @{name}.score"
         )
-    prompt = await called(prepare, ep, settings=settings) if prepare is not None else _prompt(ep.task)
-    try:
-        top = mkdtemp(prefix="program-")
-    except OSError as error:
-        raise ProgramFailed(f"no folder can be made for the program: {error}") from None
+    prompt = await called(prepare, ep, settings=settings) if prepare is not None else None
+    if prompt is None:
+        prompt = _prompt(ep.task)
+    top = _folder()
     try:
         with ep._queueing():
             await places().acquire()
@@ -171,6 +170,21 @@ async def played(
         return await _worth(program, ep, ended, judge, settings)
     finally:
         await asyncio.to_thread(remove_folder, top)
+
+
+def _folder() -> str:
+    """With the folders ``work`` and ``tmp``. Raises ``ProgramFailed``."""
+    try:
+        top = mkdtemp(prefix="program-")
+        try:
+            os.mkdir(os.path.join(top, "work"))
+            os.mkdir(os.path.join(top, "tmp"))
+        except OSError:
+            remove_folder(top)
+            raise
+    except OSError as error:  # as the cause: a full disk earns no ``on_error``
+        raise ProgramFailed(f"no folder can be made for the program: {error}") from error
+    return top
 
 
 async def called(
@@ -194,8 +208,6 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
     work, temporary, file = (os.path.join(top, name) for name in ("work", "tmp", "task.json"))
 
     def fill() -> None:
-        os.mkdir(work)
-        os.mkdir(temporary)
         for one in program.files:
             one.put(work)
         Path(file).write_text(task, "utf-8")

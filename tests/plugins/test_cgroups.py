@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,34 @@ def test_a_group_ends_with_all_that_is_in_it() -> None:
         group.end()
         assert one.stdout.read() == b"", "it and its child are gone"
         assert one.wait() == -9 and not os.path.exists(group.path)
+
+
+def test_its_files_are_written_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lets a group's owner write ``cgroup.kill``, and not read it; root may do both."""
+    user = os.geteuid() or 65534
+    mkdir = os.mkdir
+
+    def made(path: str) -> None:
+        mkdir(path)
+        for name, mode in (("cgroup.kill", 0o200), ("pids.max", 0o644)):
+            os.close(os.open(os.path.join(path, name), os.O_WRONLY | os.O_CREAT, mode))
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        monkeypatch.setattr(cgroups, "parent_group", lambda: place)
+        monkeypatch.setattr(os, "mkdir", made)
+        os.chown(place, user, -1)
+        before = os.geteuid()
+        os.seteuid(user)
+        try:
+            group = new_group(8)
+            assert group is not None
+            with pytest.raises(PermissionError):
+                Path(group.path, "cgroup.kill").read_bytes()
+            group.end()
+        finally:
+            os.seteuid(before)
+        os.chmod(os.path.join(group.path, "cgroup.kill"), 0o600)
+        assert [Path(group.path, name).read_bytes() for name in ("pids.max", "cgroup.kill")] == [b"8", b"1"]
 
 
 @pytest.mark.parametrize("place", [None, "/proc"], ids=["no place", "a place that refuses"])

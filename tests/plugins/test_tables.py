@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.plugins.data import Source, rows_of
+from marlaas.plugins.data import Source, files, rows_of
 
 from .data_files import ParquetFile, as_batches, modules, rows
 
@@ -107,6 +107,20 @@ def test_a_broken_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"broken")
     with pytest.raises(ValueError, match=r"x\.parquet cannot be read: not an Arrow file"):
         rows_of("x.parquet", "train", tmp_path)
+
+
+@pytest.mark.usefixtures("pyarrow")
+@pytest.mark.parametrize(("size", "advised"), [(3 << 19, True), (1 << 10, False)])
+def test_more_memory_is_advised_for_large_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, advised: bool
+) -> None:
+    """Here large is more than half of 2 MB."""
+    monkeypatch.setattr(files, "getrlimit", lambda limit: (2 << 20, 2 << 20))
+    (tmp_path / "x.parquet").write_bytes(b"broken" + bytes(size))
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read") as caught:
+        rows_of("x.parquet", "train", tmp_path)
+    advice = "the plugin may use 2 MB: raise memory_mb below [tool.marlaas]"
+    assert str(caught.value).endswith(advice) is advised and ("memory" in str(caught.value)) is advised
 
 
 def test_without_pyarrow_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

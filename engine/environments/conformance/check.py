@@ -19,7 +19,7 @@ from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..served_version import Lease
 from ..service import EnvironmentService
-from .checks import ALIVE, CHECKS, Observed, check_instances, check_junk, failing
+from .checks import ALIVE, CHECKS, Observed, check_instances, check_junk, check_rows, failing, far
 from .finding import LEVELS, Finding
 from .subject import CONSTANTS, EMPTY, JUNK, Pace, Subject, draw_again, draws, play, reply_again, reply_junk, run_crowd
 
@@ -113,8 +113,11 @@ async def examine(
     subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic, lease: Lease | None = None
 ) -> list[Finding]:
     """Run episodes, then judge them. Raises ``BrokenPlugin``."""
-    pace, seen = Pace(scope.seconds, scope.pause, clock), Observed(subject.name, subject.agents, subject.ranked)
-    seen.alive = scope.alive
+    seen = Observed(subject.name, subject.agents, subject.ranked, scope.alive)
+    if lease is not None:
+        with suppress(EnvironmentFailure):  # the episodes show it
+            seen.facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
+    pace = Pace(scope.seconds, scope.pause, clock)
     seen.start = await subject.renew()
     instances: list[tuple[Split, int]] = [
         (split, index) for index in range(scope.prompts) for split in ("train", "eval")
@@ -123,7 +126,8 @@ async def examine(
     train = [draw for draw in seen.draws if draw.split == "train"]
     usable = [draw.index for draw in train if draw.prompt is not None]
     if not usable:
-        return _sorted(check_instances(seen))
+        return _sorted([*check_instances(seen), *check_rows(seen)])
+    seen.distant = await draws(subject, far(), pace, share=0.4)
     seen.repeats = await draw_again(subject, seen.draws, pace, share=0.5)
     await _measure(seen, scope.ruler, pace)
     tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)
@@ -135,9 +139,6 @@ async def examine(
     calm = next((episode.reply for episode in alone if episode.reply not in failing(seen.odd)), EMPTY)
     well = [episode for episode in alone if episode.reply == calm]
     seen.crowd = await run_crowd(subject, well, scope.together, pace)
-    if lease is not None:
-        with suppress(EnvironmentFailure):  # the episodes have shown it
-            seen.facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
     found = [finding for judge in CHECKS for finding in judge(seen)]
     if len(seen.draws) < len(instances):
         text = (

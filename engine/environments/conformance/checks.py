@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from marlaas.plugins.messages import Ask
 
 from ...spec.task import TrainSpec
+from ...trajectories import Split
 from ..plugin import said
 from ..protocol import DataFacts, EpisodeOutcome
 from .finding import Finding, Level
@@ -171,16 +172,19 @@ TEXTS: dict[str, tuple[Level, str]] = {
     ),
     "concurrency.blocks": (
         "note",
-        "Blocks {place}: no other episode of its process moves meanwhile. {ended} of {number} episodes at once ended in"
-        " {seconds}; one alone takes up to {alone}. Await what waits; what computes keeps nobody waiting in"
-        " asyncio.to_thread, or in a score function.",
+        "Blocks {place}: no other episode of its process moves meanwhile. Lines that block take {each} of an episode."
+        " {ended} of {number} episodes at once ended in {seconds}; one alone takes up to {alone}. Await what waits;"
+        " what computes keeps nobody waiting in asyncio.to_thread, or in a score function.",
     ),
     "concurrency.waits": (
         "warning",
         "{ended} of {number} episodes at once ended in {seconds}, when this check's time was up; one alone takes up to"
-        " {alone}. No line blocks: they wait for something that they share.",
+        " {alone}. No line was seen to block: they wait for something that they share.",
     ),
-    "concurrency.well": ("note", "{number} episodes at once ended as one alone does, in {seconds}; no line blocks."),
+    "concurrency.well": (
+        "note",
+        "{number} episodes at once ended as one alone does, in {seconds}; no line was seen to block.",
+    ),
     "latency.start": ("note", "Its process takes {start} to start and {first} to its first prompt.{advice}"),
     "latency.turn": (
         "note",
@@ -206,6 +210,8 @@ SCALE = 1.0
 """Largest absolute reward at which a mean score is a share of the possible one."""
 LARGE = 100.0
 SANDBOX = "sandbox_timeouts"
+SHORT = 0.003
+"""Seconds an episode below which a line that blocks does not matter: about the time to start an episode."""
 LONG = 1.0
 """Seconds that live episodes wait for each other in one process."""
 SLOW_TURN, SLOWEST_TURN, SLOW_START = 1.0, 5.0, 10.0
@@ -228,6 +234,8 @@ class Observed:
     ranked: bool = False
     alive: int = ALIVE
     draws: list[Draw] = field(default_factory=list)
+    distant: list[Draw] = field(default_factory=list)
+    """Train instances of ``far``."""
     repeats: list[Repeats] = field(default_factory=list)
     lengths: list[tuple[int, Draw]] = field(default_factory=list)
     context: int = 0
@@ -254,10 +262,11 @@ def finding(case: str, level: Level | None = None, /, **words: object) -> Findin
 
 def check_instances(seen: Observed) -> Iterator[Finding]:
     """Every instance asks the model."""
-    ended = [(draw, draw.reached) for draw in seen.draws if isinstance(draw.reached, EpisodeOutcome)]
+    draws = [*seen.draws, *seen.distant]
+    ended = [(draw, draw.reached) for draw in draws if isinstance(draw.reached, EpisodeOutcome)]
     failed = [(draw, outcome) for draw, outcome in ended if outcome.status not in ("ok", "skip")]
     silent = [draw for draw, outcome in ended if outcome.status == "ok"]
-    number, skipped = len(seen.draws), len(ended) - len(failed) - len(silent)
+    number, skipped = len(draws), len(ended) - len(failed) - len(silent)
     if failed:
         draw, outcome = failed[0]
         reason = said(outcome.failure) if outcome.failure else f"it ended as {outcome.status}"
@@ -321,6 +330,12 @@ def check_variety(seen: Observed) -> Iterator[Finding]:
         yield finding("variety.differ", prompts=" and ".join(shares))
 
 
+def far() -> Iterator[tuple[Split, int]]:
+    """Train instances at which an eval split may begin: it continues the train split from a round number."""
+    begins = {*(10**power for power in range(2, 9)), *(1 << power for power in (7, 10, 12, 16, 20, 24, 26))}
+    return (("train", begin + offset) for begin in sorted(begins) for offset in range(RUN))
+
+
 def check_leaks(seen: Observed) -> Iterator[Finding]:
     """Many shared prompts: too small a space; in order: both splits are one sequence.
 
@@ -330,15 +345,16 @@ def check_leaks(seen: Observed) -> Iterator[Finding]:
     held_out = {draw.prompt: draw.index for draw in reversed(seen.draws) if draw.split == "eval" and draw.prompt}
     if not train or len(held_out) < 2:
         return  # a prompt that is always the same does not identify instances
-    meeting = [(draw, held_out[draw.prompt]) for draw in train if draw.prompt in held_out]
+    shared = sum(draw.prompt in held_out for draw in train)
+    meeting = [(draw, held_out[draw.prompt]) for draw in (*train, *seen.distant) if draw.prompt in held_out]
     distance, times = Counter(draw.index - index for draw, index in meeting).most_common(1)[0] if meeting else (0, 0)
     if len(held_out) >= ENOUGH_PROMPTS and times >= RUN and times * 2 >= len(meeting):
         first, index = next((draw, index) for draw, index in meeting if draw.index - index == distance)
         by = f", moved by {abs(distance):,}" if distance else ""
         yield finding("leaks.moved", by=by, place=first.place, index=index)
         return
-    case = "small" if len(meeting) > MOST_SHARED * len(train) else "some" if meeting else "none"
-    yield finding(f"leaks.{case}", shared=f"{len(meeting)} of {len(train)}", distinct=len(held_out), drawn=len(train))
+    case = "small" if shared > MOST_SHARED * len(train) else "some" if shared else "none"
+    yield finding(f"leaks.{case}", shared=f"{shared} of {len(train)}", distinct=len(held_out), drawn=len(train))
 
 
 def check_lengths(seen: Observed) -> Iterator[Finding]:
@@ -497,7 +513,10 @@ def check_sandbox(seen: Observed) -> Iterator[Finding]:
 
 
 def check_crowd(seen: Observed) -> Iterator[Finding]:
-    """Many episodes at once end as one does; no line blocks their process."""
+    """Many episodes at once end as one does; no line blocks their process.
+
+    Of a crowd that did not end, those that did show the time of each, at most that of one alone.
+    """
     crowd = seen.crowd
     if crowd is None:
         return
@@ -508,10 +527,12 @@ def check_crowd(seen: Observed) -> Iterator[Finding]:
     if failed:
         reason = said(failed[0].failure) if failed[0].failure is not None else failed[0].status
         yield finding("concurrency.failed", failed=len(failed), number=len(crowd.played), reason=reason)
-    if crowd.place is not None:
-        place = "at {}:{}".format(*crowd.place) if crowd.place[0] else "in its library"
-        slow = seen.alive * crowd.seconds / max(1, len(crowd.played)) >= LONG
-        yield finding("concurrency.blocks", "warning" if slow else "note", place=place, **words)
+    held = math.fsum(crowd.held.values())
+    each = held / number if not crowd.unfinished else min(held / max(1, len(crowd.played)), crowd.alone)
+    if each >= SHORT:
+        file, line = max(crowd.held, key=lambda place: crowd.held[place])
+        words |= {"place": f"at {file}:{line}" if file else "in its library", "each": _spoken(each)}
+        yield finding("concurrency.blocks", "warning" if seen.alive * each >= LONG else "note", **words)
     elif crowd.unfinished:
         yield finding("concurrency.waits", **words)
     elif not failed:

@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -33,8 +33,6 @@ MOST_CHARACTERS = 16 << 20
 INSTANCES = 5
 JUNK_INSTANCES = 3
 AGAIN = 8
-BEATS = 2.5
-"""Seconds of a crowd: two reports of the line that holds its loop."""
 _LONGEST_TOKEN = 8
 
 
@@ -101,13 +99,14 @@ class Subject:
             self._calmed.add(pid)
         return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
 
-    def holds(self) -> tuple[str, int] | None:
-        """The line that held the loop most often since the last call."""
-        held: Counter[tuple[str, int]] = Counter()
+    def watch(self) -> None:
         for child in self._serving.children if self._serving is not None else ():
-            held.update(child.holds)
-            child.holds.clear()
-        return max(held, key=lambda place: held[place], default=None)
+            child.watch()
+
+    def watched(self) -> dict[tuple[str, int], float]:
+        """Seconds by the line that held the loop, since ``watch``."""
+        children = self._serving.children if self._serving is not None else ()
+        return {place: seconds for child in children for place, seconds in child.watched().items()}
 
 
 def instance(subject: Subject, split: Split, index: int, member: int = 0) -> EpisodeSpec:
@@ -305,8 +304,8 @@ class Crowd:
 
     played: tuple[Played, ...] = ()
     seconds: float = 0.0
-    place: tuple[str, int] | None = None
-    """The line that held the loop most often."""
+    held: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Seconds by the line that held the loop."""
     unfinished: int = 0
     alone: float = 0.0
 
@@ -319,18 +318,18 @@ async def run_crowd(subject: Subject, well: Sequence[Played], most: int, pace: P
     if not well or most < 2:
         return None
     longest = max(math.fsum(episode.turns) for episode in well)
-    subject.holds()
+    subject.watch()
     began = pace.clock()
     tasks = [
         asyncio.ensure_future(play(subject, well[place % len(well)].index, well[0].reply, pace))
         for place in range(most)
     ]
     try:
-        await asyncio.wait(tasks, timeout=max(BEATS, pace.left + longest))
-        seconds, place = pace.clock() - began, subject.holds()
+        await asyncio.wait(tasks, timeout=pace.left + longest)
+        seconds, held = pace.clock() - began, subject.watched()
         played = tuple(task.result() for task in tasks if task.done())
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return Crowd(played, seconds, place, most - len(played), longest)
+    return Crowd(played, seconds, held, most - len(played), longest)

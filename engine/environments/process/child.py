@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,7 +77,10 @@ class EpisodeListener:
 
 # Each episode gets exactly one outcome. A death is reported once to the owner; nothing restarts here.
 
-BEAT = 1.0
+BEAT, WATCHING = 1.0, 0.01
+"""Seconds between two questions; while somebody watches the lines that hold the loop."""
+INTERRUPTED_AFTER = 6.0
+"""Processor seconds of silence, so that ``meter.HELD`` has passed for the process, too."""
 _MOST_VALUES = 3 * MOST_VALUES
 """An author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
@@ -121,8 +123,8 @@ class Child:
         self.full = False
         self.busy = 0.0
         """Share of a core that its episodes take, or hold without computing; above 1 with several threads."""
-        self.holds: Counter[tuple[str, int]] = Counter()
-        """The lines that held its loop, by beats."""
+        self._holds: dict[tuple[str, int], float] | None = None
+        """Seconds by the line that held its loop, while somebody watches."""
         self._served = False
         self._closing = False
         self._process = process
@@ -206,6 +208,18 @@ class Child:
 
     def interrupt(self) -> None:
         self._process.interrupt()
+
+    def watch(self) -> None:
+        """From now on, ask often for the line that holds the loop."""
+        self._holds = {}
+        if self._heart is not None:  # it may rest for a second
+            self._heart.cancel()
+            self._heart = None
+
+    def watched(self) -> dict[tuple[str, int], float]:
+        """Seconds by line since ``watch``, without waits for a core; and watch no more."""
+        holds, self._holds = self._holds or {}, None
+        return holds
 
     async def _run(
         self, request: Callable[[int], Record], answer: Answer | None, outcomes: tuple[type, ...]
@@ -411,25 +425,25 @@ class Child:
     async def _heartbeat(self) -> None:
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
-        answered = time.monotonic(), self._process.computed()
+        answered = time.monotonic(), self._process.computed(), self._process.delayed()
         while not self.idle:
             pulse.ask()
             self._process.trim_log()
-            await asyncio.sleep(BEAT)
-            beat, now = pulse.answer(), (time.monotonic(), self._process.computed())
-            wall, computed = now[0] - answered[0], now[1] - answered[1]
+            await asyncio.sleep(BEAT if self._holds is None else WATCHING)
+            beat, now = pulse.answer(), (time.monotonic(), self._process.computed(), self._process.delayed())
+            wall, computed, delayed = (after - before for before, after in zip(answered, now, strict=True))
             if beat is not None:
                 self.busy, answered = (computed + beat.asleep) / max(wall, 1e-9), now
-                if beat.holds is not None:
-                    self.holds[beat.holds] += 1
+                if beat.holds is not None and self._holds is not None:
+                    self._holds[beat.holds] = self._holds.get(beat.holds, 0.0) + max(0.0, wall - delayed)
                 if beat.stubborn and self._allowed:
                     self._die(Failure(f"its score took longer than {self._allowed:g} s and did not stop"), "timeout")
                 elif beat.stubborn:
                     self._die(Failure(UNSTOPPABLE))
             elif verdict := judged(wall, computed, len(self._plays), self._allowed):
                 self._die(Failure(HUNG if verdict == "hung" else STILL), overloaded=verdict == "still")
-            else:
-                self._process.interrupt()  # ends a step without time left, if its compiled code looks at signals
+            elif computed >= max(INTERRUPTED_AFTER, self._allowed):
+                self._process.interrupt()  # ends compiled code that looks at signals
             if self.dead is not None:
                 return
         self.busy = 0.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,9 @@ from marlaas.engine.environments import served_version as draining
 from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import ProcessBudget
 from marlaas.engine.environments.process.launch import Folders
+from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking
 from marlaas.engine.environments.served_version import LONGEST, SHORTEST, ServedVersion
+from marlaas.engine.trajectories import Failure
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
@@ -30,6 +34,46 @@ async def test_the_grace_follows_from_what_episodes_take(seconds: list[float], g
     version.retire()
     assert version.grace == grace
     version.promote()
+
+
+@dataclass
+class Scorer:
+    """A scoring process that dies; or one that works."""
+
+    lost: bool = False
+    dead: bool = True
+    full: bool = False
+
+    async def rank(self, *_: object) -> Ranking | EpisodeOutcome:
+        return EpisodeOutcome("error", failure=Failure("it died")) if self.dead else Ranking(({"agent": 1.0},))
+
+
+class Scorers:
+    """Hands out these processes in turn, in place of a pool."""
+
+    ends = 0
+
+    def __init__(self, *scorers: Scorer) -> None:
+        self._scorers = iter(scorers)
+
+    def take(self) -> SimpleNamespace:
+        return SimpleNamespace(child=next(self._scorers))
+
+    def leave(self, worker: SimpleNamespace) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("lost", "died", "ranked"), [(0, 1, True), (0, 2, False), (5, 1, True), (5, 2, False)])
+async def test_a_score_is_tried_twice_beside_the_nodes_that_are_lost_with_it(
+    lost: int, died: int, ranked: bool
+) -> None:
+    version = ServedVersion(
+        "v", Path("p.py"), Folders(Path("work"), Path("log")), lambda *told: None, ProcessBudget(), Reach()
+    )
+    version.environments["e"] = SimpleNamespace(name="e", score_timeout=1.0)  # type: ignore[assignment]
+    scorers = [*[Scorer(lost=True)] * lost, *[Scorer()] * died, Scorer(dead=False)]
+    version._scoring = Scorers(*scorers)  # type: ignore[assignment]
+    assert isinstance(await version.rank("e", ()), Ranking) is ranked
 
 
 async def replaced(world: World) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from marlaas.plugins import Environment, env
-from marlaas.plugins.host import threads as instances
+from marlaas.plugins.host import meter, threads as instances
 from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.meter import LIMITS
 from marlaas.plugins.host.threads import Instances, Late
+from marlaas.plugins.sandbox_supervisor import wall_limit
 
 told: list[str] = []
 
@@ -90,7 +92,7 @@ async def test_a_late_set_up_says_where_it_stood() -> None:
     assert not caught.value.overloaded
 
 
-async def test_a_set_up_that_the_wall_limit_ends_is_marked() -> None:
+async def test_a_set_up_that_the_wall_limit_ends_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Base):
         async def setup(self) -> None:
             await asyncio.Future()
@@ -99,7 +101,9 @@ async def test_a_set_up_that_the_wall_limit_ends_is_marked() -> None:
     making = asyncio.create_task(Instances().player(declared(Slow)))
     while not (limits := LIMITS - before):
         await asyncio.sleep(0)
-    limits.pop().end("wall")
+    later = time.monotonic() + wall_limit(60.0)
+    monkeypatch.setattr(meter, "monotonic", lambda: later)
+    limits.pop().end()
     with pytest.raises(Late) as caught:
         await making
     assert caught.value.overloaded

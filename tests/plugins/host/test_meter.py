@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from marlaas.plugins.host import meter
-from marlaas.plugins.host.meter import OwnTime, Steps, Watchdog, charge_tasks, charged, idle_seconds
+from marlaas.plugins.host.meter import OwnTime, Steps, Watchdog, charge_tasks, charged
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
 
@@ -19,10 +19,12 @@ class World:
     """A process whose clocks are set by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = self.processor = self.delayed = 0.0
+        self.now = self.processor = self.computed = self.delayed = 0.0
         self.expired: list[bool] = []
         monkeypatch.setattr(meter, "monotonic", lambda: self.now)
         monkeypatch.setattr(time, "process_time", lambda: self.processor)
+        monkeypatch.setattr(meter, "thread_time", lambda: self.computed)
+        monkeypatch.setattr(meter, "_clock", lambda clock: self.computed)
         monkeypatch.setattr(meter, "read_delays", lambda: {1: self.delayed})
         monkeypatch.setattr(meter, "LIMITS", set())
         self.ends = socket.socketpair()
@@ -34,6 +36,7 @@ class World:
     async def passes(self, seconds: float, computed: float = 0.0, others: float = 0.0, delayed: float = 0.0) -> None:
         """Time passes, in which the episode and others compute, and the process waits for a core."""
         self.now += seconds
+        self.computed += computed
         self.processor += computed + others
         self.delayed += delayed
         for own in meter.LIMITS:
@@ -88,7 +91,7 @@ async def test_what_others_take_does_not_count(world: World, taken: dict[str, fl
 async def test_who_holds_the_loop_is_charged_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sleeps in its step: that is its own time, and no sibling's."""
     holder, sibling = world.own(100), world.own(100)
-    monkeypatch.setattr(meter._Running, "step", (holder, time.thread_time(), world.now))
+    monkeypatch.setattr(meter._Running, "step", (holder, world.computed, world.now))
     await world.passes(9)
     assert holder.seconds == pytest.approx(9.0) and sibling.seconds == 0.0
 
@@ -114,9 +117,99 @@ async def test_time_is_given_again_and_ends_once(world: World) -> None:
     assert world.expired == [False], "a stopped limit stays stopped"
 
 
-def test_idle_time_has_bounds() -> None:
-    assert idle_seconds(10.0, 4.0, {1: 1.0}, {1: 2.0, 2: 0.5}) == pytest.approx(4.5)
-    assert idle_seconds(1.0, 4.0, {}, {}) == 0.0, "several threads compute for more than the time that passes"
+async def test_threads_that_compute_for_longer_than_time_passes_take_all_of_it(world: World) -> None:
+    own = world.own(10)
+    await world.passes(1, others=4)
+    assert own.seconds == 0.0
+
+
+async def test_the_wait_of_a_new_thread_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child process that began after the last look has waited for a core since."""
+    own = world.own(100)
+    await world.passes(1, delayed=1)
+    monkeypatch.setattr(meter, "read_delays", lambda: {1: 2.0, 2: 0.5})
+    await world.passes(10, computed=4)
+    assert own.seconds == pytest.approx(4.0 + 4.5)
+
+
+@pytest.mark.parametrize("looks", [1, 5], ids=["after each ask", "after five asks"])
+async def test_steps_that_end_between_two_looks_are_charged(world: World, looks: int) -> None:
+    """It sleeps for a quarter of a second, 20 times, each between two asks."""
+    own, sibling = world.own(100), world.own(100)
+
+    async def episode() -> None:
+        for _ in range(20):
+            world.now += 0.25
+            own.pause()
+            await asyncio.sleep(0)
+            own.resume()
+
+    task = charged(episode(), own)
+    for number in range(1, 21):
+        await asyncio.sleep(0)
+        world.now += 0.1
+        if number % looks == 0:
+            world.watchdog.tick(world.now)
+    await task
+    assert own.seconds == pytest.approx(5.0, abs=0.01) and sibling.seconds == pytest.approx(2.0, abs=0.01)
+
+
+@pytest.mark.parametrize("taken", ["others", "delayed", "computed"])
+async def test_a_step_that_others_hold_up_is_not_charged(world: World, taken: str) -> None:
+    """It waits for a core, or for the interpreter's lock, or computes; it is charged for what it computes alone."""
+    own = world.own(100)
+
+    async def episode() -> None:
+        world.now += 0.25
+        if taken == "delayed":
+            world.delayed += 0.25
+        else:
+            world.processor += 0.25
+        world.computed += 0.25 if taken == "computed" else 0.0
+
+    await charged(episode(), own)
+    await world.passes(0.0)
+    assert own.seconds == pytest.approx(0.25 if taken == "computed" else 0.0, abs=0.01)
+
+
+async def test_short_waits_between_asks_are_charged(world: World) -> None:
+    """A thousand of 10 ms, of which few meet a look."""
+    own = world.own(60)
+    for number in range(1000):
+        own.pause()
+        world.now += 0.01
+        own.resume()
+        world.now += 0.01
+        if number % 25 == 0:
+            world.watchdog.tick(world.now)
+    await world.passes(0.0)
+    assert own.seconds == pytest.approx(10.0)
+
+
+async def test_time_that_is_given_between_a_look_and_its_end_is_had(world: World) -> None:
+    """A cancelled episode has its grace, though its time was up just then."""
+    own = world.own(1)
+    world.now += 2
+    world.watchdog.tick(world.now)
+    own.renew(5, lambda wall: world.expired.append(True))
+    await world.passes(4)
+    assert world.expired == []
+    await world.passes(1)
+    assert world.expired == [True], "and it is watched as before"
+
+
+async def test_grace_passes_during_asks(world: World) -> None:
+    own = world.own(10)
+    own.pause()
+    await world.passes(50)
+    own.renew(5, world.expired.append, always=True)
+    own.resume()
+    await world.passes(3)
+    own.pause()
+    await world.passes(1)
+    assert world.expired == []
+    await world.passes(1)
+    assert world.expired == [False]
 
 
 def compute(seconds: float) -> None:

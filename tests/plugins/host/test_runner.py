@@ -133,3 +133,39 @@ async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.M
         await asyncio.sleep(0)
     go.set()
     assert (await host.end)["status"] == "ok"
+
+
+@pytest.mark.usefixtures("watched")
+async def test_an_episode_that_asks_again_after_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.01)
+    asked = 0
+
+    @env
+    async def asks_again(ep: Episode) -> float:
+        nonlocal asked
+        while True:
+            asked += 1
+            try:
+                await ep.ask("x")
+            except asyncio.CancelledError:
+                if asked > 1:
+                    raise
+
+    host, run = started(asks_again)
+    await host.asked.wait()
+    run.cancel()
+    while not host.given_up:
+        await asyncio.sleep(0.001)
+    assert asked == 2 and not run.task.done(), "it waits for a reply"
+    run.cancel()
+    assert (await host.end)["status"] == "cancelled"
+
+
+async def test_no_traceback_is_written_of_a_cancelled_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds are cancelled at once."""
+    host, run = started(asks)
+    monkeypatch.setattr(Blame, "of", lambda *_: pytest.fail("a traceback was written"))
+    await host.asked.wait()
+    run.cancel()
+    end = await host.end
+    assert end["status"] == "cancelled" and "failure" not in end

@@ -30,6 +30,11 @@ async def score(task, transcript):
             return Score(0.5, said=len(transcript.text))
         case "slow":
             await asyncio.sleep(600)
+        case "gives up":
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                raise ValueError("no verdict") from None
         case "raises":
             raise KeyError("lost")
         case "skips":
@@ -89,6 +94,7 @@ async def test_a_score(tmp_path: Path) -> None:
         ("raises", "error", "KeyError: 'lost'", "raise KeyError"),
         ("leaves", "error", "SystemExit", "raise SystemExit"),
         ("slow", "timeout", "the score of task took longer than 0.01 s", "await asyncio.sleep"),
+        ("gives up", "timeout", "the score of task took longer than 0.01 s", "raise ValueError"),
     ],
 )
 async def test_what_goes_wrong_has_its_place(tmp_path: Path, task: object, status: str, says: str, line: str) -> None:

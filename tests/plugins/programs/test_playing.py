@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from marlaas.plugins import BlockingEpisode, Episode, env
+from marlaas.plugins.host.blame import may_pay
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.programs import ProgramFailed, ProgramRun
 from marlaas.plugins.programs.playing import seed_of
@@ -153,6 +156,29 @@ async def test_a_failure_shows_what_was_printed() -> None:
     ep = episode(program)
     await result_of(program, ep)
     assert (ep.logged["exit_code"], ep.logged["stderr"]) == (1.0, "sorry\n")
+
+
+async def test_a_function_that_prepares_no_prompt_leaves_the_rows() -> None:
+    @env.program(["test", "{prompt}", "=", "say it"], reward="exit")
+    def quiet(ep: BlockingEpisode) -> None:
+        assert ep.task == {"prompt": "say it"}
+
+    assert (await rewards(quiet, {"prompt": "say it"})).by_agent == {"agent": 1.0}
+
+
+async def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the machine's, so ``on_error`` pays nothing for it."""
+
+    def mkdir(path: str, *mode: int) -> None:
+        if path.endswith("/tmp"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, *mode)
+
+    real = os.mkdir
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(ProgramFailed, match=r"no folder can be made for the program: .*No space left") as caught:
+        await rewards(env.program("true", reward="exit"))
+    assert not may_pay(caught.value)
 
 
 async def test_a_function_prepares_and_another_judges() -> None:

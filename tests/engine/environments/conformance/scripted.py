@@ -35,9 +35,12 @@ class Scripted(Subject):
         self.processes += 1
         return 0.1
 
-    def holds(self) -> tuple[str, int] | None:
-        self.watching = not self.watching  # asked before and after a crowd
-        return None
+    def watch(self) -> None:
+        self.watching = True
+
+    def watched(self) -> dict[tuple[str, int], float]:
+        self.watching = False
+        return {}
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         self.played += 1

@@ -55,6 +55,14 @@ async def test_an_environment_without_a_prompt_is_not_played() -> None:
     assert (finding.check, finding.level, subject.played) == ("instances", "error", 4)
 
 
+async def test_an_eval_split_that_continues_the_train_split() -> None:
+    async def play(ep: Episode) -> bool:
+        number = ep.index + (1_000_000 if ep.split == "eval" else 0)
+        return (await ep.ask(f"Repeat {number}")).text == str(number)
+
+    assert "is the train split, moved by 1,000,000: train instance 1000000 has" in (await told(play))["leaks"]
+
+
 async def test_errors_come_first() -> None:
     async def play(ep: Episode) -> bool:
         assert (await ep.ask("always the same")).text, "empty"

@@ -17,7 +17,7 @@ from ..conftest import World
 from .scripted import Clock, Scripted, judged, levels, only, scored
 
 BLOCKING = """
-import time
+import asyncio, time
 from marlaas.plugins import env
 
 def grade(text):
@@ -50,34 +50,58 @@ async def crowded(ep):
     return 0.0
 
 players = 0
+
+@env
+async def naps(ep):
+    await ep.ask(f"{ep.rng.randrange(10**6)}")
+    time.sleep(0.02)
+    return 0.0
+
+@env
+async def awaits(ep):
+    await ep.ask(f"{ep.rng.randrange(10**6)}")
+    await asyncio.sleep(0.02)
+    return 0.0
 """
 BURNS = 5, 6, 7
 """Lines of ``grade`` that compute."""
 SLEEPS = 19
 """The one of ``asleep`` that sleeps."""
+NAPS = 39
+"""The one of ``naps``."""
 
 
-def crowd_of(number: int, place: tuple[str, int] | None = None, unfinished: int = 0) -> Crowd:
-    return Crowd(tuple(scored(0.0) for _ in range(number)), 3.2, place, unfinished, alone=0.05)
+def crowd_of(number: int, unfinished: int = 0, **held: float) -> Crowd:
+    """``held``: seconds by file, at line 31."""
+    places = {(file.replace("_", "."), 31): seconds for file, seconds in held.items()}
+    return Crowd(tuple(scored(0.0) for _ in range(number)), 3.2, places, unfinished, alone=0.06)
 
 
-def test_what_blocks_is_named_with_its_line() -> None:
-    found = only(judged(check_crowd, crowd=crowd_of(64, ("graders.py", 31))))
+def test_what_blocks_is_named_with_its_line_and_cost() -> None:
+    found = only(judged(check_crowd, crowd=crowd_of(64, graders_py=2.8, env_py=0.4)))
     assert found.level == "warning", "the 192 that a task has alive need 9.6 s"
     assert found.message == (
-        "Blocks at graders.py:31: no other episode of its process moves meanwhile. 64 of 64 episodes at once ended in"
-        " 3.2 s; one alone takes up to 50 ms. Await what waits; what computes keeps nobody waiting in"
-        " asyncio.to_thread, or in a score function."
+        "Blocks at graders.py:31: no other episode of its process moves meanwhile. Lines that block take 50 ms of an"
+        " episode. 64 of 64 episodes at once ended in 3.2 s; one alone takes up to 60 ms. Await what waits; what"
+        " computes keeps nobody waiting in asyncio.to_thread, or in a score function."
     )
-    few = judged(check_crowd, crowd=crowd_of(64, ("graders.py", 31)), alive=16)
+    few = judged(check_crowd, crowd=crowd_of(64, graders_py=3.2), alive=16)
     assert only(few).level == "note", "16 wait for 0.8 s"
-    assert "Blocks in its library:" in only(judged(check_crowd, crowd=crowd_of(64, ("", 0)))).message
-    assert "4 of 64 episodes at once" in only(judged(check_crowd, crowd=crowd_of(4, ("f.py", 1), 60))).message
+    library = Crowd(tuple(scored(0.0) for _ in range(64)), 3.2, {("", 0): 3.2})
+    assert "Blocks in its library:" in only(judged(check_crowd, crowd=library)).message
+
+
+def test_the_cost_of_a_crowd_that_did_not_end() -> None:
+    """By those that ended, and at most what one takes."""
+    some = only(judged(check_crowd, crowd=crowd_of(64, 64, f_py=3.2))).message
+    assert "64 of 128 episodes at once ended in 3.2 s" in some and "take 50 ms of an episode" in some
+    assert "take 60 ms of an episode. 0 of 64" in only(judged(check_crowd, crowd=crowd_of(0, 64, f_py=3.2))).message
 
 
 def test_nothing_that_blocks() -> None:
-    found = only(judged(check_crowd, crowd=crowd_of(64)))
-    assert found.message.endswith("ended as one alone does, in 3.2 s; no line blocks.")
+    for crowd in (crowd_of(64), crowd_of(64, f_py=0.1)):
+        found = only(judged(check_crowd, crowd=crowd))
+        assert found.message.endswith("ended as one alone does, in 3.2 s; no line was seen to block.")
     assert judged(check_crowd) == []
 
 
@@ -128,19 +152,25 @@ async def test_the_time_ends_what_is_left_of_them() -> None:
     assert (len(found.played), found.unfinished, subject.watching) == (2, 2, False)
     waits = only(judged(check_crowd, crowd=found))
     assert waits.level == "warning" and waits.message.startswith("2 of 4 episodes at once ended in ")
-    assert waits.message.endswith("No line blocks: they wait for something that they share.")
+    assert waits.message.endswith("No line was seen to block: they wait for something that they share.")
 
 
 @pytest.mark.processes
 async def test_a_real_process_says_which_line_blocks(world: World) -> None:
     world.save("games.py", BLOCKING)
     await world.service.start()
-    findings = await check(world.service, "games/slow", scope=Scope(prompts=2, together=64, seconds=60))
+    findings = await check(world.service, "games/slow", scope=Scope(prompts=2, together=8, seconds=60))
     found = only([one for one in findings if one.message.startswith("Blocks at ")])
     assert found.level == "warning" and any(f"at games.py:{line}:" in found.message for line in BURNS), found.message
-    findings = await check(world.service, "games/asleep", scope=Scope(prompts=1, seconds=3))
+    findings = await check(world.service, "games/asleep", scope=Scope(prompts=1, seconds=2))
     blocks = only([one for one in findings if one.check == "concurrency"])
     assert f"at games.py:{SLEEPS}: no other" in blocks.message and " of 64 episodes at once" in blocks.message
+    findings = await check(world.service, "games/naps", scope=Scope(prompts=2))
+    blocks = only([one for one in findings if one.check == "concurrency"])
+    assert f"at games.py:{NAPS}: no other" in blocks.message and "64 of 64 episodes at once" in blocks.message
+    findings = await check(world.service, "games/awaits", scope=Scope(prompts=2))
+    well = only([one for one in findings if one.check == "concurrency"])
+    assert well.message.startswith("64 episodes at once") and well.message.endswith("no line was seen to block.")
     findings = await check(world.service, "games/crowded", scope=Scope(prompts=2, together=16))
     failed = only([one for one in findings if one.check == "concurrency"])
     assert failed.level == "error" and "too many players at one table" in failed.message

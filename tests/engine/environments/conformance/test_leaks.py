@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.conformance import checks
@@ -26,6 +27,16 @@ def test_one_sequence_entered_twice_is_found_at_any_distance(shift: int, size: i
     assert finding.level == "error"
     moved = f", moved by {abs(shift)}:" if shift else ":"
     assert finding.message.startswith(f"The eval split is the train split{moved} train instance {max(0, shift)}")
+
+
+@pytest.mark.parametrize("begin", [100, 1024, 1_000_000, 1 << 20])
+def test_a_split_from_a_round_number_is_found_from_afar(begin: int) -> None:
+    train, held_out = (
+        split_of(name, [f"{start + i}" for i in range(32)]) for name, start in (("train", 0), ("eval", begin))
+    )
+    distant = [asking(f"{index}", index=index) for _, index in checks.far()]
+    finding = only(judged(checks.check_leaks, draws=[*train, *held_out], distant=distant))
+    assert finding.level == "error" and f"moved by {begin:,}" in finding.message
 
 
 @given(st.integers(0, 10**6))

@@ -82,11 +82,12 @@ async def topics(ep, task):
 
 
 @pytest.mark.processes
-async def test_a_check_says_so(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "never asks"])
+async def test_a_check_says_so(world: World, tmp_path: Path, asks: bool) -> None:
     table = [{"question": f"{n}?", "answer": str(n), "topic": "abcd"[n // 10]} for n in range(40)]
     for split, own in (("train", table), ("eval", [*table[:2], {"question": "x?", "answer": "x", "topic": "a"}])):
         world.save(f"topics.{split}.jsonl", "".join(json.dumps(row) + "\n" for row in own))
-    world.save("topics.py", ROWS)
+    world.save("topics.py", ROWS if asks else ROWS.replace("    return", "    return 0.0\n    return"))
     await world.service.start()
     with await world.service.bind("topics/topics", config={}) as lease:
         findings = [one for one in await check_version(lease, Scope(prompts=4)) if one.check == "rows"]

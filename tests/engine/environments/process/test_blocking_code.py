@@ -17,7 +17,7 @@ from ..conftest import Slow, World, a_spec, echoing
 pytestmark = pytest.mark.processes
 
 BLOCKING = """
-import re, subprocess, threading, time
+import ctypes, re, subprocess, threading, time
 from marlaas.plugins import env
 
 asleep = threading.Barrier(8, timeout=50)
@@ -26,6 +26,13 @@ asleep = threading.Barrier(8, timeout=50)
 async def sleeps(ep, seconds: float = 1.2):
     await ep.ask("x")
     time.sleep(seconds)
+    return 1
+
+@env
+async def naps(ep):
+    for _ in range(60):
+        time.sleep(0.1)
+        await ep.ask("x")
     return 1
 
 @env
@@ -45,6 +52,12 @@ async def matches(ep):
 def matches_apart(ep):
     ep.ask("x")
     return bool(re.match("(a+)+$", "a" * 64 + "b"))
+
+@env
+async def rests(ep):
+    "Compiled code that sleeps, and keeps the interpreter; a signal ends its sleep."
+    await ep.ask("x")
+    return ctypes.PyDLL(None).usleep(900_000)
 
 @env
 async def meets(ep):
@@ -124,6 +137,7 @@ async def test_time_of_siblings_is_not_charged(blocking: World) -> None:
 async def test_its_own_time_limit_ends_it_at_its_line(
     blocking: World, name: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(child, "INTERRUPTED_AFTER", 0.5)
     before, model = blocking.pids(), Slow()
     with await blocking.service.bind("plain") as lease:
         neighbour = asyncio.create_task(blocking.service.play(lease, a_spec(timeout=0.2), model))
@@ -137,6 +151,19 @@ async def test_its_own_time_limit_ends_it_at_its_line(
     assert outcome.failure.file == "b.py"
     assert outcome.failure.line in (line_of(line), line_of(line) + 1)
     assert set(before) <= set(blocking.pids()), "more may have been started beside it"
+
+
+async def test_many_short_sleeps_are_charged(blocking: World) -> None:
+    """Each ends in an ask, between two looks at the process."""
+    outcome = await blocking.play("naps", timeout=0.5)
+    assert outcome.status == "timeout" and outcome.failure is not None and not outcome.overloaded
+    assert outcome.failure.message == "the episode took longer than 0.5 s"
+
+
+async def test_silence_without_computing_is_left_alone(blocking: World) -> None:
+    """Four beats pass without an answer."""
+    outcome = await blocking.play("rests")
+    assert (outcome.status, outcome.rewards) == ("ok", {"agent": 0.0}), "its system call was not interrupted"
 
 
 async def test_compiled_code_in_a_thread_is_found(blocking: World, monkeypatch: pytest.MonkeyPatch) -> None:
