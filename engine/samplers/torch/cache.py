@@ -135,18 +135,29 @@ class RankBlock:
 
 
 def tile_calls(counts: dict[int, int]) -> list[Call]:
-    """Calls per slot, or per tile of neighbouring slots, whichever are fewer."""
-    apart = [(slice(slot, slot + 1), [(slot, tile) for tile in range(tiles)]) for slot, tiles in counts.items()]
-    levels: list[Call] = []
+    """The fewest calls for these tiles of each slot, ascending.
+
+    The first tiles of neighbouring slots share calls, from some tile on each slot has one.
+    """
+
+    def apart(level: int) -> list[Call]:
+        return [
+            (slice(slot, slot + 1), [(slot, tile) for tile in range(level, tiles)])
+            for slot, tiles in counts.items()
+            if tiles > level
+        ]
+
+    shared, fewest = list[Call](), apart(0)
     for level in range(max(counts.values())):
-        if len(levels) >= len(apart):
-            return apart
         slots = [slot for slot, tiles in counts.items() if tiles > level]
         breaks = [place for place, (one, other) in enumerate(pairwise(slots), 1) if other - one > BRIDGE + 1]
         for begin, end in pairwise([0, *breaks, len(slots)]):
             run = range(slots[begin], slots[end - 1] + 1)
-            levels.append((slice(run.start, run.stop), [(slot, level) for slot in run]))
-    return min(levels, apart, key=len)
+            shared.append((slice(run.start, run.stop), [(slot, level) for slot in run]))
+        if len(shared) >= len(fewest):
+            break
+        fewest = min(fewest, [*shared, *apart(level + 1)], key=len)
+    return fewest
 
 
 class Mix:
