@@ -175,7 +175,10 @@ class LlamaContext(Context):
             if not needed:
                 return
             room = self._room + 2
-        if not self._remake(room, self._reach) and needed:
+        if self._remake(room, self._reach) or not needed:
+            return
+        room = self._room + 2  # the estimate was too small
+        if not self._remake(room, self._reach):
             raise MemoryError(f"there is none for {room} x {self._reach} tokens{last_errors()}")
 
     def _remake(self, room: int, reach: int) -> bool:

@@ -99,6 +99,27 @@ async def test_short_memory_makes_turns_wait_rather_than_fail(
     assert room(sampler)[0] >= 24
 
 
+def test_two_sequences_are_tried_if_more_do_not_fit(
+    samplers: list[LlamaSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, make = samplers[1]._context, LlamaContext._make
+    assert isinstance(context, LlamaContext)
+
+    def refused(self: LlamaContext, count: int, reach: int) -> bool:
+        if count > 6:
+            self._context = None
+            return False
+        return make(self, count, reach)
+
+    monkeypatch.setattr(LlamaContext, "_make", refused)
+    for needed, expected in ((False, 4), (True, 6)):
+        context.grow(8, needed)
+        assert room(samplers[1]) == (expected, 256)
+    with pytest.raises(MemoryError, match="there is none for 8 x 256 tokens"):
+        context.grow(8, needed=True)
+    assert room(samplers[1]) == (6, 256)
+
+
 def test_keys_and_values_take_half_where_matrices_are_rounded(base: BaseModel) -> None:
     def held(weights: str, **own: object) -> int:
         wanted = Wanted(base.config, parameters(base), **own)  # type: ignore[arg-type]
