@@ -96,6 +96,8 @@ class LlamaContext(Context):
         self.held = np.zeros(sequences, np.int32)
         self._adapters: Handles = np.empty(0, np.int64)
         self._adapter: int | None = None
+        self._filled = b"", np.empty(0, np.int32), np.empty(0, np.int64), list[int]()
+        """Sequences of the last call with one row each; all rows, the places of those, and of fillers."""
         parameters = self._parameters = library.llama_context_default_params()
         parameters.n_batch = max(length, sequences)
         parameters.n_ubatch = min(MICRO_BATCH, parameters.n_batch)
@@ -229,10 +231,15 @@ class LlamaContext(Context):
             outputs[wanted - 1 if wanted[0] else 1] = 1
             row = int(wanted[0] > 0)
             return self._call(tokens, positions, sequences, outputs, self._adapters)[row : row + 1]
-        rows = rows_with_fillers(sequences)
+        if self._filled[0] != sequences.tobytes():  # many calls in succession have the same
+            rows = rows_with_fillers(sequences)
+            places = np.searchsorted(rows, sequences)
+            fillers = np.setdiff1d(np.arange(len(rows)), places).tolist()
+            self._filled = sequences.tobytes(), rows, places, fillers
+        _, rows, places, fillers = self._filled
         if len(rows) == len(sequences) and outputs.all():
             return self._call(tokens, positions, sequences, outputs, self._adapters)
-        places, begins = np.searchsorted(rows, sequences), self.held[rows]
+        begins = self.held[rows]
         given, at, adapters = np.zeros(len(rows), np.int32), begins.copy(), self._adapters
         given[places], at[places] = tokens, positions
         if len(adapters) > 1:  # fillers have the adapter of the row before
@@ -240,7 +247,7 @@ class LlamaContext(Context):
         try:
             logits = self._call(given, at, rows, np.ones(len(rows), np.int8), adapters)
         finally:
-            for place in np.setdiff1d(np.arange(len(rows)), places).tolist():
+            for place in fillers:
                 self.cut(int(rows[place]), int(begins[place]))
         wanted_rows: Logits = logits[places[outputs != 0]]
         return wanted_rows
