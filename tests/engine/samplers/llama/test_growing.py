@@ -77,6 +77,15 @@ async def test_no_memory_is_taken_that_nobody_asks_for(samplers: list[LlamaSampl
     assert (limits.sequences, limits.context) == (24, 2048)
 
 
+async def test_a_small_base_serves_more_at_once(base: BaseModel, tmp_path: Path, state: State) -> None:
+    """Its weights stay in the processor's cache, so that calls of more rows are still faster."""
+    sampler = LlamaSampler(str(base.path), str(tmp_path), 200, 256, exact=True, first=2)
+    await sampler.load("v0", str(state(0)))
+    await asyncio.gather(*(alone(sampler, request(f"{n}", [3, n % 40], max_tokens=60, seed=n)) for n in range(140)))
+    assert 120 <= room(sampler)[0] < 200
+    await sampler.close()
+
+
 async def test_waiting_conversations_hold_up_nobody(samplers: list[LlamaSampler], state: State) -> None:
     sampler = samplers[1]
     await sampler.load("v0", str(state(0)))
