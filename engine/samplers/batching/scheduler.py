@@ -349,7 +349,7 @@ class BatchScheduler:
             turns = self._accept(turns, tokens, logprobs)
 
     def _burst(self, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
-        """Sample up to ``limit`` tokens per turn, until one may have ended; no Python runs per row.
+        """Sample up to ``limit`` tokens per turn, until one may have ended. Without wishes no Python runs per row.
 
         Returns int32 and float32 (n, k), k >= 1; only the last token may end a turn.
         """
