@@ -71,6 +71,8 @@ class Compute:
     kept: Kept
     writes: torch.dtype = torch.float32
     """The type of products with the base and with adapters."""
+    stacked: bool = False
+    """Computes several policies' adapters in batched products."""
     tiled: int = 0
     """Tokens from which attention is computed in tiles; 0: never."""
     settle: Callable[[], None] = nothing
@@ -89,12 +91,12 @@ def compute_on(device: str, precision: Precision = "f32") -> Compute:
         return for_card(where, precision)
     if precision == "f32":
         return Compute(where, precision, CACHED, MOST_TOKENS, replace(EXACT, scores=0), tiled=TILED)
-    return Compute(where, precision, CACHED, MOST_TOKENS, HALVED, torch.bfloat16, TILED_HALVED)
+    return Compute(where, precision, CACHED, MOST_TOKENS, HALVED, torch.bfloat16, tiled=TILED_HALVED)
 
 
 def for_card(device: torch.device, precision: Precision) -> Compute:
     """Kernels for a card; they run on any device, for tests."""
-    return Compute(device, precision, WIDE, MOST_ON_CARD, kept_on_card(precision))
+    return Compute(device, precision, WIDE, MOST_ON_CARD, kept_on_card(precision), stacked=True)
 
 
 Temperatures = tuple[float, ...]
@@ -235,7 +237,7 @@ class Decoder:
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
-        layers = adapted(self.plain.layers, policies)
+        layers = adapted(self.plain.layers, policies, self.plain.compute.stacked)
         self._over, self._mounted = replace(self.plain, layers=layers), states
 
     def unmount(self) -> None:
