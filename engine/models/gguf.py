@@ -479,6 +479,15 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
     return path
 
 
+def is_whole(path: Path) -> bool:
+    """False if the file is missing or cut. Of its tensors only the sizes are checked."""
+    try:
+        read_header(path)
+    except BaseModelError:
+        return False
+    return True
+
+
 def forget_others(folder: Path, mine: str) -> int:
     """Remove our files except those that begin with ``mine``; returns freed bytes."""
     names = [path for path in folder.glob("*.gguf") if OURS.fullmatch(path.name)]
@@ -490,6 +499,7 @@ def remove(path: Path) -> int:
     remove_abandoned(path.parent, f".{path.name}.")
     with contextlib.suppress(OSError):
         size = path.stat().st_size
+        path.with_suffix(".json").unlink(missing_ok=True)  # checksums that 0.1.0 wrote
         path.unlink()
         return size
     return 0

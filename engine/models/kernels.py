@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..devices.limits import address_space
+from ..devices.limits import ONEDNN, address_space
 from ..errors import ConfigError
 
 # --- element-wise pieces ---
@@ -132,7 +133,7 @@ def tiles() -> bool:
 # third of a millisecond per new shape.
 #
 # oneDNN compiles code. Without memory it refuses new shapes in that thread for good, or a signal ends the process. So
-# processes with a limited address space do not use it.
+# processes with a limited address space do not use it, and after a refusal PyTorch's default library multiplies.
 #
 # AMX or AVX-512 BF16 multiply bfloat16 several times as fast, with float32 sums. ``bfloat16_product`` also rounds the
 # result and is the fastest. ``widened_product`` rounds only factors, for output heads: a rounded logit of 20 is off by
@@ -150,6 +151,7 @@ PROBE_TOLERANCE = 1e-5
 
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
 """Limits of kept shapes. The default, 1024, took 550 MB; this takes 120."""
+_refused = Event()
 
 
 @cache
@@ -170,15 +172,15 @@ def library() -> Library:
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
     """(n, k) times (k, m), float32, plus ``bias`` (m,); may be stored in ``room`` (n, m)."""
-    if _by_onednn(left):
-        return by_onednn(left, right, bias)
+    if (result := _tried(left, right, bias)) is not None:
+        return result
     return torch.mm(left, right, out=room) if bias is None else torch.addmm(bias, left, right, out=room)
 
 
 def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
     """Add ``product(left, right)`` to ``sums``."""
-    if _by_onednn(left):
-        sums.add_(by_onednn(left, right))
+    if (result := _tried(left, right)) is not None:
+        sums.add_(result)
     else:
         sums.addmm_(left, right)
 
@@ -210,10 +212,14 @@ def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> 
     Sets PyTorch's switch for all threads, and back: no other thread may multiply.
     """
     left, right = left.float(), right.float()
-    if address_space() is not None or not _widens_right():
+    if _refused.is_set() or address_space() is not None or not _widens_right():
         return product(left, right, room=room)
-    with _rounding_factors():
-        return torch.mm(left, right, out=room)
+    try:
+        with _rounding_factors():
+            return torch.mm(left, right, out=room)
+    except RuntimeError as error:
+        _give_up(error)
+        return product(left, right, room=room)
 
 
 @cache
@@ -253,8 +259,23 @@ def _rounding_factors() -> Iterator[None]:
         switch.fp32_precision = before
 
 
-def _by_onednn(left: Tensor) -> bool:
-    return left.device.type == "cpu" and library() == "onednn" and address_space() is None
+def _tried(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """The product by oneDNN; None if it is not used."""
+    if left.device.type != "cpu" or library() != "onednn" or _refused.is_set() or address_space() is not None:
+        return None
+    try:
+        return by_onednn(left, right, bias)
+    except RuntimeError as error:
+        _give_up(error)
+        return None
+
+
+def _give_up(error: RuntimeError) -> None:
+    """Use oneDNN no more if it has no memory for its code; raise any other error."""
+    if str(error) not in ONEDNN:
+        raise error
+    log.warning("oneDNN has no memory for a product; from now on PyTorch's default library multiplies.")
+    _refused.set()
 
 
 def onednn_is_faster() -> bool:

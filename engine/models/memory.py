@@ -68,7 +68,7 @@ MOST_ROWS = 2048
 MOST_ON_CARD = 1 << 16
 """Tokens that fill each product on a card many times over."""
 TILED, TILED_HALVED = 384, 1024
-"""Tokens from which tiled attention is no slower on a processor, in float32 and bfloat16. It keeps no probabilities."""
+"""Tokens from which tiled attention is no slower on a processor, in float32 and bfloat16."""
 WORTH, WORTH_ON_CARD = 64, 512
 """Tokens from which keeping all is faster than recomputing.
 
@@ -83,12 +83,10 @@ WORKING = 2.5
 
 @dataclass(frozen=True)
 class Kept:
-    """What a training pass keeps for the backward pass."""
+    """What a training pass keeps for the backward pass; attention is computed again."""
 
     factor: int = FLOAT
     """Bytes of a factor of a base's product."""
-    scores: int = TILED
-    """Attention over fewer tokens keeps probabilities; else it recomputes."""
     sum: int = FLOAT
     """Bytes of a value of such a product's result."""
     opened: bool = True
@@ -98,21 +96,20 @@ class Kept:
 
 
 EXACT = Kept()
-HALVED = Kept(HALF, scores=0, sum=HALF, opened=False)
+HALVED = Kept(HALF, sum=HALF, opened=False)
 
 
 def kept_on_card(precision: str) -> Kept:
     """What cards keep, with the base in that precision."""
-    return Kept(FLOAT if precision == "f32" else HALF, scores=0, rows=MOST_ON_CARD, worth=WORTH_ON_CARD)
+    return Kept(FLOAT if precision == "f32" else HALF, rows=MOST_ON_CARD, worth=WORTH_ON_CARD)
 
 
 @dataclass(frozen=True)
 class PassSize:
-    """A pass over ``tokens``; each attends to at most ``longest``, itself included."""
+    """A pass over ``tokens``."""
 
     config: BaseConfig
     tokens: int
-    longest: int
     kept: Kept = EXACT
 
     @property
@@ -134,19 +131,13 @@ class PassSize:
         config, kept = self.config, self.kept
         (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(config)
         normed = qkv if config.architecture == "qwen3" else 0
-        scores = config.heads * self.longest if self.longest < kept.scores else 0
-        attention = FLOAT * (2 * hidden + normed + scores) + kept.sum * qkv + kept.factor * (hidden + queries + qkv)
+        attention = FLOAT * (2 * hidden + normed) + kept.sum * qkv + kept.factor * (hidden + queries + qkv)
         sums = gates + (inner if kept.opened else 0)
         return attention, FLOAT * 2 * hidden + kept.sum * sums + kept.factor * (hidden + inner)
 
     def _head(self) -> int:
         """Bytes; all logits are never held at once."""
         return 4 * FLOAT * self.tokens * self.config.hidden_size
-
-
-def _lengths(longest: int, kept: Kept) -> set[int]:
-    """``longest``, and the length with the most probabilities per token."""
-    return {longest, min(longest, max(kept.scores - 1, 1))}
 
 
 @dataclass(frozen=True)
@@ -160,30 +151,29 @@ class Budget:
     """Useful tokens of a batch."""
     kept: Kept = EXACT
 
-    def tokens(self, config: BaseConfig, longest: int) -> int:
+    def tokens(self, config: BaseConfig) -> int:
         """Tokens of a batch that keeps all, or if too few to be worth it, of a recomputed one."""
-        each = max(PassSize(config, 1, length, self.kept).all for length in _lengths(longest, self.kept))
-        keeping = min(self.room // (each + 1), self.most)
-        return keeping if keeping >= min(self.kept.worth, self.most) else self.most_tokens(config, longest)
+        keeping = min(self.room // (PassSize(config, 1, self.kept).all + 1), self.most)
+        return keeping if keeping >= min(self.kept.worth, self.most) else self.most_tokens(config)
 
-    def most_tokens(self, config: BaseConfig, longest: int) -> int:
-        each = max(PassSize(config, 1, length, self.kept).inputs for length in _lengths(longest, self.kept))
+    def most_tokens(self, config: BaseConfig) -> int:
+        each = PassSize(config, 1, self.kept).inputs
         return min(max(self.least, self.room // (each + 1)), self.most)
 
-    def keeps_all(self, config: BaseConfig, tokens: int, longest: int) -> bool:
-        return PassSize(config, tokens, longest, self.kept).all <= self.room
+    def keeps_all(self, config: BaseConfig, tokens: int) -> bool:
+        return PassSize(config, tokens, self.kept).all <= self.room
 
     def modest(self, config: BaseConfig, longest: int) -> Budget:
         """Its share on a processor: for a large base what layers keep of ``MODEST`` tokens, or of the longest sequence
         if at most half of the default."""
         if layer_bytes(config) <= LARGE:
             return self
-        usual, longest_only = (PassSize(config, tokens, longest, self.kept).all for tokens in (MODEST, longest))
+        usual, longest_only = (PassSize(config, tokens, self.kept).all for tokens in (MODEST, longest))
         return replace(self, room=min(self.room, max(usual, min(longest_only, PASS_BYTES // 2))))
 
-    def below(self, config: BaseConfig, tokens: int, longest: int) -> Budget:
+    def below(self, config: BaseConfig, tokens: int) -> Budget:
         """Half of what such a pass takes."""
-        room = min(self.room, PassSize(config, tokens, longest, self.kept).all) // 2
+        room = min(self.room, PassSize(config, tokens, self.kept).all) // 2
         most = min(self.most, tokens) // 2
         return replace(self, room=room, least=min(self.least, most), most=most)
 
@@ -192,9 +182,8 @@ def pass_bytes(
     config: BaseConfig, longest: int, room: int = PASS_BYTES, kept: Kept = EXACT, most: int = MOST_TOKENS
 ) -> int:
     """Most bytes for sequences of up to ``longest``; one may need more than ``room``."""
-    sizes = (PassSize(config, max(LEAST_TOKENS, length), length, kept) for length in _lengths(longest, kept))
-    largest = PassSize(config, most, longest, kept)
-    return max(*(size.inputs for size in sizes), min(room, max(largest.all, largest.inputs)))
+    least, largest = (PassSize(config, tokens, kept) for tokens in (max(LEAST_TOKENS, longest), most))
+    return max(least.inputs, min(room, max(largest.all, largest.inputs)))
 
 
 def card_pass_bytes(config: BaseConfig, longest: int, room: int, precision: str) -> int:

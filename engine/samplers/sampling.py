@@ -229,13 +229,6 @@ def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | Non
     return tokens.astype(np.int32), _logprobs(logits, divisors, largest, totals, tokens)
 
 
-def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs:
-    """Log-probabilities float32 (n,) of ``targets`` (n,) under ``logits`` (n, V) (temperature 0 means 1)."""
-    divisors = np.full(len(targets), temperature or 1.0)
-    _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(targets)))
-    return _logprobs(logits, divisors, largest, totals, targets)
-
-
 def log_totals(logits: Logits, temperatures: Floats) -> Floats:
     """Logarithms, float64 (n,), of each row's sum of exp(logit / temperature).
 

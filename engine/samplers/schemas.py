@@ -96,7 +96,7 @@ def _hidden(number: int) -> str:
 
 
 class SchemaGrammar:
-    """Implements ``batching.turn.Grammar``."""
+    """What a turn may say next, for ``batching.turn.Wished``."""
 
     def __init__(self, matcher: Any, end: int, stop: Sequence[int]) -> None:
         self._matcher = matcher

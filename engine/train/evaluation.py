@@ -30,7 +30,7 @@ from .admission import Background
 from .drawing import TaskPrompts
 from .environment import Mixture, TaskEnvironment, history_of, series_of
 from .failures import first_failure, never_spoke
-from .groups import episode_of, runs_again, texts_of, untrained
+from .groups import RUNS, episode_of, runs_again, texts_of, untrained
 from .held_out import (
     EVAL_SEED,
     HeldOutEpisode,
@@ -48,6 +48,9 @@ from .opening import TrainedPolicy, check_room, check_servable, join_router, kee
 from .publishing import PublishedVersions, Retention
 from .selfplay import FrozenPolicies, Match, Opponents, Participants
 
+MOST_OVERLOADED = 21
+"""Runs ended by an overloaded machine: a lost score costs more than a lost sample."""
+
 
 @dataclass(frozen=True)
 class _Prompt:
@@ -61,6 +64,10 @@ class _Prompt:
         rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
         means = tuple(fmean(each) for each in rewards if each)
         return Sampled(means, sum(not unusable for unusable in self._unusable) - len(means))
+
+    @property
+    def complete(self) -> bool:
+        return all(one.outcome.status in ("ok", "skip") for one in self.episodes)
 
     @property
     def skipped(self) -> bool:
@@ -139,21 +146,35 @@ class Evaluator:
         return evaluation
 
     async def _run(self, version: Version, lease: Lease, prompts: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
+        """Run all episodes. Failed ones have a second go if they leave no score."""
         stored = self._stored(version, lease) if self._required else {}
+        written = set(stored)
 
-        async def run(samples: Sequence[HeldOutEpisode]) -> _Prompt:
+        async def play(sample: HeldOutEpisode, earlier: FinishedEpisode | None) -> FinishedEpisode:
+            if earlier is not None and earlier.outcome.status in ("ok", "skip"):
+                return earlier
+            return await self._episode(version, lease, sample, 0 if earlier is None else RUNS + MOST_OVERLOADED)
+
+        async def run(samples: Sequence[HeldOutEpisode], earlier: Sequence[FinishedEpisode | None]) -> _Prompt:
             index = samples[0].spec.index
-            ended = stored.get(index) or await asyncio.gather(*(self._episode(version, lease, one) for one in samples))
-            prompt = self._prompt(samples[0].match, index, ended)
-            if self._required and index not in stored and not self._cut(lease, ended):
+            prompt = self._prompt(samples[0].match, index, await asyncio.gather(*map(play, samples, earlier)))
+            if self._required and index not in written and prompt.complete:
+                written.add(index)
                 await self._store(version, lease, prompt)
             return prompt
 
-        found = await asyncio.gather(*map(run, prompts))
-        if any(self._cut(lease, prompt.episodes) for prompt in found):
-            raise Replaced
-        for prompt in found if not self._required else ():
-            await self._store(version, lease, prompt)
+        earlier = [stored.get(samples[0].spec.index, [None] * len(samples)) for samples in prompts]
+        for _ in range(2):
+            found = await asyncio.gather(*map(run, prompts, earlier))
+            if any(self._cut(lease, prompt.episodes) for prompt in found):
+                raise Replaced
+            scored = score([one.sampled for one in found], self._spec.eval.samples, self._spec.eval.pass_at_least)
+            if scored.score is not None or not scored.n:
+                break
+            earlier = [list(prompt.episodes) for prompt in found]
+        for prompt in found:
+            if prompt.number not in written:
+                await self._store(version, lease, prompt)
         return found
 
     def _cut(self, lease: Lease, ended: Sequence[FinishedEpisode]) -> bool:
@@ -228,15 +249,16 @@ class Evaluator:
             episodes.append(HeldOutEpisode(held_out_spec(lease, index, member, self._split), match, roles))
         return episodes
 
-    async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode) -> FinishedEpisode:
+    async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, begin: int) -> FinishedEpisode:
+        """``begin``: the number of its first run, for names."""
         outcomes: list[EpisodeOutcome] = []
         while True:
-            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{len(outcomes)}"
+            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{begin + len(outcomes)}"
             ended = await self._services.rollout.run_episode(
                 self.environment.player(lease), episode.spec, episode.roles, name
             )
             outcomes.append(ended.outcome)
-            if lease.cut or not runs_again(outcomes):
+            if lease.cut or not runs_again(outcomes, MOST_OVERLOADED):
                 return ended
 
 

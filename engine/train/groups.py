@@ -54,13 +54,13 @@ KEEP_AFTER = 1.0
 """Seconds: storing a sample costs as much as its part of a group."""
 
 
-def runs_again(outcomes: Sequence[EpisodeOutcome]) -> bool:
+def runs_again(outcomes: Sequence[EpisodeOutcome], most_overloaded: int = OVERLOADED) -> bool:
     """True if a sample with these runs (at least one) runs again."""
     if outcomes[-1].status not in FAILED:
         return False
     overloaded = sum(outcome.overloaded for outcome in outcomes)
     died = sum(outcome.died and not outcome.overloaded for outcome in outcomes)
-    return overloaded < OVERLOADED and died < DEATHS and len(outcomes) - overloaded < RUNS
+    return overloaded < most_overloaded and died < DEATHS and len(outcomes) - overloaded < RUNS
 
 
 class Sample(EpisodeListener):

@@ -278,13 +278,6 @@ def group_logprobs(
     return tuple(scores.get(id(own), np.zeros(0, dtype=np.float32)) for own in group.sequences)
 
 
-def sequence_logprobs(
-    model: Model[B], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
-) -> Logprobs:
-    """Log-probabilities, float32 (T-start,), of ``tokens[start:]``. Raises ``ValueError`` on bad input."""
-    return group_logprobs(model, memory, scored_group([(tokens, start)]), temperature)[0]
-
-
 # The sum of groups is divided once, so the update does not depend on their order. The learning rate rises over
 # ``warmup`` steps, then is constant, or falls to 0 after step ``steps``, linearly or as half a cosine (arXiv
 # 1608.03983, equation 5, without restarts), as in transformers.

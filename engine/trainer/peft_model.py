@@ -44,7 +44,7 @@ class PeftModel:
         self._device = device
         base = load_base(folder)
         self._config = base.config
-        self._largest = (0, 0)
+        self._largest = 0
         # as a path: transformers would take a name for one on the hub
         self._model: Any = load_transformers(str(base.path), precision).to(device)
         self._budget = Budget(room or pass_room(device))
@@ -93,10 +93,9 @@ class PeftModel:
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
         (groups,) = map(tuple, jobs)
-        longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
-        self._largest = (0, 0)
-        for batch in padded_batches(groups, self._budget.tokens(self._config, longest)):
-            self._largest = max(self._largest, (batch.inputs.size, batch.inputs.shape[1]))
+        self._largest = 0
+        for batch in padded_batches(groups, self._budget.tokens(self._config)):
+            self._largest = max(self._largest, batch.inputs.size)
             yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
@@ -104,7 +103,7 @@ class PeftModel:
             return self._scores(batch, temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
-        self._again = not self._budget.keeps_all(self._config, batch.inputs.size, batch.inputs.shape[1])
+        self._again = not self._budget.keeps_all(self._config, batch.inputs.size)
         bonus = self._mounted is not None and self._mounted.config.entropy > 0.0
         logp, entropy = self._scores(batch, temperatures, bonus)
         slopes = criterion(logp.detach().cpu(), entropy.detach().cpu())
@@ -116,7 +115,7 @@ class PeftModel:
     def shrink(self) -> bool:
         if self._budget.most <= SMALLEST:
             return False
-        self._budget = self._budget.below(self._config, *self._largest)
+        self._budget = self._budget.below(self._config, self._largest)
         return True
 
     def _layer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

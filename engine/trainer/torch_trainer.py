@@ -514,15 +514,20 @@ class TorchTrainer:
         if not jobs:
             return {}
         memories = self._cache.use(*(job.policy for job in jobs))
-        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
-        try:
-            reach(Point.ACCUMULATE_BEGUN)
+        try:  # a score that fails leaves gradients as they are
             scores = [
                 self._logprobs(memory, scored_group(job.probe.sequences), memory.config.temperature)
                 if job.probe
                 else ()
                 for memory, job in zip(memories, jobs, strict=True)
             ]
+        except Exception:
+            if len(jobs) == 1:
+                raise
+            return self._one_by_one(jobs)
+        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
+        try:
+            reach(Point.ACCUMULATE_BEGUN)
             stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
         except Exception:
@@ -531,15 +536,18 @@ class TorchTrainer:
                 raise
             for memory, gathered in zip(memories, before, strict=True):
                 memory.go_back(gathered)
-            results: dict[str, GroupStats | Refused] = {}
-            for job in jobs:
-                results |= self._add_or_refuse([job], perf_counter())
-            return results
+            return self._one_by_one(jobs)
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {
             job.policy: replace(one, seconds=one.seconds + paging, scores=own)
             for job, one, own in zip(jobs, stats, scores, strict=True)
         }
+
+    def _one_by_one(self, jobs: Sequence[Job]) -> dict[str, GroupStats | Refused]:
+        results: dict[str, GroupStats | Refused] = {}
+        for job in jobs:
+            results |= self._add_or_refuse([job], perf_counter())
+        return results
 
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()

@@ -63,6 +63,11 @@ class Context:
         """Tokens before others come: a large base is read from main memory for each."""
         return 1 if self.weights > CACHE else 4
 
+    @property
+    def enough(self) -> int:
+        """Running turns beyond which calls would hardly be faster."""
+        return 64 if self.weights > CACHE else 128
+
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """Run one token for each sequence, or several of one (of several if it ``joins``).
 

@@ -28,8 +28,6 @@ from .turn import Conversation, Turn, check, draw_wished
 if TYPE_CHECKING:
     from ..schemas import SchemaGrammar
 
-ENOUGH = 64
-"""Running turns beyond which calls would hardly be faster."""
 NOTHING = -1
 """Pads stop tokens; no token has this id."""
 
@@ -195,7 +193,7 @@ class BatchScheduler:
         if self._echoes:
             self._echo(self._line.sort(self._echoes)[0])
         if self.memory.grows and not self.memory.free:
-            more = min(self._line.first, ENOUGH - len(self._running))
+            more = min(self._line.first, self._context.enough - len(self._running))
             if more > 0:
                 self.memory.grow(more, needed=not self._works)
         self._admit()
@@ -351,7 +349,7 @@ class BatchScheduler:
             turns = self._accept(turns, tokens, logprobs)
 
     def _burst(self, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
-        """Sample up to ``limit`` tokens per turn, until one may have ended; no Python runs per row.
+        """Sample up to ``limit`` tokens per turn, until one may have ended. Without wishes no Python runs per row.
 
         Returns int32 and float32 (n, k), k >= 1; only the last token may end a turn.
         """

@@ -50,11 +50,11 @@ class Wished:
         if self._grammar is not None:
             self._grammar.forbid(row)
 
-    def take(self, token: int, logits: Logits, temperatures: Floats) -> None:
-        """``logits`` (1, V), ``temperatures`` (1,)."""
-        top, totals = likeliest(logits, temperatures, self.wishes.likeliest)
-        self._likeliest.append(top)
-        self._logprobs.extend(logprobs_under(logits, temperatures, totals, np.array([token], np.int32)))
+    def take(self, token: int, logprob: np.float32, top: Likeliest) -> None:
+        """``top`` (1, k), with k at least the requested number."""
+        count = self.wishes.likeliest
+        self._likeliest.append(Likeliest(top.tokens[:, :count], top.logprobs[:, :count]))
+        self._logprobs.append(logprob)
         if self._said is not None:
             self._said.add(token)
         if self._grammar is not None:
@@ -76,12 +76,19 @@ def draw_wished(
     cuts: Cuts | None,
 ) -> tuple[Tokens, Logprobs]:
     """As ``choose``; first changes rows (n, V) with wishes in place. Others keep their bits."""
-    rows = [(slice(row, row + 1), each) for row, each in enumerate(wished) if each is not None]
-    for row, each in rows:
-        each.shape(logits[row][0])
+    turns = [each for each in wished if each is not None]
+    if not turns:
+        return choose(logits, temperatures, noise, cuts)
+    rows = np.flatnonzero([each is not None for each in wished])
+    for row, each in zip(rows, turns, strict=True):
+        each.shape(logits[row])
     tokens, logprobs = choose(logits, temperatures, noise, cuts)
-    for row, each in rows:
-        each.take(int(tokens[row][0]), logits[row], temperatures[row])
+    given, heats, drawn = logits[rows], temperatures[rows], tokens[rows]
+    top, totals = likeliest(given, heats, max(each.wishes.likeliest for each in turns))
+    under = logprobs_under(given, heats, totals, drawn)
+    for place, each in enumerate(turns):
+        part = slice(place, place + 1)
+        each.take(int(drawn[place]), under[place], Likeliest(top.tokens[part], top.logprobs[part]))
     return tokens, logprobs
 
 

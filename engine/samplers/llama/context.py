@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ...models.memory import FLASH, MICRO_BATCH, key_value_bytes, padded_length
 from ..batching.context import Arrays, Context, DecodeFailed, Handles, Ints, Logits
 from .mixing import mixing
 from .native import last_errors, llama
+
+log = logging.getLogger(__name__)
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
@@ -93,7 +96,8 @@ class LlamaContext(Context):
         self.held = np.zeros(sequences, np.int32)
         self._adapters: Handles = np.empty(0, np.int64)
         self._adapter: int | None = None
-        self._logits = np.empty((0, self.vocabulary), np.float32)
+        self._filled = b"", np.empty(0, np.int32), np.empty(0, np.int64), list[int]()
+        """Sequences of the last call with one row each; all rows, the places of those, and of fillers."""
         parameters = self._parameters = library.llama_context_default_params()
         parameters.n_batch = max(length, sequences)
         parameters.n_ubatch = min(MICRO_BATCH, parameters.n_batch)
@@ -111,11 +115,20 @@ class LlamaContext(Context):
         if self._watch:
             parameters.cb_eval = self._watch.callback
         last_errors()
-        reach = padded_length(1) if first and not card else self.length
-        done = self._make(min(first, sequences) if first and not card else sequences, reach)
-        if done and self._room < sequences and not self._grows():
+        small = bool(first) and not card
+        begin = (min(first, sequences) if small else sequences, padded_length(1) if small else self.length)
+        self._begin(*begin)
+        self._batch = Batch(library, int(library.llama_n_batch(self._context)))
+        if self._watch and self._watch.floats and not self._reads_floats():
             library.llama_free(self._context)
-            done = self._make(sequences, reach)
+            parameters.flash_attn_type, self._watch.floats = OFF, False
+            self._begin(*begin)
+
+    def _begin(self, room: int, reach: int) -> None:
+        done = self._make(room, reach)
+        if done and room < self.sequences and not self._grows():
+            self._llama.llama_free(self._context)
+            done = self._make(self.sequences, reach)
         if not done:
             if self._watch:
                 self._watch.close()
@@ -123,7 +136,18 @@ class LlamaContext(Context):
                 f"llama.cpp could not make a context of {self._room} x {self._reach} tokens{last_errors()}.",
                 "Lower the number of sequences or their length.",
             )
-        self._batch = Batch(library, int(library.llama_n_batch(self._context)))
+
+    def _reads_floats(self) -> bool:
+        """False if flash attention of a graph cannot be changed to float32."""
+        row = np.arange(2, dtype=np.int32)
+        try:
+            self.decode(row, row, np.zeros(2, np.int32), np.ones(2, np.int8))
+        except DecodeFailed as error:
+            log.warning("Each step reads more than it must: %s", error)
+            self.held[0] = 0
+            return False
+        self.cut(0, 0)
+        return True
 
     @property
     def room(self) -> int:
@@ -133,6 +157,7 @@ class LlamaContext(Context):
         self._parameters.n_seq_max = room
         self._parameters.n_ctx = room * reach
         self._room, self._reach = room, reach
+        self._logits = np.empty((0, self.vocabulary), np.float32)
         self._context = self._llama.llama_init_from_model(self._model, self._parameters)
         if self._context:
             self._memory = self._llama.llama_get_memory(self._context)
@@ -152,7 +177,10 @@ class LlamaContext(Context):
             if not needed:
                 return
             room = self._room + 2
-        if not self._remake(room, self._reach) and needed:
+        if self._remake(room, self._reach) or not needed:
+            return
+        room = self._room + 2  # the estimate was too small
+        if not self._remake(room, self._reach):
             raise MemoryError(f"there is none for {room} x {self._reach} tokens{last_errors()}")
 
     def _remake(self, room: int, reach: int) -> bool:
@@ -160,7 +188,6 @@ class LlamaContext(Context):
         before, adapter = (self._room, self._reach), self._adapter
         self._llama.llama_free(self._context)
         self._adapter = None
-        self._logits = np.empty((0, self.vocabulary), np.float32)
         done = self._make(room, reach)
         if not done and not self._make(*before):
             raise MemoryError(f"there is none any more for {before[0]} x {before[1]} tokens{last_errors()}")
@@ -204,10 +231,15 @@ class LlamaContext(Context):
             outputs[wanted - 1 if wanted[0] else 1] = 1
             row = int(wanted[0] > 0)
             return self._call(tokens, positions, sequences, outputs, self._adapters)[row : row + 1]
-        rows = rows_with_fillers(sequences)
+        if self._filled[0] != sequences.tobytes():  # many calls in succession have the same
+            rows = rows_with_fillers(sequences)
+            places = np.searchsorted(rows, sequences)
+            fillers = np.setdiff1d(np.arange(len(rows)), places).tolist()
+            self._filled = sequences.tobytes(), rows, places, fillers
+        _, rows, places, fillers = self._filled
         if len(rows) == len(sequences) and outputs.all():
             return self._call(tokens, positions, sequences, outputs, self._adapters)
-        places, begins = np.searchsorted(rows, sequences), self.held[rows]
+        begins = self.held[rows]
         given, at, adapters = np.zeros(len(rows), np.int32), begins.copy(), self._adapters
         given[places], at[places] = tokens, positions
         if len(adapters) > 1:  # fillers have the adapter of the row before
@@ -215,7 +247,7 @@ class LlamaContext(Context):
         try:
             logits = self._call(given, at, rows, np.ones(len(rows), np.int8), adapters)
         finally:
-            for place in np.setdiff1d(np.arange(len(rows)), places).tolist():
+            for place in fillers:
                 self.cut(int(rows[place]), int(begins[place]))
         wanted_rows: Logits = logits[places[outputs != 0]]
         return wanted_rows

@@ -35,6 +35,8 @@ WORD, FLOAT = 8, 4
 TENSORS = 10
 LAYOUTS = 16
 """Cached arrangements of rows: decoding repeats one."""
+GRAPHS = 256
+"""Cached graphs: making one takes longer than computing it."""
 SUFFIX = b".weight"
 Pointers = NDArray[np.uint64]
 
@@ -214,6 +216,14 @@ class Adapter:
 
 Run = tuple[int, int, Adapter]
 """Rows ``begin`` … ``end`` - 1, and their adapter."""
+Shape = tuple[int, int, int, tuple[tuple[int, int, int, float], ...]]
+"""Inputs, outputs, rows, and runs as ``Terms`` takes them."""
+
+
+def window(begin: int, end: int, rows: int) -> tuple[int, int]:
+    """The rows of a run's products: two or more, because a product with one row has other last bits."""
+    lone = end - begin == 1 < rows
+    return (begin - (begin > 0), end + (begin == 0)) if lone else (begin, end)
 
 
 class Terms:
@@ -233,9 +243,7 @@ class Terms:
         moved: list[tuple[int, ...]] = []
         starts = []
         for begin, end, rank, scale in runs:
-            # a product with one row has other last bits
-            lone = end - begin == 1 < rows
-            first, last = (begin - (begin > 0), end + (begin == 0)) if lone else (begin, end)
+            first, last = window(begin, end, rows)
             count = last - first
             x, a, b = room.matrix(inputs, count), room.matrix(inputs, rank), room.matrix(rank, outputs)
             down = ggml.product(room.context, a, x)
@@ -243,7 +251,7 @@ class Terms:
             Tensor.from_address(down).data = scratch
             Tensor.from_address(up).data = scratch + FLOAT * rank * count
             term = ggml.scale(room.context, up, scale)
-            if lone:
+            if count > end - begin:
                 line = FLOAT * outputs
                 term = ggml.view(room.context, term, outputs, 1, line, line * (begin - first))
             y = room.matrix(outputs, end - begin)
@@ -265,8 +273,10 @@ class Terms:
 class Layout:
     """The adapters of a micro-batch's rows."""
 
-    def __init__(self, ggml: Ggml, scratch: int, rows: int, runs: Sequence[Run]) -> None:
+    def __init__(self, ggml: Ggml, graphs: dict[Shape, Terms], scratch: int, rows: int, runs: Sequence[Run]) -> None:
+        """``graphs``: those of all layouts."""
         self.rows = rows
+        self._graphs = graphs
         self._ggml = ggml
         self._scratch = scratch
         self._runs = runs
@@ -289,12 +299,17 @@ class Layout:
                     raise OtherForm("llama.cpp computes a layer in another form")
             key = inputs.columns, result.columns, ranks.tobytes()
             if key not in self._terms:
-                runs = [
+                runs = tuple(
                     (begin, end, rank, adapter.scale(rank))
                     for (begin, end, adapter), rank in zip(self._runs, ranks.tolist(), strict=True)
                     if rank
-                ]
-                self._terms[key] = Terms(self._ggml, *key[:2], self.rows, runs, self._scratch)
+                )
+                shape = *key[:2], self.rows, runs
+                if shape not in self._graphs:
+                    if len(self._graphs) >= GRAPHS:
+                        del self._graphs[next(iter(self._graphs))]
+                    self._graphs[shape] = Terms(self._ggml, *shape, self._scratch)
+                self._terms[key] = self._graphs[shape]
             terms = self._terms[key]
             layer = x, y, terms, terms.addresses(self._pointers[number][ranks > 0], x, y)
             self._layers[number] = layer
@@ -367,6 +382,7 @@ class Mixing:
         self._adapters: dict[int, Adapter] = {}
         self._handles = itertools.count(1)
         self._layouts: dict[tuple[bytes, int], Layout] = {}
+        self._graphs: dict[Shape, Terms] = {}
         self._scratch = np.empty(0, np.float32)
         self._parts: list[Handles] = []
         """The adapters of the rows of each micro-batch of this call."""
@@ -388,6 +404,7 @@ class Mixing:
             matrices += own
         if len(self._scratch) < widest * self._most:
             self._layouts.clear()
+            self._graphs.clear()
             self._scratch = np.empty(widest * self._most, np.float32)
         handle = next(self._handles)
         self._adapters[handle] = Adapter(
@@ -402,6 +419,7 @@ class Mixing:
     def close(self) -> None:
         """The context must be gone."""
         self._layouts.clear()
+        self._graphs.clear()
         self._adapters.clear()
         self._ggml.close(self._processor)
 
@@ -479,5 +497,5 @@ class Mixing:
                 self._layouts.clear()
             edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), rows]
             runs = [(begin, end, self._adapters[int(part[begin])]) for begin, end in itertools.pairwise(edges)]
-            self._layouts[key] = Layout(self._ggml, int(self._scratch.ctypes.data), rows, runs)
+            self._layouts[key] = Layout(self._ggml, self._graphs, int(self._scratch.ctypes.data), rows, runs)
         return self._layouts[key]

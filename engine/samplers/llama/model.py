@@ -18,9 +18,11 @@ from ...models.gguf import (
     base_bytes,
     brought_names,
     ensure,
+    is_whole,
     names_of,
     path_of,
     plain_layers,
+    remove,
     write_base,
 )
 from ...models.memory import layers_on_card
@@ -51,18 +53,19 @@ def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "
 
 
 def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
-    """``<folder>/<fingerprint>-<weights>.gguf``, written if missing.
+    """``<folder>/<fingerprint>-<weights>.gguf``, written if missing or cut.
 
     Raises ``BaseModelError`` for architectures beyond our writer, or if writing fails.
     """
     path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
-    if path.exists():
+    if is_whole(path):
         return path
+    remove(path)
     size = base_bytes(base, weights if weights in WRITTEN else "f32")
     if weights in WRITTEN:
         return ensure(path, size, partial(write_base, base, weights=weights))
     quantised = int(size / 32 * (BITS[weights] + 1))  # one bit more: matrices that do not fit the type get a finer one
-    if plain.exists():
+    if is_whole(plain):
         return ensure(path, quantised, lambda target: quantise(plain, target, weights, threads))
     return ensure(path, size + quantised, partial(_by_way_of_float32, base, weights, threads))
 

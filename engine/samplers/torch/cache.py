@@ -135,18 +135,29 @@ class RankBlock:
 
 
 def tile_calls(counts: dict[int, int]) -> list[Call]:
-    """Calls per slot, or per tile of neighbouring slots, whichever are fewer."""
-    apart = [(slice(slot, slot + 1), [(slot, tile) for tile in range(tiles)]) for slot, tiles in counts.items()]
-    levels: list[Call] = []
+    """The fewest calls for these tiles of each slot, ascending.
+
+    The first tiles of neighbouring slots share calls, from some tile on each slot has one.
+    """
+
+    def apart(level: int) -> list[Call]:
+        return [
+            (slice(slot, slot + 1), [(slot, tile) for tile in range(level, tiles)])
+            for slot, tiles in counts.items()
+            if tiles > level
+        ]
+
+    shared, fewest = list[Call](), apart(0)
     for level in range(max(counts.values())):
-        if len(levels) >= len(apart):
-            return apart
         slots = [slot for slot, tiles in counts.items() if tiles > level]
         breaks = [place for place, (one, other) in enumerate(pairwise(slots), 1) if other - one > BRIDGE + 1]
         for begin, end in pairwise([0, *breaks, len(slots)]):
             run = range(slots[begin], slots[end - 1] + 1)
-            levels.append((slice(run.start, run.stop), [(slot, level) for slot in run]))
-    return min(levels, apart, key=len)
+            shared.append((slice(run.start, run.stop), [(slot, level) for slot in run]))
+        if len(shared) >= len(fewest):
+            break
+        fewest = min(fewest, [*shared, *apart(level + 1)], key=len)
+    return fewest
 
 
 class Mix:
@@ -156,33 +167,47 @@ class Mix:
     """
 
     def __init__(self, cache: AdapterCache, adapters: Indices, alike: bool = True) -> None:
-        """``adapters`` (n,): handles. Without ``alike`` a single one has one tile."""
+        """``adapters`` (n,): handles. Without ``alike`` terms are added in place, and long runs of rows have a product
+        each: with four adapters of 16 rows a fifth faster than tiles."""
         handles, owner = np.unique(adapters, return_inverse=True)
-        self._tile = TILE if alike or len(handles) > 1 else len(adapters)
         rows_of = {cache.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())}
-        self._segments, tiles = [], list[Indices]()
+        self._runs, self._segments, tiles = [], [], list[Indices]()
+        long = len(handles) == 1 or len(handles) * TILE < len(adapters)
+        if not alike and long and all(int(rows[-1] - rows[0]) < len(rows) for rows in rows_of.values()):
+            runs = ((*place, slice(int(rows[0]), int(rows[-1]) + 1)) for place, rows in rows_of.items())
+            self._runs = [(cache.block(rank), slot, rows) for rank, slot, rows in runs]
+            rows_of = {}
         for rank in sorted({rank for rank, _ in rows_of}):
             rows = {slot: own for (other, slot), own in sorted(rows_of.items(), key=itemgetter(0)) if other == rank}
-            for slots, places in tile_calls({slot: -(-len(own) // self._tile) for slot, own in rows.items()}):
+            for slots, places in tile_calls({slot: -(-len(own) // TILE) for slot, own in rows.items()}):
                 part = slice(len(tiles), len(tiles) + len(places))
                 none = np.empty(0, np.int64)
-                tiles += [rows.get(slot, none)[tile * self._tile : (tile + 1) * self._tile] for slot, tile in places]
+                tiles += [rows.get(slot, none)[tile * TILE : (tile + 1) * TILE] for slot, tile in places]
                 self._segments.append((cache.block(rank), slots, part))
-        standing, places_of = np.zeros((len(tiles), self._tile), np.int64), np.zeros(len(adapters), np.int64)
+        standing, places_of = np.zeros((len(tiles), TILE), np.int64), np.zeros(len(adapters), np.int64)
         for number, own in enumerate(tiles):
             standing[number, : len(own)] = own
-            places_of[own] = number * self._tile + np.arange(len(own))
+            places_of[own] = number * TILE + np.arange(len(own))
         self._plain = standing.size == len(adapters) and bool((places_of == np.arange(len(adapters))).all())
         """True if tiles hold the rows in their order, so that nothing has to be moved."""
+        self._in_place = self._plain and not alike
         self._rows, self._places = torch.from_numpy(standing.ravel()), torch.from_numpy(places_of)
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
         """Add the terms of fused layer ``number`` for ``x`` (n, in) to ``y`` (n, out)."""
-        tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, self._tile, x.shape[1])
-        moved = y.new_empty(len(tiles), self._tile, y.shape[1])
+        for block, slot, run in self._runs:
+            y[run].addmm_(torch.mm(x[run], block.downs[number][slot]), block.ups[number][slot])
+        if self._runs:
+            return
+        tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
+        terms = y.view(-1, TILE, y.shape[1]) if self._in_place else y.new_empty(len(tiles), TILE, y.shape[1])
         for block, slots, part in self._segments:
             count = part.stop - part.start
             down, up = (each[number][slots].expand(count, -1, -1) for each in (block.downs, block.ups))
-            torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
-        rows = moved.view(-1, y.shape[1])
-        y += rows if self._plain else rows.index_select(0, self._places)
+            if self._in_place:
+                terms[part].baddbmm_(torch.bmm(tiles[part], down), up)
+            else:
+                torch.bmm(torch.bmm(tiles[part], down), up, out=terms[part])
+        if not self._in_place:
+            rows = terms.view(-1, y.shape[1])
+            y += rows if self._plain else rows.index_select(0, self._places)

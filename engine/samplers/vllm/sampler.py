@@ -174,7 +174,7 @@ HANDLES = itertools.count(1)
 
 
 class FolderAdapters:
-    """Implements ``versions.Adapters``, in ``folder``."""
+    """Implements ``batching.requests.Adapters``, in ``folder``."""
 
     def __init__(self, engine: Engine, base: Path, folder: PrivateFolder, rank: int) -> None:
         self._engine = engine

@@ -43,6 +43,9 @@ class Attention(Protocol):
 class FusedAttention:
     """Implements ``Attention`` by torch's kernels, which hold no scores.
 
+    Answers need a mask. On a card only the memory-efficient kernel takes one, and it takes no ``enable_gqa``. So query
+    heads of an answer that share keys are folded into the query axis.
+
     The backward pass computes attention again and lets torch differentiate it. Each place has at most one slot, so the
     gradients of the gathers have no order of sums.
     """
@@ -57,11 +60,11 @@ class FusedAttention:
     slots: Tensor
     """(T,): the slot of each place, of F · P, then F · G · L; the last slot, of zeros, for unused places."""
     sees: Tensor
-    """(F · G, 1, L, P + L): 0 if an answer's query may look, else -inf."""
+    """(F, 1, R · L, P + L): 0 if an answer's query may look, else -inf."""
 
     @classmethod
     def of(cls, places: Places, heads: HeadShape, dtype: torch.dtype = torch.float32) -> FusedAttention:
-        (_, prompt), (_, rows, length), device = places.prefixes.shape, places.rows.shape, places.tokens.device
+        prompt, length, device = places.prefixes.shape[1], places.rows.shape[2], places.tokens.device
         on_prompt = torch.arange(prompt, device=device) < places.prefix_lengths[:, None]  # (F, P)
         on_answer = torch.ones(length, length, dtype=torch.bool, device=device).tril()
         seen = torch.cat([on_prompt[:, None].expand(-1, length, -1), on_answer.expand(len(on_prompt), -1, -1)], 2)
@@ -69,7 +72,7 @@ class FusedAttention:
         taken = torch.cat([places.prefixes.flatten(), places.rows.flatten()])
         slots = torch.full_like(places.tokens, len(taken))
         slots[taken] = torch.arange(len(taken), device=device)
-        sees = mask.repeat_interleave(rows, 0)[:, None]
+        sees = mask.repeat(1, heads.fold, 1)[:, None]
         return cls(heads, len(places.tokens), dtype, places.prefixes, places.rows, slots, sees)
 
     def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -84,21 +87,32 @@ class FusedAttention:
         return by_turned.float(), by_v.float()
 
     def _attend(self, turned: Tensor, v: Tensor) -> Tensor:
-        heads, rows = self.heads, self.answers.shape[1]
+        heads, (families, rows, _) = self.heads, self.answers.shape
         table = torch.cat([turned, v.view(len(v), heads.keys, heads.size)], 1)  # (T, K R + 2 K, D)
         prompts, answers = (
-            table.index_select(0, places.flatten()).view(-1, places.shape[-1], *table.shape[1:]).transpose(1, 2)
+            table.index_select(0, places.flatten()).view(*places.shape, *table.shape[1:]).movedim(-2, 1)
             for places in (self.prompts, self.answers)
         )
         kinds = [heads.queries, heads.keys, heads.keys]
         q, k, v = torch.split(prompts, kinds, 1)
-        on_prompts = scaled_dot_product_attention(q, k, v, is_causal=True, scale=heads.scale, enable_gqa=True)
+        k_repeated, v_repeated = (part.repeat_interleave(heads.fold, 1) for part in (k, v))
+        on_prompts = scaled_dot_product_attention(q, k_repeated, v_repeated, is_causal=True, scale=heads.scale)
         query, *own = torch.split(answers, kinds, 1)
-        key, value = (torch.cat([a.repeat_interleave(rows, 0), b], 2) for a, b in zip((k, v), own, strict=True))
-        on_answers = scaled_dot_product_attention(
-            query, key, value, attn_mask=self.sees, scale=heads.scale, enable_gqa=True
+        folded = torch.unflatten(query, 1, (heads.keys, heads.fold)).transpose(2, 3)  # (F, K, G, R, L, D)
+        key, value = (
+            torch.cat([shared[:, :, None].expand(-1, -1, rows, -1, -1), each], 3).flatten(1, 2)
+            for shared, each in zip((k, v), own, strict=True)
         )
-        outputs = [part.transpose(1, 2).reshape(-1, heads.queries * heads.size) for part in (on_prompts, on_answers)]
+        on_answers = scaled_dot_product_attention(
+            folded.reshape(families, heads.keys * rows, -1, heads.size),
+            key,
+            value,
+            attn_mask=self.sees,
+            scale=heads.scale,
+        )
+        by_row = on_answers.view(folded.shape).permute(0, 2, 4, 1, 3, 5)  # (F, G, L, K, R, D)
+        width = heads.queries * heads.size
+        outputs = on_prompts.transpose(1, 2).reshape(-1, width), by_row.reshape(-1, width)
         return torch.cat([*outputs, table.new_zeros(1, outputs[0].shape[1])]).index_select(0, self.slots)
 
 

@@ -52,7 +52,7 @@ from .layer import (
     token_scores_backward,
 )
 from .linear import Linear, Matrix, adapted, loaded_as, quantising
-from .packing import ROUND_SLOTS, PackedBatch, Places, packed_batches, places_within
+from .packing import PackedBatch, Places, packed_batches, places_within
 
 
 def nothing() -> None:
@@ -71,6 +71,8 @@ class Compute:
     kept: Kept
     writes: torch.dtype = torch.float32
     """The type of products with the base and with adapters."""
+    stacked: bool = False
+    """Computes several policies' adapters in batched products."""
     tiled: int = 0
     """Tokens from which attention is computed in tiles; 0: never."""
     settle: Callable[[], None] = nothing
@@ -88,13 +90,13 @@ def compute_on(device: str, precision: Precision = "f32") -> Compute:
     if where.type != "cpu":
         return for_card(where, precision)
     if precision == "f32":
-        return Compute(where, precision, CACHED, MOST_TOKENS, replace(EXACT, scores=0), tiled=TILED)
-    return Compute(where, precision, CACHED, MOST_TOKENS, HALVED, torch.bfloat16, TILED_HALVED)
+        return Compute(where, precision, CACHED, MOST_TOKENS, EXACT, tiled=TILED)
+    return Compute(where, precision, CACHED, MOST_TOKENS, HALVED, torch.bfloat16, tiled=TILED_HALVED)
 
 
 def for_card(device: torch.device, precision: Precision) -> Compute:
     """Kernels for a card; they run on any device, for tests."""
-    return Compute(device, precision, WIDE, MOST_ON_CARD, kept_on_card(precision))
+    return Compute(device, precision, WIDE, MOST_ON_CARD, kept_on_card(precision), stacked=True)
 
 
 Temperatures = tuple[float, ...]
@@ -207,7 +209,7 @@ class Decoder:
         self.plain = Decoding(replace(base, layers=()), compute, plain)
         self._over = self.plain
         self._mounted: tuple[AdamState, ...] = ()
-        self._largest = (0, 0)
+        self._largest = 0
 
     @classmethod
     def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
@@ -235,7 +237,7 @@ class Decoder:
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
-        layers = adapted(self.plain.layers, policies)
+        layers = adapted(self.plain.layers, policies, self.plain.compute.stacked)
         self._over, self._mounted = replace(self.plain, layers=layers), states
 
     def unmount(self) -> None:
@@ -247,21 +249,19 @@ class Decoder:
         longest = max(lengths, default=0)
         on_processor = self.plain.compute.device.type == "cpu"
         budget = self._now = self._budget.modest(self._config, longest) if on_processor else self._budget
-        # a batch's attention pads to its longest prompt and its longest answer, perhaps of two sequences
-        attended = 2 * (longest + ROUND_SLOTS)
-        keeping, again = budget.tokens(self._config, attended), budget.most_tokens(self._config, attended)
-        self._largest = (0, 0)
+        keeping, again = budget.tokens(self._config), budget.most_tokens(self._config)
+        self._largest = 0
         for batch in packed_batches(jobs, places_within(keeping), places_within(again)):
-            self._largest = max(self._largest, _size(batch))
+            self._largest = max(self._largest, len(batch.tokens))
             yield batch
 
     def keeps_all(self, batch: PackedBatch) -> bool:
-        return self._now.keeps_all(self._config, *_size(batch))
+        return self._now.keeps_all(self._config, len(batch.tokens))
 
     def shrink(self) -> bool:
         if self._budget.most <= SMALLEST:
             return False
-        self._budget = self._budget.below(self._config, *self._largest)
+        self._budget = self._budget.below(self._config, self._largest)
         return True
 
     @torch.no_grad()
@@ -310,7 +310,3 @@ class _Linears(Sequence[Layer[Linear]]):
 
 def _dense(compute: Compute, weight: Tensor) -> Matrix:
     return Matrix(weight.to(compute.device), compute.writes)
-
-
-def _size(batch: PackedBatch) -> tuple[int, int]:
-    return len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -93,7 +94,8 @@ def loaded_as(precision: Precision) -> torch.dtype:
 
 # LoRA (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b. The base's weights are multiplied with the rows of all
 # policies in one product, each policy's thin matrices with its own contiguous span (mLoRA, arXiv 2312.02515), so that
-# infinities never reach another policy. Layers that read the same input (q, k, v; gate, up) are fused.
+# infinities never reach another policy. One by one is fastest on a processor; for cards see ``Stacked``. Layers that
+# read the same input (q, k, v; gate, up) are fused.
 #
 # Backward: dx = s grad B A, dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
 
@@ -161,6 +163,80 @@ class Adapter:
         by_x.addmm_(by_down, self.a, alpha=self.scale)
 
 
+@lru_cache(maxsize=8)
+def _slots(bounds: tuple[tuple[int, int], ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Each policy's rows, (policies, longest), padded with the row after all of them; and the slot of each row."""
+    longest, rows = max(stop - start for start, stop in bounds), bounds[-1][1]
+    slots = torch.full((len(bounds), longest), rows)
+    for number, (start, stop) in enumerate(bounds):
+        slots[number, : stop - start] = torch.arange(start, stop)
+    places = torch.nonzero(slots.flatten() < rows).flatten()
+    return slots.to(device), places.to(device)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Adapters of several policies in batched products, for cards.
+
+    One by one, 32 policies need some 30,000 launches a pass, each as long as thousands of multiplications. Ranks are
+    padded to the largest and spans to the longest, with zeros. No product mixes rows of two policies.
+    """
+
+    adapters: tuple[Adapter, ...]
+    a: Tensor
+    """(policies, parts · ranks, in)"""
+    b: tuple[Tensor, ...]
+    """s B of each part, (policies, outputs, ranks)."""
+
+    @classmethod
+    def of(cls, adapters: tuple[Adapter, ...]) -> Stacked:
+        parts, ranks = len(adapters[0].parts), max(part.b.shape[1] for each in adapters for part in each.parts)
+        a = adapters[0].a.new_zeros(len(adapters), parts, ranks, adapters[0].a.shape[1])
+        b = [a.new_zeros(len(adapters), len(part.b), ranks) for part in adapters[0].parts]
+        for number, adapter in enumerate(adapters):
+            for place, part in enumerate(adapter.parts):
+                rank = part.b.shape[1]
+                a[number, place, :rank] = adapter.a[part.columns]
+                torch.mul(part.b, adapter.scale, out=b[place][number, :, :rank])
+        return cls(adapters, a.flatten(1, 2), tuple(b))
+
+    def add(self, y: Tensor, x: Tensor, spans: Spans) -> Tensor:
+        """As ``Adapter.add``; x Aᵀ is (policies, longest, parts · ranks)."""
+        down = torch.bmm(self._by_policy(x, spans), self.a.mT)
+        for part, b, own in zip(self.adapters[0].parts, self.b, down.chunk(len(self.b), 2), strict=True):
+            self._add_rows(y[:, part.outputs], torch.bmm(own, b.mT), spans)
+        return down
+
+    def backward(self, grad: Tensor, x: Tensor, down: Tensor, by_x: Tensor, spans: Spans) -> None:
+        """As ``Adapter.backward``."""
+        grad, by_downs = self._by_policy(grad, spans), []  # s grad B
+        scales = [adapter.scale for adapter in self.adapters]
+        for place, own in enumerate(down.chunk(len(self.b), 2)):
+            parts = [adapter.parts[place] for adapter in self.adapters]
+            by_output = grad[..., parts[0].outputs]
+            by_downs.append(torch.bmm(by_output, self.b[place]))
+            by_b = list(torch.bmm(by_output.mT, own).float())
+            torch._foreach_mul_(by_b, scales)
+            sums = [sum_[:, : part.grad_b.shape[1]] for sum_, part in zip(by_b, parts, strict=True)]
+            torch._foreach_add_([part.grad_b for part in parts], sums)
+        by_down = torch.cat(by_downs, 2)
+        by_a = torch.bmm(by_down.mT, self._by_policy(x, spans)).float()
+        for place, own in enumerate(by_a.chunk(len(self.b), 1)):
+            grads = [adapter.parts[place].grad_a for adapter in self.adapters]
+            torch._foreach_add_(grads, [rows[: len(each)] for rows, each in zip(own, grads, strict=True)])
+        self._add_rows(by_x, torch.bmm(by_down, self.a), spans)
+
+    def _by_policy(self, rows: Tensor, spans: Spans) -> Tensor:
+        """(policies, longest, k) of (T, k)."""
+        slots, _ = _slots(tuple((span.start, span.stop) for span in spans), rows.device)
+        rows = rows[: spans[-1].stop].to(self.a.dtype)
+        return torch.cat([rows, rows.new_zeros(1, rows.shape[1])])[slots]
+
+    def _add_rows(self, sums: Tensor, terms: Tensor, spans: Spans) -> None:
+        _, places = _slots(tuple((span.start, span.stop) for span in spans), sums.device)
+        sums[: spans[-1].stop] += terms.flatten(0, 1).index_select(0, places)
+
+
 @dataclass(frozen=True)
 class Applied:
     """What the backward pass of a linear layer needs."""
@@ -168,7 +244,7 @@ class Applied:
     x: Tensor
     """(T, in): its input, in the type that the matrix reads."""
     downs: tuple[Tensor, ...]
-    """x Aᵀ, (rows, ranks), of each policy."""
+    """x Aᵀ, (rows, ranks), of each policy; of all at once if ``Stacked``."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +257,7 @@ class Linear:
     """(sum of outputs, in)"""
     bias: Tensor | None
     """(sum of outputs,)"""
-    adapters: tuple[Adapter, ...] = ()
+    adapters: tuple[Adapter, ...] | Stacked = ()
 
     def forward(self, x: Tensor, spans: Spans) -> tuple[Tensor, Applied]:
         """(T, in) → (T, out) of the type that the matrix writes, and what ``backward`` needs."""
@@ -189,6 +265,8 @@ class Linear:
         y = self.matrix.times(x)
         if self.bias is not None:
             y.add_(self.bias)
+        if isinstance(self.adapters, Stacked):
+            return y, Applied(x, (self.adapters.add(y, x, spans),))
         downs = [adapter.add(y[span], x[span]) for adapter, span in zip(self.adapters, spans, strict=False)]
         return y, Applied(x, tuple(downs))
 
@@ -196,18 +274,23 @@ class Linear:
         """Add the gradients of A and B; return that by the input, (T, in), from ``grad``, (T, out)."""
         grad = grad.to(self.matrix.writes)
         by_x = self.matrix.back(grad)
+        if isinstance(self.adapters, Stacked):
+            self.adapters.backward(grad, applied.x, applied.downs[0], by_x, spans)
+            return by_x
         for adapter, span, down in zip(self.adapters, spans, applied.downs, strict=False):
             if span.start < span.stop:
                 adapter.backward(grad[span], applied.x[span], down, by_x[span])
         return by_x
 
 
-def adapted(layers: Sequence[Layer[Linear]], policies: Sequence[PolicyMemory]) -> tuple[Layer[Linear], ...]:
+def adapted(
+    layers: Sequence[Layer[Linear]], policies: Sequence[PolicyMemory], stacked: bool = False
+) -> tuple[Layer[Linear], ...]:
     """The same layers with these policies' adapters; make them again when the weights have changed."""
-
     views = [(p.scale, p.layout.views(p.optimised.weights), p.layout.views(p.gradient)) for p in policies]
 
     def over(linear: Linear) -> Linear:
-        return replace(linear, adapters=tuple(Adapter.of(policy, linear) for policy in views))
+        adapters = tuple(Adapter.of(policy, linear) for policy in views)
+        return replace(linear, adapters=Stacked.of(adapters) if stacked and len(views) > 1 else adapters)
 
     return tuple(layer.map(over) for layer in layers)

@@ -171,8 +171,8 @@ def test_a_large_base_takes_what_its_sequences_need() -> None:
     assert budget.modest(tiny, 60) == budget
     rooms = [budget.modest(SMOL, longest).room for longest in (60, 192, 250, 2000)]
     assert rooms == sorted(rooms) and rooms[-1] <= PASS_BYTES
-    assert all(budget.modest(SMOL, longest).keeps_all(SMOL, longest, longest) for longest in (60, 192, 250))
-    assert PassSize(SMOL, 192, 60).all == rooms[0] < PASS_BYTES // 3
+    assert all(budget.modest(SMOL, longest).keeps_all(SMOL, longest) for longest in (60, 192, 250))
+    assert PassSize(SMOL, 192).all == rooms[0] < PASS_BYTES // 3
 
 
 def test_a_refusal_names_sum_parts_and_ways_out() -> None:
@@ -211,8 +211,8 @@ def test_sizes_are_those_of_the_linear_layers(config: BaseConfig) -> None:
 @given(configs, st.integers(1, 8192))
 def test_a_batch_of_the_most_tokens_takes_what_a_pass_may(config: BaseConfig, longest: int) -> None:
     budget = Budget()
-    tokens = max(budget.tokens(config, longest), budget.most_tokens(config, longest))
-    size = PassSize(config, tokens, longest)
+    tokens = max(budget.tokens(config), budget.most_tokens(config))
+    size = PassSize(config, tokens)
     needed = min(size.inputs, size.all)  # of a few layers to keep all is less
     assert needed <= pass_bytes(config, longest)
     assert needed <= PASS_BYTES or tokens == 512

@@ -1,6 +1,7 @@
 """Large derived files: written once, and never left half."""
 
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +61,12 @@ def test_a_disk_that_refuses_is_named_and_nothing_stays(tmp_path: Path) -> None:
         ensure(tmp_path / "file" / "a.gguf", 1, write)
 
 
+def test_space_is_checked_before_anything_is_written(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(BaseModelError, match="free"):
+        ensure(tmp_path / "a.gguf", free * 2, lambda _: pytest.fail("was begun"))
+
+
 def test_two_at_once_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     inside = threading.Barrier(2, timeout=20)
@@ -97,9 +104,10 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 def test_files_of_other_bases_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
     mine, other = (ensure(tmp_path / f"{name}-f32.gguf", 1, write) for name in ("aaaa", "bbbb"))
     (tmp_path / "notes.json").write_text("{}")
+    other.with_suffix(".json").write_text("the checksum that 0.1.0 wrote")
     (tmp_path / "own.gguf").write_bytes(b"a person's")
     assert forget_others(tmp_path, "aaaa") == len(GOOD)
-    assert mine.exists() and not other.exists()
+    assert mine.exists() and not other.exists() and not other.with_suffix(".json").exists()
     assert (tmp_path / "notes.json").exists() and (tmp_path / "own.gguf").exists()
     assert forget_others(tmp_path, "aaaa") == 0
     assert forget_others(tmp_path / "gone", "aaaa") == 0

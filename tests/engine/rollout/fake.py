@@ -25,8 +25,10 @@ from marlaas.engine.samplers.protocol import (
     SamplerLimits,
     SamplerStats,
 )
-from marlaas.engine.samplers.sampling import Cuts, choose, likeliest, logprobs_of, uniforms
+from marlaas.engine.samplers.sampling import Cuts, choose, likeliest, uniforms
 from marlaas.engine.trajectories import Logprobs, Tokens
+
+from .plain import logprobs_of
 
 
 @dataclass(frozen=True)

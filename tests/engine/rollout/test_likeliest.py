@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from marlaas.engine.samplers.sampling import likeliest, logprobs_of, logprobs_under
+from marlaas.engine.samplers.sampling import likeliest, logprobs_under
+
+from .plain import logprobs_of
 
 SIZES = (1, 50, 3000, 32_000, 151_936)
 """Vocabularies below and above the limit between the two ways to look."""

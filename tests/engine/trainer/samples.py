@@ -1,8 +1,14 @@
 """Groups to train on: random tokens, lengths and rewards from a seed."""
 
+from typing import Any
+
 import numpy as np
 
+from marlaas.engine.trainer.group_pass import group_logprobs, scored_group
+from marlaas.engine.trainer.memory import PolicyMemory
+from marlaas.engine.trainer.model import Model
 from marlaas.engine.trainer.protocol import TrainGroup, TrainSequence
+from marlaas.engine.trajectories import Logprobs, Tokens
 
 from .tiny_qwen import VOCABULARY
 
@@ -26,3 +32,10 @@ def group(seed: int, members: int = 4, longest: int = 12) -> TrainGroup:
         tokens = draw.integers(0, VOCABULARY, length).astype(np.int32)
         sequences.append(TrainSequence(tokens, mask, logprobs, float(advantage)))
     return TrainGroup(seed, tuple(sequences))
+
+
+def sequence_logprobs(
+    model: Model[Any], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
+) -> Logprobs:
+    """Of ``tokens[start:]``."""
+    return group_logprobs(model, memory, scored_group([(tokens, start)]), temperature)[0]

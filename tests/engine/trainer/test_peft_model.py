@@ -16,13 +16,13 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.weights import unadapted
 from marlaas.engine.trainer import peft_model
-from marlaas.engine.trainer.group_pass import add_gradient, sequence_logprobs
+from marlaas.engine.trainer.group_pass import add_gradient
 from marlaas.engine.trainer.memory import PolicyMemory, fresh
 from marlaas.engine.trainer.peft_model import PeftModel
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
 
 from .largest import Largest
-from .samples import sequence
+from .samples import sequence, sequence_logprobs
 
 VOCABULARY = 500
 

@@ -216,6 +216,24 @@ async def test_a_probe_of_many_sequences_is_one_pass(
         assert np.allclose(own, await trainer.score("a", tokens, start, CONFIG.temperature), atol=TIGHT)
 
 
+async def test_a_probe_that_fails_leaves_its_policy_open(
+    monkeypatch: pytest.MonkeyPatch, new_torch_trainer: NewTrainer, tmp_path: Path
+) -> None:
+    def fail(*_: Any) -> torch.Tensor:
+        raise AdapterError("broken")
+
+    trainer, probe = new_torch_trainer(), Probe(((np.arange(1, 9, dtype=np.int32), 3),))
+    for policy in "ab":
+        await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Decoder, "logprobs", fail)
+        with pytest.raises(AdapterError, match="broken"):
+            await trainer.accumulate("a", (group(1),), probe)
+        first, second = await trainer.accumulate_together((Job("a", (group(1),), probe), Job("b", (group(1),))))
+    assert isinstance(first, Refused) and not isinstance(second, Refused)
+    assert (await train(trainer, "a", (group(1),), tmp_path / "1")).step == 1
+
+
 async def test_the_event_loop_stays_free_while_it_works(new_torch_trainer: NewTrainer, tmp_path: Path) -> None:
     trainer = new_torch_trainer()
     opening = asyncio.create_task(trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False))

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import FLASH
 from marlaas.engine.samplers.batching.context import Logits
 from marlaas.engine.samplers.llama import mixing
 from marlaas.engine.samplers.llama.context import LlamaContext
-from marlaas.engine.samplers.llama.mixing import Ggml, Unknown
+from marlaas.engine.samplers.llama.mixing import Ggml, OtherForm, Tensor, Unknown
 from marlaas.engine.samplers.llama.model import BaseFile, base_file, open_base
+from tools.random_base.make import make_base
 
 PROMPT = 300
 """More than a block of 256 tokens."""
@@ -63,6 +65,47 @@ def test_flash_attention_is_as_exact_as_without(file: BaseFile, without_flash: L
     assert np.abs(said(file, exact=False) - without_flash).max() > 10 * GAP
 
 
+def another_form(*_: object) -> None:
+    raise OtherForm("llama.cpp computes attention in another form")
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "llama3"])
+def test_every_family_is_exact(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = base_file(make_base(tmp_path / "base", family, rows=1500), tmp_path / "cache")
+    found = said(file)
+    monkeypatch.setattr(mixing, "past_casts", another_form)
+    assert np.abs(found - said(file)).max() < GAP
+
+
+def test_every_graph_reads_floats(file: BaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs change with the rows of a call and with the blocks that are held; none computes a cast."""
+    seen: list[set[int]] = []
+    plain = mixing.past_casts
+
+    def watched(ggml: Ggml, address: int) -> None:
+        plain(ggml, address)
+        tensor = Tensor.from_address(address)
+        sources = [Tensor.from_address(each) for each in (tensor.right, tensor.others[0])]
+        seen.append({source.type for source in sources} | {source.op == ggml.copies for source in sources})
+
+    monkeypatch.setattr(mixing, "past_casts", watched)
+    context = open_base(file, 4, 512, exact=True).context
+    assert context._watch is not None and context._watch.floats
+    seen.clear()
+    logits(context)
+    layers = file.names.config.layers
+    assert len(seen) >= 6 * layers and all(each == {mixing.F32, False} for each in seen)
+    context.close()
+
+
+def test_another_form_is_left_to_llama(
+    file: BaseFile, without_flash: Logits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mixing, "past_casts", another_form)
+    assert said(file).tobytes() == without_flash.tobytes()
+    assert "another form" in caplog.text
+
+
 def test_what_is_not_held_any_more_changes_nothing(file: BaseFile) -> None:
     """Keys of a longer conversation stay behind those of the next one."""
     context = open_base(file, 4, 512, exact=True).context
@@ -74,3 +117,11 @@ def test_what_is_not_held_any_more_changes_nothing(file: BaseFile) -> None:
     context.cut(1, 0)
     assert logits(context).tobytes() == first.tobytes()
     context.close()
+
+
+def test_long_sequences_are_read_in_blocks(file: BaseFile) -> None:
+    """There products over whole blocks are faster than flash attention, which goes token by token."""
+    for length, flash in ((FLASH, True), (FLASH + 256, False)):
+        context = open_base(file, 2, length, exact=True).context
+        assert (context._watch is not None) == flash
+        context.close()

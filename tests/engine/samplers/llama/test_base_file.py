@@ -50,6 +50,15 @@ def test_each_precision_has_a_file_and_less_is_less_exact(wide: BaseModel, tmp_p
     assert set(PRECISIONS) == {*WRITTEN, *TYPES}
 
 
+@pytest.mark.parametrize("weights", ["f32", "q8_0"])
+@pytest.mark.parametrize("left", [0, 100, -1])
+def test_a_file_that_was_cut_is_written_again(base: BaseModel, tmp_path: Path, weights: str, left: int) -> None:
+    path = ensure_base_gguf(base, tmp_path, weights)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    assert ensure_base_gguf(base, tmp_path, weights) == path and path.read_bytes() == whole
+
+
 @pytest.mark.parametrize("weights", [weights for weights in REPEATABLE if weights in PRECISIONS])
 def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path, weights: str) -> None:
     context = open_base(base_file(wide, tmp_path / "cache", weights), 32, 256).context

@@ -77,6 +77,15 @@ async def test_no_memory_is_taken_that_nobody_asks_for(samplers: list[LlamaSampl
     assert (limits.sequences, limits.context) == (24, 2048)
 
 
+async def test_a_small_base_serves_more_at_once(base: BaseModel, tmp_path: Path, state: State) -> None:
+    """Its weights stay in the processor's cache, so that calls of more rows are still faster."""
+    sampler = LlamaSampler(str(base.path), str(tmp_path), 200, 256, exact=True, first=2)
+    await sampler.load("v0", str(state(0)))
+    await asyncio.gather(*(alone(sampler, request(f"{n}", [3, n % 40], max_tokens=60, seed=n)) for n in range(140)))
+    assert 120 <= room(sampler)[0] < 200
+    await sampler.close()
+
+
 async def test_waiting_conversations_hold_up_nobody(samplers: list[LlamaSampler], state: State) -> None:
     sampler = samplers[1]
     await sampler.load("v0", str(state(0)))
@@ -97,6 +106,27 @@ async def test_short_memory_makes_turns_wait_rather_than_fail(
     for n in range(22):  # held by conversations that wait: nothing would continue without more
         await sampler.generate(request(f"kept {n}", [3, n + 1], max_tokens=4, seed=n))
     assert room(sampler)[0] >= 24
+
+
+def test_two_sequences_are_tried_if_more_do_not_fit(
+    samplers: list[LlamaSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, make = samplers[1]._context, LlamaContext._make
+    assert isinstance(context, LlamaContext)
+
+    def refused(self: LlamaContext, count: int, reach: int) -> bool:
+        if count > 6:
+            self._context = None
+            return False
+        return make(self, count, reach)
+
+    monkeypatch.setattr(LlamaContext, "_make", refused)
+    for needed, expected in ((False, 4), (True, 6)):
+        context.grow(8, needed)
+        assert room(samplers[1]) == (expected, 256)
+    with pytest.raises(MemoryError, match="there is none for 8 x 256 tokens"):
+        context.grow(8, needed=True)
+    assert room(samplers[1]) == (6, 256)
 
 
 def test_keys_and_values_take_half_where_matrices_are_rounded(base: BaseModel) -> None:

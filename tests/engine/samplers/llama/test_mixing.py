@@ -175,6 +175,25 @@ def test_a_retired_adapter_gives_its_memory_back(context: LlamaContext, base: Ba
     assert decode(context, [handles[0], handles[0], handles[1]], [0, 1, 2]).tobytes() == before.tobytes()
 
 
+def test_graphs_outlive_adapters(context: LlamaContext, base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions come and go with each step; their ranks stay."""
+    made: list[mixing_module.Terms] = []
+
+    class Counted(mixing_module.Terms):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(mixing_module, "Terms", Counted)
+    first, second = (context.load_adapter(adapter(base, seed, 4), 8.0) for seed in (1, 2))
+    decode(context, [first, first, second], [0, 1, 2])
+    count = len(made)
+    context.free_adapter(second)
+    third = context.load_adapter(adapter(base, 3, 4), 8.0)
+    decode(context, [first, first, third], [0, 1, 2])
+    assert 0 < count == len(made)
+
+
 def test_a_call_without_adapters_is_the_bare_base(context: LlamaContext, base: BaseModel, tmp_path: Path) -> None:
     held(context, base)
     plain = opened(base_file(base, tmp_path / "cache"), mixes=False)

@@ -62,7 +62,7 @@ def test_the_last_bits_do_not_depend_on_other_rows(base: BaseModel, loaded: Base
             assert torch.equal(y[row], expected[n][row])
 
 
-@pytest.mark.parametrize("owners", [[0] * 20, [0] * 9 + [1] * 11, [0, 1] * 10, [0, 1, 2, 3] * 5])
+@pytest.mark.parametrize("owners", [[0] * 5, [0] * 9 + [1] * 11, [0] * 8 + [1] * 8, [0, 1] * 10, [0, 1, 2, 3] * 5])
 def test_whole_runs_of_rows_get_the_same_terms(base: BaseModel, loaded: Base, owners: list[int]) -> None:
     """But for rounding, whether the rows of an adapter are neighbours or not."""
     bank = AdapterCache(loaded)

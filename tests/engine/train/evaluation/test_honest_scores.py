@@ -17,8 +17,8 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
-from marlaas.engine.train.evaluation import TOO_OFTEN
-from marlaas.engine.train.groups import DEATHS, OVERLOADED, RUNS
+from marlaas.engine.train.evaluation import MOST_OVERLOADED, TOO_OFTEN
+from marlaas.engine.train.groups import DEATHS, RUNS
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer, Ask, Message
 
@@ -72,6 +72,21 @@ async def test_one_success_of_64_reaches_no_target_and_prunes_nothing(tmp_path: 
     assert f"No held-out score at step 8: 63 of 64 episodes failed. The first: {TOO_LONG}." in log(world)
 
 
+async def test_what_failed_is_played_again_and_then_counts(tmp_path: Path) -> None:
+    """Half of the prompts fail in all tries of the first go, and in none of the second."""
+    world = world_of(tmp_path, EvalSpec(every=0, prompts=16), steps=1)
+    tries = Counter[int]()
+
+    def failing(spec: EpisodeSpec) -> bool:
+        tries[spec.index] += spec.split == "eval"
+        return spec.split == "eval" and spec.index % 2 == 1 and tries[spec.index] <= RUNS
+
+    world.environments.failing = failing
+    assert await ends(world) == Ending("done")
+    for row in world.query("SELECT score, n, failures FROM evals"):
+        assert row == {"score": 0.5, "n": 16, "failures": 0}
+
+
 async def test_what_ran_out_of_time_is_tried_again(tmp_path: Path) -> None:
     """As in training. One prompt of 16 is no tenth, so nothing else would play it again."""
     world = world_of(tmp_path, EvalSpec(every=0, prompts=16), steps=1)
@@ -108,7 +123,7 @@ async def test_the_load_of_the_machine_uses_up_no_try(tmp_path: Path) -> None:
     tries = Counter[int]()
 
     def ended(spec: EpisodeSpec) -> EpisodeOutcome | None:
-        if spec.split == "train" or tries[spec.index] == OVERLOADED - 1:
+        if spec.split == "train" or tries[spec.index] == MOST_OVERLOADED - 1:
             return None
         tries[spec.index] += 1
         return replace(LATE, overloaded=True)

@@ -14,13 +14,14 @@ from marlaas.engine.models.config import unsupported
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.memory import PASS_BYTES, Budget
 from marlaas.engine.trainer.decoder.decoder import Decoder
-from marlaas.engine.trainer.group_pass import add_gradient, sequence_logprobs
+from marlaas.engine.trainer.group_pass import add_gradient
 from marlaas.engine.trainer.memory import PolicyMemory, fresh
 from marlaas.engine.trainer.model import Model
 from marlaas.engine.trainer.peft_model import PeftModel
 from marlaas.engine.trainer.protocol import GroupStats, PolicyConfig, TrainGroup
 
 from ....examples import examples
+from ..samples import sequence_logprobs
 from .random_models import random_groups, save_model, shapes
 
 

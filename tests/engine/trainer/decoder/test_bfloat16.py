@@ -8,10 +8,11 @@ import torch
 
 from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
 from marlaas.engine.trainer.decoder.decoder import Decoder, compute_on
-from marlaas.engine.trainer.group_pass import add_gradient, add_gradients, sequence_logprobs
+from marlaas.engine.trainer.group_pass import add_gradient, add_gradients
 from marlaas.engine.trainer.memory import PolicyMemory
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
 
+from ..samples import sequence_logprobs
 from .random_models import random_groups
 from .test_against_peft import policy
 

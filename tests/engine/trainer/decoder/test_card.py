@@ -14,10 +14,11 @@ from marlaas.engine.models.find import load_base
 from marlaas.engine.models.memory import Budget
 from marlaas.engine.trainer.decoder.decoder import Decoder, compute_on, for_card
 from marlaas.engine.trainer.decoder.linear import product
-from marlaas.engine.trainer.group_pass import add_gradients, sequence_logprobs
+from marlaas.engine.trainer.group_pass import add_gradients
 from marlaas.engine.trainer.protocol import PolicyConfig
 
 from ....examples import examples
+from ..samples import sequence_logprobs
 from .random_models import random_groups, save_model, shapes
 from .test_against_peft import policy
 

@@ -74,7 +74,7 @@ def test_without_room_a_pass_holds_less_and_gives_the_same(
 ) -> None:
     compute, some = COMPUTE[kernels](), group(prompt, answer)
     batch = pack([(0, family) for family in families(some)])
-    size = PassSize(base.config, len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2], compute.kept)
+    size = PassSize(base.config, len(batch.tokens), compute.kept)
     whole, much = differentiated(base, compute, some, size.all)
     again, little = differentiated(base, compute, some, size.all - 1)
     torch.testing.assert_close(again, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
@@ -88,10 +88,7 @@ def test_a_long_sequence_needs_no_more_for_what_is_wide(base: BaseModel) -> None
     some, exact = group(500, 100), compute_on("cpu")
     few = replace(exact, kept=replace(exact.kept, rows=100))
     batch = pack([(0, family) for family in families(some)])
-    sizes = [
-        PassSize(base.config, len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2], compute.kept).inputs
-        for compute in (exact, few)
-    ]
+    sizes = [PassSize(base.config, len(batch.tokens), compute.kept).inputs for compute in (exact, few)]
     whole, much = differentiated(base, exact, some, 1)
     again, little = differentiated(base, few, some, 1)
     torch.testing.assert_close(again, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
@@ -105,7 +102,7 @@ def test_batches_are_sized_for_what_keeps_all(base: BaseModel) -> None:
     A sequence that has no room by itself is computed once more, in a batch of its own.
     """
     kept = compute_on("cpu").kept
-    room = PassSize(base.config, 256, 383, kept).all
+    room = PassSize(base.config, 256, kept).all
     model = Decoder.of(base, compute_on("cpu"), room)
 
     def kinds(*groups: TrainGroup) -> list[tuple[int, bool]]:
@@ -125,5 +122,5 @@ def test_batches_are_sized_for_what_keeps_all(base: BaseModel) -> None:
 
 
 def test_sixteen_bits_are_planned_with_less(base: BaseModel) -> None:
-    sizes = [PassSize(base.config, 1000, 350, compute().kept).all for compute in COMPUTE.values()]
+    sizes = [PassSize(base.config, 1000, compute().kept).all for compute in COMPUTE.values()]
     assert sizes == sorted(sizes, reverse=True) and sizes[3] < 0.8 * sizes[0]

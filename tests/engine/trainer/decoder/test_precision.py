@@ -15,9 +15,10 @@ from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.models.tensors import load
 from marlaas.engine.trainer.decoder.decoder import Decoder, compute_on, for_card
 from marlaas.engine.trainer.decoder.linear import Linear, Matrix
-from marlaas.engine.trainer.group_pass import add_gradient, sequence_logprobs
+from marlaas.engine.trainer.group_pass import add_gradient
 from marlaas.engine.trainer.protocol import PolicyConfig
 
+from ..samples import sequence_logprobs
 from .random_models import random_groups, save_model
 from .test_against_peft import policy
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from marlaas.engine.models.tensors import HeadShape
 from marlaas.engine.trainer.decoder.attention import Attention, FusedAttention, TiledAttention
@@ -27,11 +28,11 @@ heads = st.builds(
 )
 
 
-def places_of(groups: list[TrainGroup]) -> Places:
-    return Places.of(pack([(0, family) for group in groups for family in families(group)]), CPU)
+def places_of(groups: list[TrainGroup], device: torch.device = CPU) -> Places:
+    return Places.of(pack([(0, family) for group in groups for family in families(group)]), device)
 
 
-def computed(attention: Attention, seed: int = 0) -> tuple[torch.Tensor, ...]:
+def computed(attention: Attention, seed: int = 0, device: torch.device = CPU) -> tuple[torch.Tensor, ...]:
     """Outputs and gradients for random inputs; the padding's gradient is 0, as in a pass."""
     draw, shape = torch.Generator().manual_seed(seed), attention.heads
     turned = torch.randn(attention.places, shape.turned, shape.size, generator=draw)
@@ -39,8 +40,8 @@ def computed(attention: Attention, seed: int = 0) -> tuple[torch.Tensor, ...]:
     grad = torch.randn(attention.places, shape.queries * shape.size, generator=draw)
     grad[-1] = 0.0
     with torch.no_grad():
-        outputs, tape = attention.forward(turned, v)
-        by_turned, by_v = attention.backward(grad, tape)
+        outputs, tape = attention.forward(turned.to(device), v.to(device))
+        by_turned, by_v = attention.backward(grad.to(device), tape)
     return outputs[:-1].float(), by_turned[:-1], by_v[:-1]
 
 
@@ -98,6 +99,15 @@ def test_tiles_and_fused_kernels_give_plain_attention(
     for ours, plain in [*zip(found, expected, strict=True), *zip(fused, expected, strict=True)]:
         # sums of up to 600 values of size 1 in float32, in another order
         torch.testing.assert_close(ours[known], plain[known], rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a card")
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_card_never_holds_scores(kind: torch.dtype) -> None:
+    """Torch refuses, rather than to take the kernel that holds them."""
+    card, shape, groups = torch.device("cuda"), HeadShape(6, 2, 16), random_groups(0, 3, 4, 60)
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
+        computed(FusedAttention.of(places_of(groups, card), shape, kind), device=card)
 
 
 @settings(max_examples=examples(10), deadline=None)

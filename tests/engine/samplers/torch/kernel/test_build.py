@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.torch import sampler
 from marlaas.engine.samplers.torch.context import TorchContext
-from marlaas.engine.samplers.torch.kernel import library
+from marlaas.engine.samplers.torch.kernel import compare as comparing, library
 from marlaas.engine.samplers.torch.kernel.compare import compare, disagreement
 from marlaas.engine.samplers.torch.kernel.context import CompiledContext
 from marlaas.engine.samplers.torch.kernel.library import Library, NotCompiled, compile_to, compiled
@@ -109,6 +110,22 @@ def test_what_dies_in_its_trial_is_not_used(tmp_path: Path, compiled_files: Path
     assert len(list(tmp_path.glob("dies-*.verdict"))) == 1
 
 
+def test_a_comparison_that_fails_is_made_again(
+    cache: Path, tmp_path: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loaded machine, or a base that cannot be read for a moment, says nothing about the passes."""
+    (made,) = cache.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(comparing, "SECONDS", 0.01)
+        assert "timed out" in disagreement(made, base)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(tmp_path / "gone"))
+        assert "No such file" in disagreement(made, base)
+    assert "BaseModelError" in disagreement(made, replace(base, path=tmp_path / "gone"))
+    assert list(cache.iterdir()) == [made] and disagreement(made, base) == ""
+    assert len(list(cache.glob("*.verdict"))) == 1
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
@@ -125,6 +142,14 @@ def test_passes_that_are_wrong_are_refused(
     source.write_text(text.replace(right, wrong))
     made = compile_to(tmp_path / "wrong.so", source)
     assert compare(base, Library(made)) == "Their results differ from torch's."
+
+
+def test_tokens_that_are_drawn_wrongly_are_refused(tmp_path: Path, compiled_files: Path, base: BaseModel) -> None:
+    source, text = tmp_path / "draws.c", library.SOURCE.read_text()
+    assert text.count("> noise[row] * total") == 1
+    source.write_text(text.replace("> noise[row] * total", "> 0.9 * noise[row] * total"))
+    made = compile_to(tmp_path / "draws.so", source)
+    assert compare(base, Library(made)) == "The tokens that they draw differ from numpy's."
 
 
 def test_rows_that_depend_on_others_are_refused(tmp_path: Path, compiled_files: Path, base: BaseModel) -> None:
