@@ -73,7 +73,7 @@ def test_a_beat_writes_only_crews_that_changed(store: Store, database: Path) -> 
         assert other.execute(rows).fetchall() == [(playing, "as it was") for playing in (0, 2, 0)]
 
 
-def test_rows_of_an_earlier_engine_go_if_there_are_no_environments(store: Store, database: Path) -> None:
+def test_rows_of_an_earlier_engine_go(store: Store, database: Path) -> None:
     store.telemetry.environments([EnvironmentInfo("a/b", "v1", "ready")])
     store.close()
     with closing(Store(database, "tiny")) as later, Reader(database) as reader:

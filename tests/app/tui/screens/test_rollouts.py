@@ -197,7 +197,7 @@ async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filli
         assert browser(driver).steps.rows()[0].groups == 16 and "all steps" in driver.text()
 
 
-async def test_hits_that_come_after_somebody_went_elsewhere_are_not_shown(
+async def test_hits_that_come_too_late_are_not_shown(
     home: Home, played: Filling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved, searched = Event(), Event()
