@@ -64,7 +64,7 @@ class Scorers:
 
 
 @pytest.mark.parametrize(("lost", "died", "ranked"), [(0, 1, True), (0, 2, False), (5, 1, True), (5, 2, False)])
-async def test_a_score_is_tried_twice_beside_the_nodes_that_are_lost_with_it(
+async def test_a_score_is_tried_on_two_nodes_that_are_lost(
     lost: int, died: int, ranked: bool
 ) -> None:
     version = ServedVersion(

@@ -50,7 +50,7 @@ def test_seconds_before_the_first_turn_has_ended_wait_for_it() -> None:
     assert ledger.busy[ROLLOUT] == 3.0
 
 
-def test_seconds_after_a_turn_aborted_before_any_work_wait_for_the_next() -> None:
+def test_seconds_after_an_aborted_turn_wait_for_the_next() -> None:
     ledger = Ledger()
     ledger.rollout(1, prefilled=0, sampled=0)
     ledger.rollout_seconds(2.0)

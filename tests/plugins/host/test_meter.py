@@ -117,7 +117,7 @@ async def test_time_is_given_again_and_ends_once(world: World) -> None:
     assert world.expired == [False], "a stopped limit stays stopped"
 
 
-async def test_threads_that_compute_for_longer_than_time_passes_take_all_of_it(world: World) -> None:
+async def test_threads_that_compute_longer_than_time_passes(world: World) -> None:
     own = world.own(10)
     await world.passes(1, others=4)
     assert own.seconds == 0.0

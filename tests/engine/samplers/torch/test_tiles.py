@@ -31,5 +31,5 @@ def test_neighbours_take_one_call_if_some_are_absent() -> None:
     assert len(tile_calls({0: 1, 2 + BRIDGE: 1})) == 2
 
 
-def test_neighbours_with_a_long_adapter_among_them_take_two_calls() -> None:
+def test_neighbours_with_a_long_adapter_take_two_calls() -> None:
     assert len(tile_calls(dict.fromkeys(range(32), 1) | {5: 10})) == 2
