@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import sqlite3
+import threading
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
 
-from marlaas.plugins import Episode, Invalid, Message, Reply, Score, ToolCall, env
+from marlaas.plugins import BlockingEpisode, Environment, Episode, Invalid, Message, Reply, Score, ToolCall, env
+from marlaas.plugins.adapters.declaring import own_random
+from marlaas.plugins.agent import MOST_AGENTS
 from marlaas.plugins.episode import Settle
-from marlaas.plugins.messages import Ask
+from marlaas.plugins.host.threads import in_thread
+from marlaas.plugins.messages import Ask, Fork
 from marlaas.plugins.rewards import rewards_of
 from marlaas.plugins.tools import schema_of
 
@@ -268,3 +275,439 @@ def test_each_split_draws_instances_of_its_own() -> None:
     assert len({drawn(split, 1) for split in ("train", "eval", "test")}) == 3
     assert drawn("train", 1) != drawn("train", 2)
     assert drawn("eval", 1) == drawn("eval", 2) and drawn("test", 1) == drawn("test", 2), "for every run the same"
+
+
+class Debate:
+    """The class form."""
+
+    async def play(self, ep: Episode) -> dict[str, float]:
+        said = await ep.agent("proposer").ask("Say something.")
+        return {"proposer": 1.0, "critic": 0.0} if said.text == "enough" else {"proposer": 0.0, "critic": 1.0}
+
+
+def debate(ep: Any) -> dict[str, float]:
+    said = ep.agent("proposer").ask("Say something.")
+    return {"proposer": float(said.text == "enough"), "critic": float(said.text != "enough")}
+
+
+@pytest.mark.parametrize("target", [Debate, debate])
+async def test_agents_of_both_forms_are_paid_even_if_they_never_spoke(
+    target: Callable[..., Any],
+) -> None:
+    declared: Environment = env(agents=["proposer", "critic"])(target)
+    assert declared.agents == ("proposer", "critic")
+    played = await play(declared, lambda ask: "enough")
+    assert played.rewards.by_agent == {"proposer": 1.0, "critic": 0.0} and set(played.episode.agents) == {"proposer"}
+
+
+@pytest.mark.parametrize(
+    ("agents", "says"),
+    [
+        ("ab", "must be a list of names, not 'ab'"),
+        ({"a", "b"}, "must be a list of names"),
+        (("a", "a"), "must have different names, not a, a"),
+        (("a", ""), "at most 64 characters, not ''"),
+        (("x" * 10_000,), r"at most 64 characters, not 'xxxx"),
+        ((["a"],), "an agent's name is a text"),
+        ([f"a{n}" for n in range(MOST_AGENTS + 1)], "talk declares 257 agents; an episode has at most 256"),
+    ],
+)
+def test_what_cannot_be_declared_is_said_at_import(agents: Any, says: str) -> None:
+    async def talk(ep: Episode) -> float:
+        return 1.0
+
+    with pytest.raises((TypeError, ValueError), match=says) as caught:
+        env(agents=agents)(talk)
+    assert len(str(caught.value)) < 300
+
+
+async def test_nobody_else_speaks_not_even_a_fork() -> None:
+    episode = Episode(Model("a"), declared=("proposer", "critic"))
+    proposer = episode.agent("proposer")
+    await proposer.ask("go")
+    with pytest.raises(ValueError, match="no agent 'judge': @env declares proposer, critic"):
+        episode.agent("judge")
+    with pytest.raises(ValueError, match="no agent 'judge': @env declares proposer, critic"):
+        proposer.fork("judge")
+    assert proposer.fork("critic").name == "critic" and proposer.fork().name == "proposer"
+    with pytest.raises(ValueError, match="no agent 'agent'"):
+        await episode.ask("go")
+
+
+def test_an_episode_has_room_for_so_many() -> None:
+    episode = Episode(Model())
+    for number in range(MOST_AGENTS):
+        episode.agent(f"a{number}")
+    with pytest.raises(ValueError, match="at most 256 agents"):
+        episode.agent("one more")
+    with pytest.raises(ValueError, match="at most 256 agents"):
+        episode.agent("a0").fork("one more")
+    assert episode.agent("a0").name == "a0"
+
+
+def turned(*texts: str) -> Model:
+    """A model whose replies are numbered as the engine numbers those of one conversation."""
+    return Model(*(Reply(text, "stop", turn) for turn, text in enumerate(texts)))
+
+
+def said(text: str) -> tuple[Message, ...]:
+    return (Message("user", text),)
+
+
+async def test_a_fork_says_only_what_is_new_and_whose_history_it_has() -> None:
+    model = turned("a", "b", "c")
+    agent = Episode(model).agent("solver", system="Be brief.")
+    await agent.ask("one")
+    fork = agent.fork()
+    await agent.ask("two")
+    await fork.ask("other")
+    assert model.asks[1:] == [
+        Ask("solver", said("two")),
+        Ask("solver", said("other"), branch=1, fork=Fork("solver", 0, 1)),
+    ]
+    model.replies.append(Reply("d", "stop", 2))
+    await fork.ask("more")
+    assert model.asks[3] == Ask("solver", said("more"), branch=1)
+
+
+async def test_a_fork_before_any_turn_begins_with_the_system_prompt() -> None:
+    model = turned("a", "b")
+    agent = Episode(model).agent("solver", system="Be brief.")
+    fork = agent.fork()
+    await fork.ask("one")
+    await agent.ask("two")
+    system = Message("system", "Be brief.")
+    assert [(ask.branch, ask.fork, ask.messages[0]) for ask in model.asks] == [(1, None, system), (0, None, system)]
+
+
+async def test_forks_of_forks() -> None:
+    model = Model(*(Reply("", "stop", turn) for turn in (0, 1, 1, 2)))
+    agent = Episode(model).agent()
+    await agent.ask()
+    first = agent.fork()
+    second = first.fork()  # the first has not spoken: both leave the agent
+    await first.ask()
+    third = first.fork()
+    await second.ask()
+    await third.ask()
+    assert [ask.fork for ask in model.asks] == [
+        None,
+        Fork("agent", 0, 1),
+        Fork("agent", 0, 1),
+        Fork("agent", 1, 2),
+    ]
+    assert [ask.branch for ask in model.asks] == [0, 1, 2, 3]
+
+
+async def test_a_fork_with_a_name_is_an_agent_of_its_own() -> None:
+    model = turned("a", "b", "c")
+    episode = Episode(model)
+    agent = episode.agent("solver")
+    await agent.ask("one")
+    critic = agent.fork("critic")
+    assert list(episode.agents) == ["solver", "critic"] and episode.agent("critic") is critic
+    await critic.ask("two")
+    await critic.fork().ask("three")
+    assert model.asks[1:] == [
+        Ask("critic", said("two"), fork=Fork("solver", 0, 1)),
+        Ask("critic", said("three"), branch=1, fork=Fork("critic", 0, 2)),
+    ]
+    with pytest.raises(ValueError, match="there is an agent 'critic' already"):
+        agent.fork("critic")
+    with pytest.raises(ValueError, match="at most 64"):
+        agent.fork("")
+
+
+async def test_an_agent_that_has_not_replied_cannot_be_forked() -> None:
+    async def never(ask: Ask) -> Reply:
+        return await asyncio.Future()
+
+    agent = Episode(never).agent()
+    asking = asyncio.create_task(agent.ask("x"))
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="forked before it had replied"):
+        agent.fork()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    with pytest.raises(RuntimeError, match="forked before it had replied"):
+        agent.fork()
+
+
+async def test_forks_share_tools_and_reward() -> None:
+    @env
+    def branching(ep: BlockingEpisode) -> float:
+        def look() -> str:
+            """Look."""
+            return "nothing"
+
+        agent = ep.agent("solver", system="Look.", tools=[look])
+        agent.ask("one")
+        return sum(agent.fork().act("two").text == "x" for _ in range(2))
+
+    played = await play(branching, lambda ask: "x")
+    assert played.rewards.by_agent == {"solver": 2.0}
+    assert [len(ask.tools) for ask in played.asks] == [1, 0, 0]
+    assert [ask.branch for ask in played.asks] == [0, 1, 2]
+
+
+async def test_a_fork_with_a_name_is_paid_by_its_own_replies() -> None:
+    """Its history is another agent's: what is paid after its first reply belongs to that, not to a third one."""
+    episode = Episode(turned("a", "b", "c"))
+    root = episode.agent("root")
+    await root.ask("one")
+    await root.ask("two")
+    branch = root.fork("branch")
+    await branch.ask("three")
+    episode.reward(1.0)
+    assert branch.turns == 3
+    assert [(paid["agent"], paid["turns"]) for paid in episode.paid] == [("root", 2), ("branch", 1)]
+
+
+class Counting:
+    """Counts the episodes that it played."""
+
+    def __init__(self) -> None:
+        self.played = 0
+
+    async def setup(self) -> None:
+        self.played = 100
+
+    async def play(self, ep: Episode, task: str, step: int = 1) -> float:
+        """Plays."""
+        self.played += step
+        return self.played + (await ep.ask(task)).turn
+
+
+counting: Environment = env(name="counting", data=lambda split: [split])(Counting)
+
+"""As the decorator does it; type checkers disagree about decorators of classes."""
+
+
+async def test_a_class_is_described_as_a_function_is() -> None:
+    assert (counting.name, counting.description) == ("counting", "Counts the episodes that it played.")
+    assert [parameter.name for parameter in counting.parameters] == ["step"]
+    assert counting.takes_task and not counting.blocking and counting.form is not None
+    assert (await play(counting, lambda ask: ask.messages[0].content, step=3)).reward == 103.0
+
+
+async def test_the_name_still_makes_instances() -> None:
+    instance = counting()
+    assert await instance.play(Episode(Model("a")), "train") == 1.0
+
+
+async def test_a_class_whose_play_is_a_plain_method() -> None:
+    class Plain:
+        def play(self, ep: BlockingEpisode) -> bool:
+            """Says hello."""
+            return ep.ask("hello").text == "hello"
+
+    plain = env(Plain)
+    assert plain.blocking and plain.description == "Says hello."
+    assert (await play(plain, lambda ask: ask.messages[0].content)).reward == 1.0
+
+
+class Idle:
+    pass
+
+
+class Odd:
+    play = "chess"
+
+
+class Deaf:
+    def play(self) -> float:
+        return 1.0
+
+
+class Needy:
+    def __init__(self, path: str) -> None: ...
+
+    def play(self, ep: Any) -> float:
+        return 1.0
+
+
+class Asking:
+    def setup(self, path: str) -> None: ...
+
+    def play(self, ep: Any) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (Idle, r"the class Idle needs a method that plays: async def play\(self, ep, …\)"),
+        (Odd, "the class Odd needs a method that plays"),
+        (Deaf, r"Deaf must take the episode as its first parameter: def play\(self, ep, …\)"),
+        (Needy, "the class Needy is made without arguments"),
+        (Asking, r"Asking\.setup takes nothing but self: def setup\(self\)"),
+    ],
+)
+def test_what_a_class_must_offer(form: type, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        env(form)
+
+
+async def test_tools_run_in_the_thread_of_the_episode_and_may_ask() -> None:
+    threads: set[int] = set()
+
+    @env
+    def helped(ep: BlockingEpisode) -> bool:
+        threads.add(threading.get_ident())
+
+        def consult(word: str) -> str:
+            """Ask somebody else."""
+            threads.add(threading.get_ident())
+            return ep.agent("expert").ask(word).text
+
+        async def look() -> str:
+            """Look."""
+            return "nothing"
+
+        return ep.agent("solver", tools=[consult, look]).act("go").text == "done"
+
+    calls = [ToolCall("consult", {"word": "why"}), ToolCall("look", {})]
+    said: list[Reply | str] = [Reply("", "tool", 0, (call,)) for call in calls]
+
+    def policy(ask: Ask) -> Reply | str:
+        if ask.agent == "expert":
+            return "because"
+        return said.pop(0) if said else "done"
+
+    played = await play(helped, policy)
+    assert played.rewards.by_agent == {"solver": 1.0, "expert": 1.0}
+    assert [ask.messages[-1].content for ask in played.asks] == ["go", "why", "because", "nothing"]
+    assert len(threads) == 1 and threading.get_ident() not in threads
+
+
+async def test_the_tool_loop_ends_in_a_thread_too() -> None:
+    @env
+    def looping(ep: BlockingEpisode, turns: int = 3) -> bool:
+        def look() -> None:
+            """Look."""
+            raise LookupError("nothing")
+
+        def leave() -> None:
+            """Leave."""
+            raise Invalid("left", reward=-1.0)
+
+        return ep.agent(tools=[look, leave]).act("go", max_turns=turns).finish == "tool"
+
+    def calling(name: str) -> Reply:
+        return Reply("", "tool", 0, (ToolCall(name, {}),))
+
+    played = await play(looping, lambda ask: calling("look"))
+    assert played.reward == 1.0 and len(played.asks) == 3
+    assert played.asks[1].messages[0].content == "error: LookupError: nothing"
+    assert (await play(looping, lambda ask: calling("leave"))).reward == -1.0
+    with pytest.raises(ValueError, match="max_turns must be at least 1, not 0"):
+        await play(looping, lambda ask: "", turns=0)
+
+
+async def test_what_is_assigned_to_the_task_is_the_episodes() -> None:
+    @env(data=lambda split: ["row"])
+    def assigns(ep: BlockingEpisode) -> float:
+        assert ep.task == "row"
+        ep.task = {"answer": ep.rng.randrange(10), "noise": ep.noise.randrange(10)}
+        ep.log(split=ep.split)
+        return ep.index
+
+    played = await play(assigns, lambda ask: "", index=3)
+    assert played.reward == 3.0 and set(played.episode.task) == {"answer", "noise"}
+    assert isinstance(played.episode, Episode) and played.episode.logged == {"split": "train"}
+
+
+def model_calling(*names: str) -> Model:
+    """A model that calls tools, and then is done."""
+    return Model(Reply("", "tool", 0, tuple(ToolCall(name, {}) for name in names)), "done")
+
+
+async def told(*tools: Callable[..., Any]) -> list[str]:
+    """What a model is told that calls each of some tools once."""
+    model = model_calling(*(tool.__name__ for tool in tools))
+    await Episode(model, apart=in_thread).agent(tools=tools).act("x")
+    return [message.content for message in model.asks[1].messages]
+
+
+async def test_a_plain_tool_has_a_thread_and_others_the_loop() -> None:
+    def plain() -> str:
+        """Plain."""
+        return "the loop" if threading.current_thread() is threading.main_thread() else "a thread"
+
+    async def awaits() -> str:
+        """Awaits."""
+        return plain()
+
+    assert await told(plain, awaits) == ["a thread", "the loop"]
+
+
+async def test_tools_of_one_episode_take_turns() -> None:
+    under_way, most, asked = 0, 0, 0
+    seen = threading.Lock()
+
+    def counts() -> None:
+        """Counts."""
+        nonlocal under_way, most
+        with seen:
+            under_way += 1
+            most = max(most, under_way)
+        for _ in range(1000):
+            pass
+        with seen:
+            under_way -= 1
+
+    async def model(_: object) -> Reply:
+        nonlocal asked
+        asked += 1
+        return Reply("", "tool", 0, (ToolCall("counts", {}),)) if asked <= 8 else Reply("done", "stop", 1)
+
+    episode = Episode(model, apart=in_thread)
+    await asyncio.gather(*(episode.agent(f"a{number}", tools=[counts]).act("x") for number in range(8)))
+    assert most == 1
+
+
+async def test_errors_of_tools_are_as_they_were() -> None:
+    def wrong() -> None:
+        """Wrong."""
+        raise KeyError("lost")
+
+    def breaks() -> None:
+        """Breaks the rules."""
+        raise Invalid("no")
+
+    assert await told(wrong) == ["error: KeyError: 'lost'"]
+    with pytest.raises(Invalid, match="no"):
+        await told(breaks)
+
+
+async def test_a_tool_in_the_wrong_thread_is_the_authors_error() -> None:
+    base = sqlite3.connect(":memory:")
+
+    def queries() -> Any:
+        """Queries."""
+        return base.execute("select 1").fetchone()
+
+    def schedules() -> None:
+        """Schedules."""
+        asyncio.get_running_loop()
+
+    for tool in (queries, schedules):
+        with pytest.raises(TypeError, match=f"the tool {tool.__name__} runs in a thread of its own: make it an async"):
+            await told(tool)
+    base.close()
+
+
+async def test_tools_that_draw_from_the_global_random_stay() -> None:
+    def draws() -> float:
+        """Draws."""
+        return random.random()
+
+    @own_random
+    async def play(ep: Any) -> str:
+        model = model_calling("draws")
+        ep._answer = model
+        await ep.agent(tools=[draws]).act("x")
+        return model.asks[1].messages[0].content
+
+    first, second = [await play(Episode(Model(), apart=in_thread)) for _ in range(2)]
+    assert first == second

@@ -7,27 +7,40 @@ import contextlib
 import ctypes
 import os
 import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox, sandbox_supervisor
-from marlaas.plugins.sandbox import new_group
-from marlaas.plugins.sandbox_supervisor import children, stray
+from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox, sandbox as cgroups, sandbox_supervisor
+from marlaas.plugins.sandbox import Starved, new_group, place_of, remove_folder
+from marlaas.plugins.sandbox_supervisor import (
+    STARVED,
+    Ended,
+    Used,
+    Watch,
+    children,
+    stray,
+    waited,
+    waiting_limit,
+    wall_limit,
+)
 
 from .scripted import Model, play
 
-pytestmark = pytest.mark.processes
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell whose child a process was")
+
 PR_GET_CHILD_SUBREAPER = 37
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where sandboxes have their folders: empty again afterwards."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -39,11 +52,15 @@ async def run(code: str, stdin: str = "", seconds: float = 10.0, memory_mb: int 
     return await Episode(Model()).sandbox.python(code, stdin, seconds=seconds, memory_mb=memory_mb)
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_program_reads_and_prints() -> None:
     ran = await run("import sys\nprint(int(input()) * 2)\nprint('é', file=sys.stderr)", "21\n")
     assert ran == Ran("42\n", "é\n", 0, timed_out=False, cut=False) and ran.ok
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @pytest.mark.parametrize(
     ("code", "exit_code", "says"),
     [
@@ -63,6 +80,8 @@ async def test_how_a_program_ends(code: str, exit_code: int, says: str) -> None:
     assert says in ran.stderr and "sandbox_supervisor" not in ran.stderr
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_program_is_main_and_alone() -> None:
     ran = await run(
         "import os, sys\n"
@@ -76,16 +95,22 @@ async def test_a_program_is_main_and_alone() -> None:
     assert third.startswith("True") and third == (await run("print('True', hash('a'))")).stdout.strip()
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_an_endless_loop_ends_with_its_time() -> None:
     ran = await run("while True: pass", seconds=0.1)
     assert ran.timed_out and not ran.ok and ran.stdout == ""
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_memory_is_bounded() -> None:
     ran = await run("print('begun', flush=True)\nbytearray(4 << 30)")
     assert not ran.ok and ran.stdout == "begun\n" and "MemoryError" in ran.stderr
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_storm_of_prints_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "LARGEST_OUTPUT", 1000)
     ran = await run("print('x' * 1001)")
@@ -95,6 +120,8 @@ async def test_a_storm_of_prints_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
     assert "File too large" in ran.stderr
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_files_go_with_their_folder() -> None:
     ran = await run("import os; os.makedirs('a/b'); open('a/b/c', 'w').write('x'); print(os.getcwd())")
     assert ran.ok and not Path(ran.stdout.strip()).exists()
@@ -123,6 +150,8 @@ while not open(1, 'rb', closefd=False).seek(0, 2): time.sleep(0.01)
 """
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 @pytest.mark.parametrize("end", ["", "os._exit(5)", "os.kill(os.getpid(), 9)"])
 async def test_what_a_program_leaves_behind_is_killed(end: str) -> None:
@@ -130,6 +159,8 @@ async def test_what_a_program_leaves_behind_is_killed(end: str) -> None:
     assert not ran.timed_out and not alive(int(ran.stdout))
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 async def test_a_fork_bomb_fizzles_out() -> None:
     ran = await run(
@@ -144,6 +175,8 @@ async def test_a_fork_bomb_fizzles_out() -> None:
     assert ran.ok and len(set(pids)) == 64 and not any(map(alive, pids))
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 async def test_a_program_that_kills_its_supervisor_dies_with_it() -> None:
     ran = await run("import os, time\nprint(os.getpid(), flush=True)\nos.kill(os.getppid(), 9)\ntime.sleep(600)")
@@ -164,7 +197,9 @@ if os.fork() == 0:
     os._exit(0)
 time.sleep(600)
 """
+
 KILLS = "os.kill(supervisor, 9)"
+
 MULTIPLIES = """os.kill(supervisor, 9)
         while True:
             try:
@@ -194,6 +229,8 @@ def grouped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return True
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 @pytest.mark.parametrize("at_last", [KILLS, MULTIPLIES], ids=["kills", "multiplies"])
 async def test_killing_it_from_another_session_leaves_nothing(at_last: str, grouped: bool, held: int) -> None:
@@ -204,6 +241,8 @@ async def test_killing_it_from_another_session_leaves_nothing(at_last: str, grou
     assert not any(map(stray, children())), "they are buried, too"
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 async def test_what_a_plugin_has_started_itself_is_not_of_a_program(held: int) -> None:
     own = await asyncio.create_subprocess_exec("sleep", "600")
@@ -213,6 +252,8 @@ async def test_what_a_plugin_has_started_itself_is_not_of_a_program(held: int) -
     assert await own.wait() == -signal.SIGKILL, "nobody else has asked how it ended"
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 async def test_orphans_are_adopted_only_while_programs_run() -> None:
     def adopts() -> bool:
@@ -227,6 +268,8 @@ async def test_orphans_are_adopted_only_while_programs_run() -> None:
     assert not adopts()
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 def test_children_are_found_without_the_kernel_s_lists_too() -> None:
     with subprocess.Popen(["sleep", "600"]) as own:
@@ -234,12 +277,16 @@ def test_children_are_found_without_the_kernel_s_lists_too() -> None:
         own.kill()
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 async def test_a_program_gains_no_rights() -> None:
     ran = await run("print([line for line in open('/proc/self/status') if line.startswith('NoNewPrivs')])")
     assert "\\t1" in ran.stdout
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_folders_in_folders_go_with_theirs() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))  # as few files may be open as a worker of plugins has left
@@ -248,6 +295,8 @@ async def test_folders_in_folders_go_with_theirs() -> None:
     assert ran.ok, "and the folder has gone: see the fixture"
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_program_cannot_make_itself_right() -> None:
     """It may end well and print anything: the answer is not there to be printed."""
     for attempt in ("import os; os._exit(0)", "print('ok')", "import sys; sys.stdout = open('verdict', 'w')"):
@@ -255,6 +304,8 @@ async def test_a_program_cannot_make_itself_right() -> None:
         assert ran.stdout != "42\n"
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @LINUX
 async def test_an_episode_that_is_cancelled_leaves_nothing() -> None:
     folder = Path(tempfile.gettempdir())
@@ -267,6 +318,8 @@ async def test_an_episode_that_is_cancelled_leaves_nothing() -> None:
     assert not alive(int(found[0]))
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_only_so_many_run_at_once_and_waiting_is_told() -> None:
     told: list[str] = []
 
@@ -288,11 +341,15 @@ async def test_only_so_many_run_at_once_and_waiting_is_told() -> None:
     assert (await waiting).stdout == "1\n" and told == ["waits", "has a place"]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_many_at_once() -> None:
     found = await asyncio.gather(*(run(f"print({number})") for number in range(12)))
     assert [ran.stdout for ran in found] == [f"{number}\n" for number in range(12)]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_plain_function_runs_code_too() -> None:
     @env
     def coding(ep: BlockingEpisode) -> bool:
@@ -301,6 +358,8 @@ async def test_a_plain_function_runs_code_too() -> None:
     assert (await play(coding, lambda ask: "print(int(input()) * 2)")).reward == 1.0
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @pytest.mark.parametrize("arguments", [{"seconds": 0}, {"seconds": float("nan")}, {"memory_mb": -1}])
 async def test_arguments_that_mean_nothing(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="cannot grant"):
@@ -309,5 +368,305 @@ async def test_arguments_that_mean_nothing(arguments: dict[str, float]) -> None:
         await Episode(Model()).sandbox.python(b"1")  # type: ignore[arg-type]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 def test_the_supervisor_is_found_by_its_path() -> None:
     assert os.path.samefile(sandbox_supervisor.__file__, sandbox.SUPERVISOR)
+
+
+DELAYS = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell how long a process has waited")
+
+COMPUTES = """
+import os, sys, time
+os.sched_setaffinity(0, {int(input())})
+until = time.process_time() + float(sys.stdin.read())
+while time.process_time() < until: pass
+print("right")
+"""
+
+
+@pytest.fixture
+def busy_core() -> Iterator[int]:
+    """A core that eight programs compete for."""
+    core = min(os.sched_getaffinity(0))
+    endless = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-S", "-c", endless]) for _ in range(8)]
+    yield core
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@DELAYS
+@pytest.mark.processes
+async def test_a_right_program_is_right_on_a_busy_core(busy_core: int) -> None:
+    """It has a ninth of a core, so it takes several times as many seconds as it may compute."""
+    ran = await run(COMPUTES, f"{busy_core}\n0.3", seconds=1.0)
+    assert ran == Ran("right\n", "", 0, timed_out=False, cut=False)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "import time\ntime.sleep(600)",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])",
+    ],
+    ids=["computes", "sleeps", "has another compute"],
+)
+async def test_what_never_ends_ends(code: str) -> None:
+    ran = await run(code, seconds=0.2)
+    assert ran.timed_out and not ran.ok
+
+
+@DELAYS
+@pytest.mark.processes
+async def test_what_many_short_programs_compute_is_added_up() -> None:
+    short = "t = time.process_time()\nwhile time.process_time() < t + 0.05: pass"
+    again = f"while True:\n    if not os.fork():\n        exec({short!r})\n        os._exit(0)\n    os.wait()"
+    assert (await run(f"import os, time\n{again}", seconds=0.3)).timed_out
+
+
+@DELAYS
+@pytest.mark.processes
+async def test_no_program_can_say_that_it_was_starved() -> None:
+    ran = await run(f"import os\nos.kill(os.getppid(), {int(STARVED)})\nprint('judged')")
+    assert ran.ok and ran.stdout == "judged\n"
+
+
+class Looks:
+    """A program whose figures are set by the test."""
+
+    def __init__(self) -> None:
+        self.now = Used(0.0, 0.0, {1: 0.0})
+
+    def __call__(self) -> Used:
+        return self.now
+
+    def after(self, wall: float, *, computed: float = 0.0, delayed: float = 0.0) -> None:
+        delays = {thread: seconds + delayed for thread, seconds in self.now.delays.items()}
+        self.now = Used(self.now.wall + wall, self.now.processor + computed, delays)
+
+
+def verdict(watch: Watch) -> int:
+    """0 where the program may go on."""
+    try:
+        assert watch.look() > 0
+    except Ended as end:
+        return int(end.args[0])
+    return 0
+
+
+def test_processor_time_is_the_limit() -> None:
+    looks = Looks()
+    watch = Watch(2.0, looks, cores=2)
+    looks.after(19.0, computed=1.9, delayed=17.1)
+    assert verdict(watch) == 0
+    looks.after(1.0, computed=0.1, delayed=0.9)
+    assert verdict(watch) == signal.SIGALRM
+
+
+def test_waiting_has_a_limit_of_its_own() -> None:
+    looks = Looks()
+    watch = Watch(2.0, looks, cores=2)
+    looks.after(waiting_limit(2.0) - 0.1)
+    assert verdict(watch) == 0
+    looks.after(0.2)
+    assert verdict(watch) == signal.SIGALRM
+
+
+def test_what_was_starved_is_not_judged() -> None:
+    looks = Looks()
+    watch = Watch(2.0, looks, cores=2)
+    while looks.now.wall < wall_limit(2.0) - 1:
+        looks.after(1.0, computed=0.01, delayed=0.99)
+        assert verdict(watch) == 0
+    looks.after(1.0, computed=0.01, delayed=0.99)
+    assert verdict(watch) == STARVED
+
+
+def test_threads_that_began_or_ended_are_no_proof_of_waiting() -> None:
+    assert waited(Used(0.0, 0.0, {1: 0.0}), Used(1.0, 0.0, {1: 0.0})) == 1.0
+    assert waited(Used(0.0, 0.0, {1: 0.0}), Used(1.0, 0.0, {2: 0.0})) == 0.0
+    assert waited(Used(0.0, 0.0, {1: 0.0, 2: 0.0}), Used(1.0, 0.5, {1: 0.25, 2: 0.25})) == 0.0
+
+
+async def test_an_episode_hears_that_it_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def starved(*_: Any) -> Ran:
+        raise Starved("too busy")
+
+    monkeypatch.setattr(sandbox, "_run", starved)
+    told: list[str] = []
+    with pytest.raises(Starved):
+        await Episode(Model(), starved=lambda: told.append("starved")).sandbox.python("")
+    assert told == ["starved"]
+
+    @env
+    def coding(ep: BlockingEpisode) -> bool:
+        try:
+            return ep.sandbox.python(ep.ask("?").text).ok
+        except Exception:
+            return False
+
+    with pytest.raises(Starved):
+        await play(coding, lambda ask: "")
+
+
+UNIFIED = "31 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
+
+HYBRID = (
+    "30 23 0:25 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n40 23 0:26 / /sys/fs/cgroup/unified rw - cgroup2 x rw"
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "mounts", "place"),
+    [
+        ("0::/user.slice/app-1.scope", UNIFIED, "/sys/fs/cgroup/user.slice/app-1.scope"),
+        ("0::/", UNIFIED, "/sys/fs/cgroup"),
+        ("8:pids:/\n0::/a", HYBRID, "/sys/fs/cgroup/unified/a"),
+        ("0::/docker/1/a", UNIFIED.replace(" / /", " /docker/1 /"), "/sys/fs/cgroup/a"),
+        ("0::/elsewhere", UNIFIED.replace(" / /", " /docker/1 /"), None),
+        ("8:pids:/", HYBRID, None),
+        ("0::/a", "", None),
+    ],
+)
+def test_the_group_of_a_process(own: str, mounts: str, place: str | None) -> None:
+    assert place_of(own, mounts) == place
+
+
+@pytest.mark.processes
+def test_a_group_ends_with_all_that_is_in_it() -> None:
+    group = new_group(8)
+    if group is None:
+        pytest.skip("no control group can be made here")
+    os.mkdir(os.path.join(group.path, "below"))
+    command = "import os, sys; open(sys.argv[1], 'w').write('0'); print(flush=True); os.fork(); os.setsid(); input()"
+    inside = os.path.join(group.path, "below", "cgroup.procs")
+    with subprocess.Popen(
+        [sys.executable, "-c", command, inside], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as one:
+        assert one.stdout is not None and one.stdout.readline() == b"\n"
+        group.end()
+        assert one.stdout.read() == b"", "it and its child are gone"
+        assert one.wait() == -9 and not os.path.exists(group.path)
+
+
+def test_its_files_are_written_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lets a group's owner write ``cgroup.kill``, and not read it; root may do both."""
+    user = os.geteuid() or 65534
+    mkdir = os.mkdir
+
+    def made(path: str) -> None:
+        mkdir(path)
+        for name, mode in (("cgroup.kill", 0o200), ("pids.max", 0o644)):
+            os.close(os.open(os.path.join(path, name), os.O_WRONLY | os.O_CREAT, mode))
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        monkeypatch.setattr(cgroups, "parent_group", lambda: place)
+        monkeypatch.setattr(os, "mkdir", made)
+        os.chown(place, user, -1)
+        before = os.geteuid()
+        os.seteuid(user)
+        try:
+            group = new_group(8)
+            assert group is not None
+            with pytest.raises(PermissionError):
+                Path(group.path, "cgroup.kill").read_bytes()
+            group.end()
+        finally:
+            os.seteuid(before)
+        os.chmod(os.path.join(group.path, "cgroup.kill"), 0o600)
+        assert [Path(group.path, name).read_bytes() for name in ("pids.max", "cgroup.kill")] == [b"8", b"1"]
+
+
+@pytest.mark.parametrize("place", [None, "/proc"], ids=["no place", "a place that refuses"])
+def test_none_to_be_had(place: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "parent_group", lambda: place)
+    assert new_group(8) is None
+
+
+DEPTH = 150
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "folder"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """As few may be open as a worker of plugins has left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def nest(folder: Path, depth: int, name: str = "d") -> None:
+    """Folders in each other, deeper than any path can say."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_folders_in_folders(folder: Path) -> None:
+    nest(folder, DEPTH, "a long name " * 20)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert folder.exists(), "it is not to be had the usual way"
+    remove_folder(str(folder))
+    assert not folder.exists()
+
+
+def test_all_kinds_of_files(folder: Path) -> None:
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "file").write_text("x")
+    (folder / "a" / os.fsdecode(b"\xff\n")).write_text("x")
+    os.mkfifo(folder / "a" / "b" / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "socket"))
+    (folder / "a" / "dangling").symlink_to("nowhere")
+    (folder / "a" / "loop").symlink_to("loop")
+    remove_folder(str(folder))
+    assert not folder.exists()
+
+
+def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    """Neither into what they lead to, nor to its permissions."""
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "kept").write_text("x")
+    beside.chmod(0o500)
+    (folder / "deep").mkdir()
+    for link in (folder / "link", folder / "deep" / "link"):
+        link.symlink_to(beside)
+    os.link(beside / "kept", folder / "hard")
+    remove_folder(str(folder))
+    assert not folder.exists() and (beside / "kept").read_text() == "x" and beside.stat().st_mode & 0o777 == 0o500
+    link = tmp_path / "itself"
+    link.symlink_to(beside)
+    remove_folder(str(link))
+    assert link.is_symlink() and (beside / "kept").exists()
+
+
+def test_without_permissions(folder: Path) -> None:
+    inner = folder / "a" / "b"
+    (inner / "c").mkdir(parents=True)
+    (inner / "file").write_text("x")
+    for closed in (inner / "c", inner, folder / "a", folder):
+        closed.chmod(0)
+    remove_folder(str(folder))
+    assert not folder.exists()
+
+
+def test_what_is_not_there_raises_nothing(folder: Path) -> None:
+    remove_folder(str(folder / "gone"))
+    assert folder.exists()

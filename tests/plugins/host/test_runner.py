@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -10,13 +15,18 @@ from typing import Any, cast
 import pytest
 
 from marlaas.plugins import Environment, Episode, env, sandbox
-from marlaas.plugins.host.blame import Blame
+from marlaas.plugins.host import meter, threads, threads as instances
+from marlaas.plugins.host.blame import Blame, may_pay
 from marlaas.plugins.host.channel import Record
+from marlaas.plugins.host.loading import load
+from marlaas.plugins.host.meter import LIMITS, OwnTime, charged
 from marlaas.plugins.host.process import PluginHost
-from marlaas.plugins.host.runner import Run
-from marlaas.plugins.host.threads import Late
+from marlaas.plugins.host.runner import Run, Running, ScoringRun
+from marlaas.plugins.host.threads import EpisodeThreads, Instances, Late, Stopped, ended, in_thread
 from marlaas.plugins.messages import Ask, Endpoint, Reply
+from marlaas.plugins.rewards import Skip
 from marlaas.plugins.sandbox import Starved
+from marlaas.plugins.sandbox_supervisor import wall_limit
 
 
 class Host:
@@ -169,3 +179,389 @@ async def test_no_traceback_is_written_of_a_cancelled_episode(monkeypatch: pytes
     run.cancel()
     end = await host.end
     assert end["status"] == "cancelled" and "failure" not in end
+
+
+told: list[str] = []
+
+
+class Base:
+    async def play(self, ep: Any) -> float:
+        return 1.0
+
+
+def declared(form: type, timeout: float = 60.0) -> Environment:
+    return env(name=form.__name__.lower(), timeout=timeout)(form)
+
+
+@pytest.fixture
+def untold() -> None:
+    told.clear()
+
+
+@pytest.mark.usefixtures("untold")
+async def test_one_instance_plays_all_episodes() -> None:
+    class Counter(Base):
+        def __init__(self) -> None:
+            told.append("made")
+
+        def setup(self) -> None:
+            told.append("set up" if threading.current_thread() is not threading.main_thread() else "in the loop")
+            self.number = 7
+
+        async def play(self, ep: Any) -> float:
+            self.number += 1
+            return self.number
+
+        async def close(self) -> None:
+            told.append(f"closed at {self.number}")
+
+    held = Instances()
+    players = await asyncio.gather(*(held.player(declared(Counter)) for _ in range(3)))
+    assert [await player(None) for player in players] == [8, 9, 10]
+    await held.close()
+    assert told == ["made", "set up", "closed at 10"]
+
+
+@pytest.mark.usefixtures("untold")
+async def test_a_set_up_that_fails_is_tried_again_next_episode() -> None:
+    class Fails(Base):
+        async def setup(self) -> None:
+            told.append("tried")
+            if len(told) < 3:
+                raise SystemExit("not yet")
+
+    held = Instances()
+
+    async def failure() -> str:
+        try:
+            await held.player(declared(Fails))
+        except SystemExit as error:  # which no task may raise
+            return str(error)
+        return ""
+
+    for _ in range(2):
+        assert await asyncio.gather(*(failure() for _ in range(4))) == ["not yet"] * 4
+    assert await (await held.player(declared(Fails)))(None) == 1.0 and told == ["tried"] * 3
+    await held.close()
+
+
+@pytest.mark.usefixtures("untold")
+@pytest.mark.usefixtures("watched")
+async def test_a_late_set_up_says_where_it_stood() -> None:
+    class Slow(Base):
+        async def setup(self) -> None:
+            await asyncio.Future()
+
+    with pytest.raises(Late, match=r"the set-up of slow took longer than 0\.01 s") as caught:
+        await Instances().player(declared(Slow, timeout=0.01))
+    record = Blame(Path(__file__).parent).of(caught.value)
+    assert record["file"] == Path(__file__).name and record["line"] > 0
+    assert not caught.value.overloaded
+
+
+@pytest.mark.usefixtures("untold")
+async def test_a_set_up_that_the_wall_limit_ends_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Base):
+        async def setup(self) -> None:
+            await asyncio.Future()
+
+    before = LIMITS.copy()  # of earlier tests in this process
+    making = asyncio.create_task(Instances().player(declared(Slow)))
+    while not (limits := LIMITS - before):
+        await asyncio.sleep(0)
+    later = time.monotonic() + wall_limit(60.0)
+    monkeypatch.setattr(meter, "monotonic", lambda: later)
+    limits.pop().end()
+    with pytest.raises(Late) as caught:
+        await making
+    assert caught.value.overloaded
+
+
+@pytest.mark.usefixtures("untold")
+@pytest.mark.usefixtures("watched")
+async def test_a_set_up_that_will_not_end_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "_GRACE", 0.01)
+    go = asyncio.Event()
+
+    class Stubborn(Base):
+        async def setup(self) -> None:
+            while not go.is_set():
+                try:
+                    await go.wait()
+                except asyncio.CancelledError:
+                    told.append("cancelled")
+
+    with pytest.raises(Late):
+        await Instances().player(declared(Stubborn, timeout=0.01))
+    assert told == ["cancelled"]
+    go.set()
+
+
+@pytest.mark.usefixtures("untold")
+async def test_an_episode_that_ends_meanwhile_does_not_end_the_set_up() -> None:
+    go = asyncio.Event()
+
+    class Shared(Base):
+        async def setup(self) -> None:
+            await go.wait()
+
+    held = Instances()
+    first, second = (asyncio.create_task(held.player(declared(Shared))) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    go.set()
+    assert await (await second)(None) == 1.0
+
+
+@pytest.mark.usefixtures("untold")
+async def test_what_goes_wrong_in_closing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    class Sour(Base):
+        def close(self) -> None:
+            raise OSError("the line is dead")
+
+    held = Instances()
+    await held.player(declared(Sour))
+    await held.close()
+    assert "OSError: the line is dead" in capsys.readouterr().err
+
+
+PROGRAM = """
+import asyncio, os, sys
+from concurrent.futures import ThreadPoolExecutor
+from marlaas.plugins.host.threads import in_thread
+
+async def told_to_end_while_it_starts_others():
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def episode():
+        with ThreadPoolExecutor(8) as pool:
+            for _ in range(8):
+                pool.submit(loop.call_soon_threadsafe, begun.set)
+
+    playing = asyncio.create_task(in_thread(episode))
+    await begun.wait()
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
+
+async def main():
+    for _ in range(50):
+        await told_to_end_while_it_starts_others()
+    with ThreadPoolExecutor(1) as pool:
+        print(pool.submit(lambda: "goes on").result(), flush=True)
+
+sys.setswitchinterval(1e-6)  # threads take turns all the time, as on a busy machine
+asyncio.run(main())
+os._exit(0)
+"""
+
+
+@pytest.mark.processes
+async def test_only_threads_of_ended_episodes_are_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LEFT_AFTER", -1.0)
+    go, loop, before = threading.Event(), asyncio.get_running_loop(), threads.left_behind()
+    usages = [OwnTime(60, lambda wall: None) for _ in range(8)]
+    executor = EpisodeThreads()
+    loop.set_default_executor(executor)
+
+    async def plain() -> None:
+        await in_thread(go.wait)
+
+    async def aside() -> None:
+        await asyncio.to_thread(go.wait)
+
+    episodes = [charged(plain() if number % 2 else aside(), usage) for number, usage in enumerate(usages)]
+    while not all(usage.threads for usage in usages):
+        await asyncio.sleep(0)
+    assert threads.left_behind() == before, "they are under way"
+    for usage in usages[:4]:
+        ended(usage)
+    assert threads.left_behind() == before + 4
+    go.set()
+    await asyncio.gather(*episodes)
+    assert threads.left_behind() == before
+    executor.shutdown()
+
+
+@pytest.mark.processes
+def test_threads_can_start_after_episodes_were_ended() -> None:
+    """Where a thread that was just started ended in place of its starter, the last line waited for ever."""
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert ended.stdout == "goes on\n", ended.stderr
+
+
+def led_to(error: BaseException, then: BaseException) -> BaseException:
+    """``then``, raised while ``error`` was handled."""
+    then.__context__ = error
+    return then
+
+
+@pytest.mark.parametrize(
+    ("error", "paid"),
+    [
+        (ValueError("no number"), True),
+        (RecursionError(), True),
+        (OSError(errno.ENOENT, "no such file"), True),
+        (led_to(KeyError("x"), ValueError("no number")), True),
+        (ExceptionGroup("both", [ValueError(), KeyError()]), True),
+        (Skip(), False),
+        (SystemExit(), False),
+        (Stopped(), False),
+        (Late(), False),
+        (MemoryError(), False),
+        (TimeoutError(), False),
+        (subprocess.TimeoutExpired("gcc", 2), False),
+        (OSError(errno.EMFILE, "too many open files"), False),
+        (BlockingIOError(errno.EAGAIN, "no process can be had"), False),
+        (RuntimeError("can't start new thread"), False),
+        (led_to(OSError(errno.EMFILE, "too many open files"), ValueError("no grader")), False),
+        (ExceptionGroup("both", [ValueError(), TimeoutError()]), False),
+    ],
+    ids=repr,
+)
+def test_what_is_paid_for(error: BaseException, paid: bool) -> None:
+    assert may_pay(error) is paid
+
+
+def test_an_error_that_leads_to_itself_ends() -> None:
+    error, other = ValueError(), KeyError()
+    error.__context__, other.__context__ = other, error
+    assert may_pay(error)
+
+
+@pytest.mark.parametrize("value", ["0", float("nan"), 1e10])
+def test_only_a_number_can_be_paid(value: object) -> None:
+    with pytest.raises((TypeError, ValueError), match="on_error of play must"):
+        env(on_error=value)(play)  # type: ignore[call-overload]
+
+
+async def play(ep: object) -> float:
+    return 1.0
+
+
+PLUGIN = """
+import asyncio
+from marlaas.plugins import Score, Skip, env
+
+@env
+async def task(ep):
+    await ep.ask("x")
+
+@task.score
+async def score(task, transcript):
+    match task:
+        case "right":
+            return Score(0.5, said=len(transcript.text))
+        case "slow":
+            await asyncio.sleep(600)
+        case "gives up":
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                raise ValueError("no verdict") from None
+        case "raises":
+            raise KeyError("lost")
+        case "skips":
+            raise Skip
+        case "leaves":
+            raise SystemExit
+    return task
+
+@task.group
+def rank(episodes):
+    return [episode.reward for episode in episodes][:len(episodes[0].task)]
+"""
+
+SAID: Record = {"agent": [{"role": "assistant", "content": "abc"}]}
+
+
+class ScoringHost:
+    """Collects answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.blame = Blame(folder)
+        self.answers: list[Record] = []
+
+    def ended(self, run: Running, record: Record) -> None:
+        self.answers.append(record | {"episode": run.number})
+
+
+async def answer(folder: Path, request: Record) -> Record:
+    (folder / "p.py").write_text(PLUGIN)
+    host = ScoringHost(folder)
+    run = ScoringRun(cast(PluginHost, host), {"episode": 7, "timeout": 0.01, **request}, load(folder / "p.py")["task"])
+    await run.task
+    (record,) = host.answers
+    assert record["episode"] == 7
+    return record
+
+
+async def scored(folder: Path, task: object, **more: object) -> Record:
+    request = {"op": "score", "task": task, "transcript": SAID, "earned": {"agent": 1.0}}
+    return await answer(folder, request | more)
+
+
+@pytest.mark.usefixtures("watched")
+async def test_a_score(tmp_path: Path) -> None:
+    record = await scored(tmp_path, "right")
+    assert (record["status"], record["rewards"]) == ("ok", {"agent": 1.5})
+    assert record["parts"] == {"said": 3.0}
+    assert (await scored(tmp_path, "skips"))["status"] == "skip"
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize(
+    ("task", "status", "says", "line"),
+    [
+        (None, "error", "returned None", "async def score"),
+        ("text", "error", "must be a number, not str", "async def score"),
+        ("raises", "error", "KeyError: 'lost'", "raise KeyError"),
+        ("leaves", "error", "SystemExit", "raise SystemExit"),
+        ("slow", "timeout", "the score of task took longer than 0.01 s", "await asyncio.sleep"),
+        ("gives up", "timeout", "the score of task took longer than 0.01 s", "raise ValueError"),
+    ],
+)
+async def test_what_goes_wrong_has_its_place(tmp_path: Path, task: object, status: str, says: str, line: str) -> None:
+    record = await scored(tmp_path, task)
+    assert record["status"] == status and says in record["failure"]["message"]
+    lines = PLUGIN.splitlines()
+    assert record["failure"]["file"] == "p.py" and line in lines[record["failure"]["line"] - 1]
+
+
+def member(reward: float, task: str) -> Record:
+    return {
+        "task": task, "transcript": SAID, "rewards": {"agent": reward}, "parts": {}, "logged": {}, "invalid": ""
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("watched")
+async def test_a_ranking(tmp_path: Path) -> None:
+    record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "ab"), member(1.0, "ab")]})
+    assert (record["op"], record["rewards"]) == ("ranked", [{"agent": 0.5}, {"agent": 1.0}])
+    record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "a"), member(1.0, "a")]})
+    assert record["status"] == "error" and "1 rewards for 2 episodes" in record["failure"]["message"]
+    assert "def rank" in PLUGIN.splitlines()[record["failure"]["line"] - 1]
+
+
+@pytest.mark.usefixtures("watched")
+async def test_a_function_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "q.py").write_text("from marlaas.plugins import env\n@env\nasync def bare(ep): ...\n")
+    host = ScoringHost(tmp_path)
+    request = {"op": "score", "episode": 1, "timeout": 1.0, "task": 0, "transcript": SAID, "earned": {}}
+    await asyncio.wait_for(ScoringRun(cast(PluginHost, host), request, load(tmp_path / "q.py")["bare"]).task, 50)
+    assert "bare has no score function" in host.answers[0]["failure"]["message"]
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize(
+    ("task", "said", "status"),
+    [("raises", SAID, "ok"), ("raises", {}, "error"), ("slow", SAID, "timeout"), ("leaves", SAID, "error")],
+)
+async def test_an_exception_is_paid_for_where_it_is_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, said: Record, status: str
+) -> None:
+    """Not where nothing was said, nor where the time is up."""
+    monkeypatch.setattr(sys.modules[__name__], "PLUGIN", PLUGIN.replace("@env\n", "@env(on_error=-1)\n"))
+    end = await answer(tmp_path, {"op": "score", "task": task, "transcript": said, "earned": {"": 0.25}})
+    assert end["status"] == status and "failure" in end
+    assert end.get("rewards") == ({"agent": -0.75} if status == "ok" else None)

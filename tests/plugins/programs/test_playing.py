@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,21 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
-from marlaas.plugins import BlockingEpisode, Episode, env
+from marlaas.plugins import BlockingEpisode, Episode, Score, env
+from marlaas.plugins.data import rows_of
 from marlaas.plugins.host.blame import may_pay
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.programs import ProgramFailed, ProgramRun
 from marlaas.plugins.programs.playing import seed_of
+from marlaas.plugins.programs.run import read_text, reward_of
+from marlaas.plugins.rewards import LARGEST, rewards_of
 
 from .episodes import Served, episode, result_of, rewards
 
-pytestmark = pytest.mark.processes
 EXAMPLES = Path(__file__).parents[3] / "examples"
+
 TELLS = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), sys.stdin.read(), os.getcwd()]))"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where programs have their folders: empty again afterwards."""
     folder = tmp_path / "scratch"
@@ -36,6 +42,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_what_a_program_is_given(scratch: Path) -> None:
     seen: list[ProgramRun] = []
 
@@ -71,18 +79,24 @@ async def test_what_a_program_is_given(scratch: Path) -> None:
     assert ep.logged["exit_code"] == 0.0 and ep.logged["program_seconds"] == seen[0].seconds > 0
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_long_task_is_in_its_file() -> None:
     code = "import json, os; print(len(json.load(open(os.environ['MARLAAS_TASK_FILE']))), os.environ['MARLAAS_TASK'])"
     solve = env.program(["python", "-c", code], reward=lambda run: run.stdout == "200000 \n")
     assert await result_of(solve, episode(solve, "x" * 200_000)) is True
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_task_that_no_program_can_read() -> None:
     solve = env.program("true", reward="exit")
     with pytest.raises(TypeError, match="true reads its task as JSON, which cannot hold it: it is of the type set"):
         await rewards(solve, {1j})
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_each_of_several_agents_has_an_address() -> None:
     solve = env.program(
         ["python", "-c", TELLS], reward=lambda run: {"first": 1, "second": 0}, agents=("first", "second")
@@ -94,6 +108,8 @@ async def test_each_of_several_agents_has_an_address() -> None:
     assert list(ep.agents) == ["first", "second"]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @pytest.mark.parametrize(
     ("command", "reward"), [("true", 1.0), ("false", 0.0), (["python", "-c", "raise SystemExit(3)"], 0.0)]
 )
@@ -101,6 +117,8 @@ async def test_an_exit_code_is_a_reward(command: Any, reward: float) -> None:
     assert (await rewards(env.program(command, reward="exit"))).by_agent == {"agent": reward}
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_signal_is_no_success() -> None:
     program = env.program(["python", "-c", "import os; os.abort()"], reward="exit")
     assert (await rewards(program)).by_agent == {"agent": 0.0}
@@ -110,17 +128,23 @@ def writing(text: str, code: int = 0) -> list[str]:
     return ["python", "-c", f"open('r.txt', 'w').write({text!r}); raise SystemExit({code})"]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @pytest.mark.parametrize("code", [0, 1])
 async def test_a_file_is_a_reward_however_the_program_ends(code: int) -> None:
     found = await rewards(env.program(writing('{"reward": 0.25, "parts": 3}', code), reward="r.txt"))
     assert (found.by_agent, found.parts) == ({"agent": 0.25}, {"parts": 3.0})
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_file_that_says_nothing_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"r.txt must hold a number or JSON with 'reward', not 'well done'"):
         await rewards(env.program(writing("well done"), reward="r.txt"))
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 @pytest.mark.parametrize(
     ("command", "reward", "says"),
     [
@@ -146,11 +170,15 @@ async def test_failures_have_no_reward(command: Any, reward: Any, says: str) -> 
         await rewards(env.program(command, reward=reward))
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_exit_codes_that_are_a_good_end() -> None:
     program = env.program("false", reward=lambda run: run.exit_code / 2, exit_codes=(0, 1))
     assert (await rewards(program)).by_agent == {"agent": 0.5}
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_failure_shows_what_was_printed() -> None:
     program = env.program(["python", "-c", "raise SystemExit('sorry')"], reward="exit")
     ep = episode(program)
@@ -158,6 +186,8 @@ async def test_a_failure_shows_what_was_printed() -> None:
     assert (ep.logged["exit_code"], ep.logged["stderr"]) == (1.0, "sorry\n")
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_function_that_prepares_no_prompt_leaves_the_rows() -> None:
     @env.program(["test", "{prompt}", "=", "say it"], reward="exit")
     def quiet(ep: BlockingEpisode) -> None:
@@ -166,6 +196,8 @@ async def test_a_function_that_prepares_no_prompt_leaves_the_rows() -> None:
     assert (await rewards(quiet, {"prompt": "say it"})).by_agent == {"agent": 1.0}
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the machine's, so ``on_error`` pays nothing for it."""
 
@@ -181,6 +213,8 @@ async def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not may_pay(caught.value)
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_function_prepares_and_another_judges() -> None:
     async def right(ep: Episode, run: ProgramRun) -> bool:
         assert run.files == ("left/behind",) and run.read("left/behind") == "there"
@@ -198,6 +232,8 @@ async def test_a_function_prepares_and_another_judges() -> None:
     assert (await rewards(solve, word="xyz")).by_agent == {"agent": 1.0}
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_nobody_says_a_reward() -> None:
     solve = env.program("true", name="solve")
     with pytest.raises(TypeError, match=r'solve says no reward: give reward="exit", .* under @solve.score'):
@@ -210,6 +246,8 @@ async def test_nobody_says_a_reward() -> None:
     assert await result_of(solve, episode(solve)) is None
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_files_are_there_anew_each_time(tmp_path: Path) -> None:
     (tmp_path / "mine" / "lib").mkdir(parents=True)
     (tmp_path / "mine" / "run.sh").write_text("#!/bin/sh\ncat lib/a b; echo x >> b; exit 1\n")
@@ -229,6 +267,8 @@ async def test_files_are_there_anew_each_time(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "lib.d" / "a").read_text() == "beside "
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_the_example_is_paid_for_what_its_model_says() -> None:
     own_agent = load(EXAMPLES / "own_agent")["own_agent"]
     served = Served("the sum is 8", "9")
@@ -244,6 +284,8 @@ async def test_the_example_is_paid_for_what_its_model_says() -> None:
     assert body["messages"] == [{"role": "user", "content": f"{a}+{b}="}]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_python_is_the_plugins_own() -> None:
     code = f"import sys; raise SystemExit(sys.executable != {sys.executable!r})"
     assert (await rewards(env.program(["python", "-c", code], reward="exit"))).by_agent == {"agent": 1.0}
@@ -265,6 +307,8 @@ A = "{index}"
 """
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_toml_file_names_a_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "judges").mkdir()
     (tmp_path / "judges" / "of_agents.py").write_text("def right(run):\n    return run.stdout == 'yes\\n'\n")
@@ -279,8 +323,139 @@ async def test_a_toml_file_names_a_scorer(tmp_path: Path, monkeypatch: pytest.Mo
             load(told)
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_a_toml_file_is_a_whole_environment(tmp_path: Path) -> None:
     (tmp_path / "told.toml").write_text(TOML.replace("{config}", "5"))
     told = load(tmp_path / "told.toml")["told"]
     assert (told.timeout, told.on_error) == (20.0, 0.5)
     assert (await rewards(told)).by_agent == {"agent": 15.0}
+
+
+NUMBERS = st.floats(-LARGEST, LARGEST)
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"), [("0.5", 0.5), (" 1\n", 1.0), ("true", 1.0), ("-.5", -0.5), ("+2", 2.0), ("1e3", 1000.0)]
+)
+def test_numbers(text: str, reward: float) -> None:
+    assert reward_of(text, "reward.txt") == reward
+
+
+def test_parts_and_agents() -> None:
+    score = reward_of('{"reward": 0.5, "spelling": 1, "value": 2}', "reward.json")
+    assert isinstance(score, Score) and score.value == 0.5 and score.parts == {"spelling": 1.0, "value": 2.0}
+    assert reward_of('{"reward": {"first": 1, "second": -1}}', "reward.json") == {"first": 1.0, "second": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("", ValueError, "r is empty: write a number"),
+        ("good", ValueError, "r must hold a number or JSON with 'reward', not 'good'"),
+        ("nan", ValueError, "what r holds must be finite, not nan"),
+        ("NaN", ValueError, "must be finite"),
+        ("1e400", ValueError, "must be finite"),
+        ("1" * 5000, ValueError, "must be finite"),
+        ("2e9", ValueError, "must lie between"),
+        ("null", TypeError, "what r holds must be a number, not None"),
+        ('"1"', TypeError, "must be a number, not str"),
+        ("[1]", TypeError, "must be a number, not list"),
+        ("{}", ValueError, "r has no 'reward'; it has nothing"),
+        ('{"score": 1}', ValueError, "r has no 'reward'; it has score"),
+        ('{"reward": "1"}', TypeError, "'reward' in r must be a number"),
+        ('{"reward": 1, "note": "well done"}', TypeError, "'note' in r must be a number, not str 'well done'"),
+        ('{"reward": {"first": null}}', TypeError, "the reward of 'first' in r must be a number"),
+        ('{"reward": {"first": 1}, "x": 1}', ValueError, "so 'x' cannot stand beside 'first'"),
+        ("[" * 100_000, ValueError, "must hold a number or JSON"),
+    ],
+)
+def test_what_is_no_reward(text: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        reward_of(text, "r")
+
+
+@given(NUMBERS, st.dictionaries(st.text(), NUMBERS))
+def test_what_is_written_is_read(value: float, parts: dict[str, float]) -> None:
+    parts.pop("reward", None)
+    assert reward_of(json.dumps(value), "r") == value
+    read = rewards_of(reward_of(json.dumps({"reward": value} | parts), "r"), (), {})
+    assert read.by_agent == {"agent": value} and read.parts == parts
+
+
+@given(st.text() | JSON.map(json.dumps))
+def test_any_text_is_a_reward_or_an_error_in_words(text: str) -> None:
+    try:
+        rewards = rewards_of(reward_of(text, "r"), ("agent",), {})
+    except (TypeError, ValueError) as error:
+        assert str(error)
+    else:
+        assert all(math.isfinite(number) for number in rewards.by_agent.values())
+
+
+def test_only_plain_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "r").write_text("1")
+    assert (read_text(str(tmp_path), "r", 10), read_text(str(tmp_path), "none", 10)) == ("1", None)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    (tmp_path / "long").write_text("1" * 11)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    assert read_text(str(tmp_path), "bytes", 10) == "\ufffd"
+    for name, says in [("pipe", "no plain file"), ("link", "cannot be read"), ("long", "than 10"), ("folder", "plain")]:
+        with pytest.raises(ValueError, match=says):
+            read_text(str(tmp_path), name, 10)
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "endpoints.md"
+
+CLIENT = """
+import json, os
+from types import SimpleNamespace as Made
+from urllib.request import Request, urlopen
+
+class OpenAI:
+    @property
+    def chat(self):
+        return Made(completions=Made(create=self.create))
+
+    def create(self, **body):
+        key = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+        request = Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), key)
+        return json.loads(urlopen(request).read(), object_hook=lambda found: Made(**found))
+"""
+
+
+def shown() -> tuple[str, str]:
+    """The plugin and the agent."""
+    first, second, *_ = re.findall(r"(?m)^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.M)
+    return first, second
+
+
+@pytest.mark.processes
+def test_they_are_fifteen_lines() -> None:
+    assert sum(bool(line.strip()) for text in shown() for line in text.splitlines()) <= 15
+
+
+@pytest.mark.processes
+async def test_they_play_as_they_stand_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sums"
+    folder.mkdir()
+    for name, text in zip(("__init__.py", "my_agent.py"), shown(), strict=True):
+        (folder / name).write_text(text)
+    (tmp_path / "openai.py").write_text(CLIENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sums = load(folder)["sums"]
+    train, held_out = (rows_of(sums.data, split, folder) for split in ("train", "eval"))
+    assert len(train) == 80 and len(held_out) == 20 and not [row for row in held_out if row in train]
+    for answer, reward in ((train[7]["answer"], 1.0), ("none", 0.0)):
+        served = Served(answer)
+        async with served.listening() as opens:
+            assert (await rewards(sums, train[7], opens)).by_agent == {"agent": reward}
+        assert served.asked[0][2]["messages"] == [{"role": "user", "content": train[7]["question"]}]
