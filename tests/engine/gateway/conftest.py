@@ -1,4 +1,4 @@
-"""A store with a key, and what links share."""
+"""A store with a key, what links share, and tenants with versions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from marlaas.engine.store.submissions import add_key
 from marlaas.engine.store.tasks import KeyUse
 
 from .answering import Echo
+from .clientele import Clientele
 
 
 class EchoServing:
@@ -67,3 +68,19 @@ def serving(desk: Desk) -> EchoServing:
     serving = EchoServing()
     desk.serving = serving.answerer
     return serving
+
+
+@pytest.fixture(scope="module")
+def clientele(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clientele]:
+    """Two tenants with versions; tests do not change these."""
+    made = Clientele(tmp_path_factory.mktemp("clientele"))
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Clientele]:
+    """The same, to be changed."""
+    made = Clientele(tmp_path)
+    yield made
+    made.store.close()
