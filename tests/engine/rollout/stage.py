@@ -13,7 +13,7 @@ from typing import Any, cast
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, endpoint_of
 from marlaas.engine.fairness.line import Ledger, Line as WaitingLine, Payer
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import EpisodeListener, FinishedAgent, PromptHash, Rollout, RunEnvironment, alike
+from marlaas.engine.rollout.episodes import EpisodeListener, PromptHash, Rollout, RunEnvironment, alike
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
 from marlaas.engine.rollout.spoken import Spoken
@@ -49,14 +49,10 @@ class Listening(EpisodeListener):
 
     held_out: Callable[[PromptHash], bool] = lambda _: False
     on_end: Callable[[], None] = lambda: None
-    agents: list[FinishedAgent] = field(default_factory=list)
     cancelled: list[FinishedEpisode] = field(default_factory=list)
 
     def refuses(self, prompt: PromptHash) -> bool:
         return self.held_out(prompt)
-
-    def on_agent_done(self, agent: FinishedAgent) -> None:
-        self.agents.append(agent)
 
     def on_last_turn(self) -> None:
         self.on_end()

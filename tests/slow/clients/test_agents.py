@@ -81,19 +81,11 @@ def test_what_is_stored_is_what_was_told(long_lab: Lab, name: str) -> None:
     assert len(gaps) == STEPS and max(gaps) < 1e-3, "the trainer computes what the sampler drew from the same tokens"
 
 
-@dataclass(frozen=True)
-class Said:
-    """A stored reply."""
-
-    text: str
-    logprobs: tuple[float, ...]
-
-
-def replies(episode: StoredConversation, renderer: Renderer) -> list[Said]:
-    """What an episode's agent said, from its tokens alone."""
+def replies(episode: StoredConversation, renderer: Renderer) -> list[tuple[str, tuple[float, ...]]]:
+    """What an episode's agent said, from its tokens alone: texts and log-probabilities."""
     return [
-        Said(
-            renderer.parse(part.tokens.ids[start:stop], tools=True).text,
+        (
+            renderer.parse(part.tokens.ids[start:stop], tools=True).text.strip(),
             tuple(part.tokens.logprobs[start:stop]),
         )
         for part in episode.parts
@@ -101,21 +93,15 @@ def replies(episode: StoredConversation, renderer: Renderer) -> list[Said]:
     ]
 
 
-def same(told: Sequence[dict[str, Any]], said: Sequence[Said]) -> bool:
-    """Whether these replies are those that a program wrote down, in whatever order."""
-    if Counter(_words(one["text"]) for one in told) != Counter(_words(one.text) for one in said):
+def same(told: Sequence[dict[str, Any]], said: Sequence[tuple[str, tuple[float, ...]]]) -> bool:
+    """Whether these replies are those that a program wrote down, in whatever order.
+
+    The token that ends a reply may be without a log-probability.
+    """
+    if Counter(reply["text"].strip() for reply in told) != Counter(text for text, _ in said):
         return False
-    numbers = {one.logprobs for one in said}
-    return all(one["logprobs"] is None or _stored(tuple(one["logprobs"]), numbers) for one in told)
-
-
-def _words(text: str) -> str:
-    return text.strip()
-
-
-def _stored(told: tuple[float, ...], numbers: set[tuple[float, ...]]) -> bool:
-    """Whether a reply has these log-probabilities; the token that ends it may be without one."""
-    return any(told in (one, one[:-1]) for one in numbers)
+    numbers = {part for _, logprobs in said for part in (logprobs, logprobs[:-1])}
+    return all(reply["logprobs"] is None or tuple(reply["logprobs"]) in numbers for reply in told)
 
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "endpoints.md"

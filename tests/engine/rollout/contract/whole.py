@@ -236,13 +236,8 @@ class SamplerContract(WishContract, RepeatableContract):
         one, other = [await alone(sampler, request("a", temperature=0.0, seed=seed)) for seed in (1, 2)]
         assert self.same(one, other)
         tokens = np.concatenate([request("a").tokens, one.tokens])
-        best = [await self.likeliest(sampler, tokens[: 5 + n]) for n in range(3)]
+        best = [int(np.argmax(await self.every(sampler, tokens[: 5 + n], 1.0))) for n in range(3)]
         assert best == one.tokens[:3].tolist()
-
-    async def likeliest(self, sampler: Sampler, tokens: np.ndarray) -> int:
-        options = [np.append(tokens, np.int32(token)) for token in range(VOCABULARY)]
-        scores = [await sampler.score("v0", option, len(tokens), 1.0) for option in options]
-        return int(np.argmax(scores))
 
     @pytest.mark.parametrize(
         "one",
@@ -255,9 +250,7 @@ class SamplerContract(WishContract, RepeatableContract):
     )
     async def test_the_kept_tokens_are_the_same_in_every_sampler(self, sampler: Sampler, one: Truncation) -> None:
         """Each log-probability tells the share of the kept tokens, and so which were kept, whatever was drawn."""
-        prompt = request("a").tokens
-        options = [np.append(prompt, np.int32(token)) for token in range(VOCABULARY)]
-        logprobs = np.array([(await sampler.score("v0", option, len(prompt), 0.8))[0] for option in options])
+        logprobs = await self.every(sampler, request("a").tokens, 0.8)
         # the scores are of temperature 0.8 already
         kept = kept_tokens(logprobs, one, 1.0)
         whole = logprobs.astype(np.float64)
@@ -285,8 +278,7 @@ class SamplerContract(WishContract, RepeatableContract):
         np.testing.assert_allclose(scored, result.logprobs, atol=self.apart)
 
     async def test_probabilities_add_up_to_one(self, sampler: Sampler) -> None:
-        options = [np.array([5, 6, 7, token], np.int32) for token in range(VOCABULARY)]
-        scores = [await sampler.score("v0", option, 3, 1.0) for option in options]
+        scores = await self.every(sampler, np.array([5, 6, 7], np.int32), 1.0)
         assert np.exp(scores).sum() == pytest.approx(1, abs=1e-4)
 
     # conversations
