@@ -11,7 +11,6 @@ from marlaas.engine.gateway.keys import Identity, new_key
 from marlaas.engine.gateway.link import Desk
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import add_key
-from marlaas.engine.store.tasks import KeyUse
 
 from .answering import Echo
 from .clientele import Clientele
@@ -51,14 +50,8 @@ def log() -> list[str]:
 
 
 @pytest.fixture
-def written() -> list[KeyUse]:
-    """What keys have used, as it is written."""
-    return []
-
-
-@pytest.fixture
-def desk(store: Store, log: list[str], written: list[KeyUse]) -> Desk:
-    return Desk(store.api.key, written.extend, lambda kind, text, level: log.append(text), lambda: 3.0)
+def desk(store: Store, log: list[str]) -> Desk:
+    return Desk(store.api.key, lambda uses: None, lambda kind, text, level: log.append(text), lambda: 3.0)
 
 
 @pytest.fixture

@@ -624,6 +624,17 @@ class Rates:
             return refusal.retry_after
 
 
+def test_a_minutes_worth_at_once_and_then_one_after_the_other(clientele: Clientele) -> None:
+    rates = Rates(clientele, 6)
+    assert [rates.wait(1) for _ in range(6)] == [0.0] * 6
+    assert [rates.wait(1) for _ in range(2)] == pytest.approx([10, 10]), "one that is refused costs nothing"
+    assert not rates.wait(2), "another key has its own"
+    rates.now += 10
+    assert not rates.wait(1) and rates.wait(1) == pytest.approx(10)
+    rates.now += 1000
+    assert [rates.wait(1) for _ in range(7)][:6] == [0.0] * 6
+
+
 @given(st.integers(1, 50), st.lists(st.floats(0, 90), max_size=80))
 def test_never_more_than_two_minutes_worth_in_a_minute(clientele: Clientele, most: int, pauses: list[float]) -> None:
     """A full bucket, and what runs off meanwhile; and whoever waits as long as told gets through."""

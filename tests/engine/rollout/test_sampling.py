@@ -76,8 +76,9 @@ def kept(logits: np.ndarray, truncations: list[Truncation], temperatures: np.nda
     return [np.flatnonzero(np.isfinite(row)).tolist() for row in Cuts(truncations, temperatures).of(logits)]
 
 
-@pytest.mark.parametrize("vocabulary", SIZES)
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+@pytest.mark.parametrize(
+    ("vocabulary", "temperature"), [(2, 1.0), (3000, 1.0), (3000, 0.5), (3000, 2.0), (151_936, 0.5)]
+)
 def test_the_kept_sets_are_those_of_the_definition(vocabulary: int, temperature: float) -> None:
     logits, temperatures = some_logits(len(SOME), vocabulary), np.full(len(SOME), temperature)
     for row, one, found in zip(logits, SOME, kept(logits, list(SOME), temperatures), strict=True):
