@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -217,11 +218,14 @@ async def test_a_stream_that_nobody_reads_is_cut_off(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(link, "MOST_UNREAD", 64)
 
     async def flood(engine: Engine, request: Any) -> None:
-        for _ in range(500):
+        for _ in range(400):
             engine.say(wire.Piece(request.id, 0, text="x" * 40_000))
 
     async with gateway(flood) as client:
-        _, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        deaf = socket.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", client.port))
+        _, writer = await asyncio.open_connection(sock=deaf)
         body = json.dumps({**SAY, "stream": True}).encode()
         head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)

@@ -40,17 +40,18 @@ class TestFakeSampler(PositionalContract):
         return fake
 
 
-@pytest.fixture(params=["llama.cpp", "torch"])
-async def sampler(request: pytest.FixtureRequest, base: BaseModel, tmp_path: Path) -> AsyncIterator[Sampler]:
-    if request.param == "torch":
-        made: LlamaSampler | TorchSampler = TorchSampler(str(base.path), sequences=4, context=256)
-    else:
-        made = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=4, context=256)
-    yield made
-    await made.close()
+def made(kind: str, base: str, cache: Path) -> BatchingSampler:
+    if kind == "llama.cpp":
+        return LlamaSampler(base, str(cache), sequences=8, context=512)
+    return TorchSampler(base, sequences=8, context=512, cache=str(cache) if kind == "compiled" else "")
 
 
-async def test_to_the_last_bit(sampler: Sampler, state: State, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["llama.cpp", "torch"])
+async def test_a_blank_adapter_says_what_an_untrained_one_says(
+    kind: str, base: BaseModel, state: State, tmp_path: Path
+) -> None:
+    """To the last bit: so the untrained policy can be measured without its file."""
+    sampler = made(kind, str(base.path), tmp_path / "cache")
     trained = read_state(state(0))
     fresh = {name: np.zeros_like(a) if name.endswith("lora_B") else a for name, a in trained.adapter.items()}
     write_state(tmp_path / "fresh", replace(trained, adapter=fresh), sync=False)
@@ -62,6 +63,7 @@ async def test_to_the_last_bit(sampler: Sampler, state: State, tmp_path: Path) -
     for part in ("tokens", "logprobs"):
         blank, untrained, other = (getattr(said[name], part).tobytes() for name in ("blank", "fresh", "trained"))
         assert blank == untrained != other
+    await sampler.close()
 
 
 END = 1
@@ -96,12 +98,7 @@ async def shipped_sampler(
     request: pytest.FixtureRequest, shipped: BaseModel, tmp_path: Path
 ) -> AsyncIterator[BatchingSampler]:
     pytest.importorskip("llguidance")
-    cache, made = str(tmp_path / "cache"), request.param
-    sampler: BatchingSampler
-    if made == "llama.cpp":
-        sampler = LlamaSampler("tiny", cache, sequences=8, context=512)
-    else:
-        sampler = TorchSampler("tiny", sequences=8, context=512, cache=cache if made == "compiled" else "")
+    sampler = made(request.param, "tiny", tmp_path / "cache")
     await sampler.load("v0", str(write_adapter(tmp_path / "adapter", shipped, 0, scale=0.1)))
     yield sampler
     await sampler.close()

@@ -200,16 +200,11 @@ async def test_what_has_just_begun_counts_as_waiting() -> None:
     backpressure.look(ANN)
     await settle()
     assert ann.done()
-
-
-@pytest.mark.usefixtures("_never")
-async def test_who_has_asked_counts_only_where_its_turn_waits() -> None:
-    stage, backpressure = Stage(4), Backpressure()
-    backpressure.begin(ANN, 4)
-    for _ in range(4):
+    for _ in range(3):
         backpressure.asked(ANN)
     await stage.queue(*(Holder(ANN) for _ in range(7)))
-    assert (await found(backpressure, BOB, stage, 0)).done(), "three wait for four slots"
+    room = await found(backpressure, BOB, stage, 0)
+    assert room.done(), "three wait for four slots: who has asked counts only where its turn waits"
 
 
 async def test_who_does_not_ask_is_expected_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
