@@ -29,7 +29,7 @@ from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.link import Desk, Link
 from marlaas.engine.store.submissions import add_key
 
-from ..engine.gateway.serving.clientele import Clientele
+from ..engine.gateway.clientele import Clientele
 from .border import FOLDER, Border
 
 _PATIENCE = 60.0

@@ -46,11 +46,9 @@ class Echo:
         self.error: Exception | None = None
 
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
-        """Say it again; each prompt is answered by itself."""
+        """Say it again."""
+        assert isinstance(request, Chat)
         self.asked.append(request)
-        if isinstance(request, Complete):
-            choices = [Choice(number, str(prompt), "length") for number, prompt in enumerate(request.prompts)]
-            return Answered(tuple(choices), "1@1", 5, 7)
         text = request.messages[-1].content
         words = text.split(" ")
         tell(Piece(0, 0, words[0]))

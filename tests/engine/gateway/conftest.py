@@ -1,4 +1,4 @@
-"""A store with a key, and what links share."""
+"""A store with a key, what links share, and tenants with versions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from marlaas.engine.gateway.keys import Identity, new_key
 from marlaas.engine.gateway.link import Desk
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import add_key
-from marlaas.engine.store.tasks import KeyUse
 
 from .answering import Echo
+from .clientele import Clientele
 
 
 class EchoServing:
@@ -50,14 +50,8 @@ def log() -> list[str]:
 
 
 @pytest.fixture
-def written() -> list[KeyUse]:
-    """What keys have used, as it is written."""
-    return []
-
-
-@pytest.fixture
-def desk(store: Store, log: list[str], written: list[KeyUse]) -> Desk:
-    return Desk(store.api.key, written.extend, lambda kind, text, level: log.append(text), lambda: 3.0)
+def desk(store: Store, log: list[str]) -> Desk:
+    return Desk(store.api.key, lambda uses: None, lambda kind, text, level: log.append(text), lambda: 3.0)
 
 
 @pytest.fixture
@@ -67,3 +61,19 @@ def serving(desk: Desk) -> EchoServing:
     serving = EchoServing()
     desk.serving = serving.answerer
     return serving
+
+
+@pytest.fixture(scope="module")
+def clientele(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clientele]:
+    """Two tenants with versions; tests do not change these."""
+    made = Clientele(tmp_path_factory.mktemp("clientele"))
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Clientele]:
+    """The same, to be changed."""
+    made = Clientele(tmp_path)
+    yield made
+    made.store.close()

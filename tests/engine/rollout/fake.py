@@ -63,6 +63,8 @@ class FakeSampler:
     running: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
     sampled: int = 0
+    most: int = 0
+    """Turns that ran at the same time."""
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.sequences)
@@ -87,6 +89,7 @@ class FakeSampler:
             await self._slots.acquire()
         self.conversations[request.conversation] = request.tokens
         self.running.add(request.conversation)
+        self.most = max(self.most, len(self.running))
         room = min(request.max_tokens, self.context - len(request.tokens))
         wished = self._wished(request, version.checksum, room)
         noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
@@ -178,3 +181,20 @@ class FakeSampler:
         key = hashlib.sha256(f"{digest}{tokens[-2:].tolist()}{len(tokens)}".encode()).digest()
         random = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:8], "little")))
         return (random.normal(size=self.vocabulary) * 2).astype(np.float32)
+
+
+class Witness(FakeSampler):
+    """Keeps the requests and the turns, and holds no more conversations than it has sequences."""
+
+    def __init__(self, sequences: int = 2, context: int = 2048) -> None:
+        super().__init__(sequences=sequences, context=context, versions={"v1": FakeVersion("sum")})
+        self.requests: list[SampleRequest] = []
+        self.turns: list[tuple[list[int], list[int]]] = []
+        """The tokens before a reply and the reply, in the order in which replies ended."""
+
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        self.requests.append(request)
+        result = await super().generate(request, stream_to=stream_to)
+        assert len(self.conversations) <= self.sequences
+        self.turns.append((request.tokens.tolist(), result.tokens.tolist()))
+        return result

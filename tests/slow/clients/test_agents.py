@@ -1,10 +1,13 @@
-"""Programs on unchanged libraries, trained: what is stored of them is what they were told, token for token."""
+"""Programs on unchanged libraries, trained: what is stored is what they were told; and the lines of the guide."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +16,8 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.store.queries.episodes import StoredConversation
 from tests.end_to_end.conftest import Lab
 
-from .conftest import add_program, lines, long_lab, metric, stored, trained
+from .conftest import add_program, lines, metric, scores, stored, trained
 
-__all__ = ["long_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 STEPS, GROUPS, MEMBERS = 2, 1, 4
@@ -40,6 +42,7 @@ CASES = {
     "langgraph_graph": Case("langgraph", (3,)),
     "mini_swe_agent": Case("mini-swe-agent", None),
 }
+
 JUDGE = """\
     text = run.read("told.jsonl")
     folder = Path({folder!r})
@@ -78,19 +81,11 @@ def test_what_is_stored_is_what_was_told(long_lab: Lab, name: str) -> None:
     assert len(gaps) == STEPS and max(gaps) < 1e-3, "the trainer computes what the sampler drew from the same tokens"
 
 
-@dataclass(frozen=True)
-class Said:
-    """A stored reply."""
-
-    text: str
-    logprobs: tuple[float, ...]
-
-
-def replies(episode: StoredConversation, renderer: Renderer) -> list[Said]:
-    """What an episode's agent said, from its tokens alone."""
+def replies(episode: StoredConversation, renderer: Renderer) -> list[tuple[str, tuple[float, ...]]]:
+    """What an episode's agent said, from its tokens alone: texts and log-probabilities."""
     return [
-        Said(
-            renderer.parse(part.tokens.ids[start:stop], tools=True).text,
+        (
+            renderer.parse(part.tokens.ids[start:stop], tools=True).text.strip(),
             tuple(part.tokens.logprobs[start:stop]),
         )
         for part in episode.parts
@@ -98,18 +93,38 @@ def replies(episode: StoredConversation, renderer: Renderer) -> list[Said]:
     ]
 
 
-def same(told: Sequence[dict[str, Any]], said: Sequence[Said]) -> bool:
-    """Whether these replies are those that a program wrote down, in whatever order."""
-    if Counter(_words(one["text"]) for one in told) != Counter(_words(one.text) for one in said):
+def same(told: Sequence[dict[str, Any]], said: Sequence[tuple[str, tuple[float, ...]]]) -> bool:
+    """Whether these replies are those that a program wrote down, in whatever order.
+
+    The token that ends a reply may be without a log-probability.
+    """
+    if Counter(reply["text"].strip() for reply in told) != Counter(text for text, _ in said):
         return False
-    numbers = {one.logprobs for one in said}
-    return all(one["logprobs"] is None or _stored(tuple(one["logprobs"]), numbers) for one in told)
+    numbers = {part for _, logprobs in said for part in (logprobs, logprobs[:-1])}
+    return all(reply["logprobs"] is None or tuple(reply["logprobs"]) in numbers for reply in told)
 
 
-def _words(text: str) -> str:
-    return text.strip()
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "endpoints.md"
+
+FILES = ("__init__.py", "my_agent.py", "pyproject.toml", "task.toml")
+"""What the guide's first four blocks are."""
+
+GUIDED_STEPS = 20
+RISE = 0.2
+"""Of the score on the 20 held-out rows, answered by the likeliest tokens. It was 0.45 to 0.6 by four seeds; the rewards
+of so few episodes move by as much with the rows that are drawn."""
 
 
-def _stored(told: tuple[float, ...], numbers: set[tuple[float, ...]]) -> bool:
-    """Whether a reply has these log-probabilities; the token that ends it may be without one."""
-    return any(told in (one, one[:-1]) for one in numbers)
+def test_the_lines_of_the_guide_run(shipped_lab: Lab) -> None:
+    blocks = re.findall(r"(?ms)^```(?:python|toml)\n(.*?)^```", GUIDE.read_text("utf-8"))
+    folder = shipped_lab.home.plugins / "sums"
+    folder.mkdir()
+    for name, text in zip(FILES, blocks, strict=False):
+        (folder / name).write_text(text)
+    task_file = (folder / "task.toml").rename(shipped_lab.home.root.parent / "task.toml")
+    shipped_lab.marlaas("env", "allow", "sums", "--yes")
+    (task,) = json.loads(shipped_lab.marlaas("submit", str(task_file), "--json"))["ids"]
+    trained(shipped_lab, task, 1500)
+    assert (shipped_lab.show(task)["state"], shipped_lab.show(task)["step"]) == ("done", GUIDED_STEPS)
+    found = scores(shipped_lab, task)
+    assert found[-1] - found[0] > RISE, found

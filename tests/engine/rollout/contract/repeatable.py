@@ -44,12 +44,6 @@ class RepeatableContract(Asked):
         together = await asyncio.gather(*[alone(sampler, each) for each in asked])
         assert all(map(self.same, expected, together))
 
-    async def test_a_group_is_the_same_as_its_members_one_by_one(self, sampler: Sampler) -> None:
-        asked = [request(f"{n}", [7, 8, 9, 10], seed=n) for n in range(8)]
-        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
-        for each, result in zip(asked, together, strict=True):
-            assert self.same(await alone(sampler, each), result)
-
     async def test_what_prompts_share_is_read_once_and_says_the_same(self, sampler: Sampler, state: State) -> None:
         system = [1 + n * n % 41 for n in range(600)]
         asked = [request(f"{n}", [*system, *range(1, 6 + 7 * n // 2)], version=f"v{n % 2}", seed=n) for n in range(10)]

@@ -1,0 +1,422 @@
+"""Programs that call the model: which conversation a call continues, what it may ask for, what the episode keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from marlaas.engine.environments.protocol import endpoint_of
+from marlaas.engine.errors import ConfigError, WorkerDied
+from marlaas.engine.fairness.line import Ledger
+from marlaas.engine.rollout import episodes, programs as programs
+from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.options import Extras, Likeliest, Wishes
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
+from marlaas.engine.train.held_out import Constant
+from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
+from marlaas.plugins.messages import Ask, Message as Said
+
+from .fake import Witness
+from .stage import (
+    LOOK,
+    SAMPLING,
+    Addresses,
+    Caller,
+    Hearing,
+    Line,
+    heard,
+    ids,
+    program_stage,
+    sampled,
+    spans,
+    system,
+    user,
+)
+
+
+async def test_a_call_that_goes_on_extends_its_trajectory() -> None:
+    stage, answers = program_stage(), []
+
+    async def program(line: Line) -> None:
+        messages = [system("be brief"), user("a")]
+        for text in ("b", "c", "d"):
+            answers.append(await line.chat(*messages))
+            messages += [heard(answers[-1]), user(text)]
+
+    played = await stage.run_program(program)
+    assert spans(played) == [3] and sampled(played) == [ids(one) for one in answers]
+    (trajectory,) = played.episode.trajectories
+    assert (trajectory.agent, trajectory.reward) == ("agent", 1.0)
+    assert [span.fork for span in trajectory.spans] == [False] * 3
+    for (prompt, reply), (following, _) in zip(stage.sampler.turns, stage.sampler.turns[1:], strict=False):
+        assert following[: len(prompt) + len(reply)] == prompt + reply
+    assert stage.hearing is not None
+    assert stage.hearing.heard[-1] == ("agent", 0, 3) and ("agent", 1, 2) in stage.hearing.heard
+
+
+async def test_a_reply_is_known_however_a_client_writes_it() -> None:
+    """Without its thought, with white space around it, or without any, and with arguments in another spelling."""
+    stage = program_stage()
+
+    async def program(line: Line) -> None:
+        first = heard(await line.chat(user("a")))
+        second = heard(await line.chat(user("a"), replace_text(first, f" {first.content}\n"), user("b")))
+        await line.chat(user("a"), first, user("b"), replace_text(second, second.content.strip()), user("c"))
+
+    assert spans(await stage.run_program(program)) == [3]
+
+
+def replace_text(message: Message, content: str) -> Message:
+    return Message(message.role, content, message.thinking, message.tool_calls)
+
+
+@pytest.mark.parametrize("change", ["system", "text", "reply", "tools", "no tools"])
+async def test_another_history_begins_another_trajectory(change: str) -> None:
+    stage = program_stage()
+
+    async def program(line: Line) -> None:
+        messages = [system("s"), user("a")]
+        given: dict[str, Any] = {"tools": (LOOK,)}
+        messages += [heard(await line.chat(*messages, **given)), user("b")]
+        match change:
+            case "system":
+                messages[0] = system("t")
+            case "text":
+                messages[1] = user("a ")
+            case "reply":
+                messages[2] = Message("assistant", "something else")
+            case "tools":
+                given["tools"] = (LOOK, LOOK)
+            case _:
+                given["tool_choice"] = "none"
+        await line.chat(*messages, **given)
+
+    assert spans(await stage.run_program(program)) == [1, 1]
+
+
+async def test_plain_prompts_go_on_token_for_token() -> None:
+    """Unless the model ended its turn: a prompt has no place for that."""
+    stage = program_stage()
+    stage.renderer.stop_ids = ()
+
+    async def program(line: Line) -> None:
+        first = await line.complete("once")
+        text = f"once{first.choices[0].text}"
+        second = await line.complete(f"{text} upon", n=2)
+        third = await line.complete(f"{text} upon{second.choices[1].text} a")
+        assert third.prompt_tokens == len(ids(first)) + len(ids(second, 1)) + len("once upon a")
+        stage.renderer.stop_ids = tuple(range(50))
+        last = await line.complete("x", "y")
+        assert [choice.choice for choice in last.choices] == [0, 1] and last.prompt_tokens == 2
+        await line.complete(f"x{last.choices[0].text}, and")
+
+    assert spans(await stage.run_program(program)) == [1, 1, 2, 1, 1, 1]
+
+
+async def test_agents_of_the_path_are_agents_of_the_episode() -> None:
+    async def program(line: Line) -> None:
+        await asyncio.gather(line.chat(user("a"), agent="planner"), line.chat(user("a")))
+        refusal = await line.refused(user("a"), agent="x" * 65)
+        assert refusal.code == "episode_limit"
+
+    played = await program_stage().run_program(program, ("agent", "planner"))
+    assert [(t.agent, t.reward) for t in played.episode.trajectories] == [("agent", 1.0), ("planner", 1.0)]
+
+    async def undeclared(line: Line) -> None:
+        assert (await line.refused(user("a"))).status == 404
+
+    await program_stage(agents=("planner", "worker")).run_program(undeclared)
+
+
+async def test_programs_and_environments_have_their_own_conversations() -> None:
+    async def program(line: Line) -> None:
+        await line.ask(Ask("agent", (Said("user", "a"),)))
+        begun = [user("a"), heard(await line.chat(user("a"))), user("b")]
+        await line.ask(Ask("agent", (Said("user", "b"),)))
+        await line.chat(*begun)
+
+    played = await program_stage().run_program(program)
+    assert [[span.fork for span in t.spans] for t in played.episode.trajectories] == [[False] * 2, [True] * 2]
+
+
+class Held(Witness):
+    """Says nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(sequences=8)
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        self.begun.set()
+        await self.go.wait()
+        return await super().generate(request, stream_to=stream_to)
+
+
+async def test_a_call_that_nobody_waits_for_leaves_no_reply() -> None:
+    sampler = Held()
+
+    async def program(line: Line) -> None:
+        begun = [user("a")]
+        for _ in range(2):
+            sampler.go.clear()
+            sampler.begun.clear()
+            call = asyncio.ensure_future(line.chat(*begun))
+            await sampler.begun.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            sampler.go.set()
+            begun += [heard(await line.chat(*begun)), user("b")]
+        assert line.hearing.heard[-1][1] == 0
+
+    played = await program_stage(sampler).run_program(program)
+    assert spans(played) == [1, 1] and played.episode.status == "ok"
+
+
+async def test_after_its_episode_a_program_is_refused() -> None:
+    sampler = Held()
+    stage = program_stage(sampler)
+    lines: list[Line] = []
+    late: list[asyncio.Future[Refusal]] = []
+
+    async def program(line: Line) -> None:
+        lines.append(line)
+        late.append(asyncio.ensure_future(line.refused(user("a"))))
+        await sampler.begun.wait()
+
+    played = await stage.run_program(program)
+    assert (await late[0]).status == 410 and (await lines[0].refused(user("b"))).status == 410
+    assert not any(t.spans for t in played.episode.trajectories)
+    assert stage.addresses is not None and not stage.addresses.open_now
+
+
+async def test_a_held_out_prompt_ends_the_episode() -> None:
+    async def program(line: Line) -> None:
+        assert (await line.refused(user("a"))).status == 410
+
+    with pytest.raises(HeldOutPrompt):
+        await program_stage().run_program(program, refuse=lambda _: True)
+
+
+async def test_a_lost_sampler_is_raised_where_the_episode_is_played() -> None:
+    class Lost(Witness):
+        async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+            raise WorkerDied("rollout died.")
+
+    async def program(line: Line) -> None:
+        assert "rollout died" in (await line.refused(user("a"), n=2)).message
+
+    with pytest.raises(WorkerDied):
+        await program_stage(Lost()).run_program(program)
+
+
+async def test_without_endpoints_an_episode_has_none() -> None:
+    async def program(line: Line) -> None:
+        raise AssertionError
+
+    with pytest.raises(ConfigError, match="serves no endpoint"):
+        await program_stage(addresses=None).run_program(program)
+
+
+async def test_an_episode_has_one_address() -> None:
+    stage = program_stage()
+
+    async def program(line: Line) -> None:
+        assert line.endpoint.url == "http://127.0.0.1:1/v1" and line.endpoint.key == "key-1"
+        assert [model.id for model in await line.answerer.models("key-1")] == ["policy"]
+
+        assert await endpoint_of(line.ask)(line.hearing) == line.endpoint
+
+    await stage.run_program(program)
+    assert stage.addresses is not None and stage.addresses.given == 1
+
+
+async def test_constant_answers_reach_programs_too() -> None:
+    addresses = Addresses()
+    rollout = Rollout(cast(Renderer, Caller()), Ledger(), endpoints=addresses)
+    with rollout.canned(Constant("yes")) as answering:
+        opened = await answering.endpoint(Hearing(answering))
+        line = Line(opened, addresses.open_now[opened.key], Hearing(answering), answering)
+        answered = await line.chat(user("a"))
+        assert answered.choices[0].text == "yes" and not answered.choices[0].tokens
+        assert (await line.chat(user("a"), heard(answered), user("b"))).choices[0].text == "yes"
+    assert not addresses.open_now
+
+
+async def test_in_training_the_tasks_sampling_holds() -> None:
+    stage = program_stage()
+
+    async def program(line: Line) -> None:
+        await line.chat(user("a"), temperature=0.0, top_p=0.1, seed=3)
+        await line.chat(user("a"), temperature=0.5)
+
+    await stage.run_program(program)
+    assert {request.temperature for request in stage.sampler.requests} == {1.0}
+    assert {request.truncation for request in stage.sampler.requests} == {SAMPLING.truncation}
+    assert len(stage.notes) == 3 and "'temperature', which is ignored in training" in " ".join(stage.notes)
+
+
+async def test_in_an_evaluation_the_clients_sampling_holds() -> None:
+    stage = program_stage(split="eval")
+
+    async def program(line: Line) -> None:
+        first = await line.chat(user("a"), temperature=0.5, top_p=0.9, top_k=5, seed=3)
+        begun = [user("a"), heard(first), user("b")]
+        assert ids(await line.chat(*begun, presence_penalty=1.0))
+
+    await stage.run_program(program)
+    first, second = stage.sampler.requests
+    assert first.wishes is None and second.wishes == Wishes(presence_penalty=1.0)
+    assert (first.temperature, first.truncation.top_p, first.truncation.top_k) == (0.5, 0.9, 5)
+    assert (second.temperature, second.truncation) == (1.0, SAMPLING.truncation) and first.seed != second.seed
+    assert not stage.notes
+
+
+class Telling(Witness):
+    """Tells that one token is likely, and of others that they are forbidden."""
+
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        result = await super().generate(request, stream_to=stream_to)
+        if request.wishes is None or not request.wishes.likeliest:
+            return result
+        shape = (len(result.tokens), request.wishes.likeliest)
+        near = np.full(shape, -np.inf, np.float32)
+        near[:, 0] = -0.5
+        ids_ = np.tile(np.arange(shape[1], dtype=np.int32), (shape[0], 1))
+        extras = Extras(result.logprobs, Likeliest(ids_, near))
+        return replace(result, extras=extras)
+
+
+async def test_in_an_evaluation_the_likeliest_are_told() -> None:
+    """Those that a schema forbids are left out; a text that ends the reply ends them, too."""
+    stage = program_stage(Telling(), split="eval")
+
+    async def program(line: Line) -> None:
+        (whole,) = (await line.chat(user("a"), top_logprobs=3, seed=1)).choices
+        assert whole.tokens and all(token.likeliest == ((0, "0", -0.5),) for token in whole.tokens)
+        (plain,) = (await line.chat(user("a"), seed=1)).choices
+        assert not any(token.likeliest for token in plain.tokens)
+        (deaf,) = (await line.chat(user("a"), top_logprobs=3, logprobs=False)).choices
+        assert not deaf.tokens
+
+    await stage.run_program(program)
+    assert not stage.notes
+
+
+BAD = Message("assistant", "", tool_calls=(ToolCall("1", "look", "[1]"),))
+
+
+@pytest.mark.parametrize(
+    ("split", "given", "where", "words"),
+    [
+        ("train", {"schema": "{}"}, "", "response format"),
+        ("train", {"tool_choice": "required"}, "", "In training the model chooses its tools"),
+        ("train", {"tool_choice": "tool:look"}, "", "tool_choice is auto or none"),
+        ("train", {"top_logprobs": 3}, "", "log-probabilities"),
+        ("train", {"n": 0}, "", "n is 0"),
+        ("train", {"max_tokens": 0}, "", "max_tokens is 0"),
+        ("train", {"messages": ()}, "", "There are no messages."),
+        ("train", {"messages": (BAD, user("a"))}, "", "no JSON object"),
+        ("train", {"messages": (Message("text", "a"),)}, "", "has the role 'text'"),
+        ("eval", {"tool_choice": "required"}, "tool_choice", ""),
+        ("eval", {"tool_choice": "tool:add", "tools": (LOOK,)}, "tool_choice", ""),
+        ("eval", {"tool_choice": "required", "tools": (LOOK,), "schema": "{}"}, "", "cannot both be asked for"),
+        ("eval", {"tool_choice": "required", "tools": (LOOK,)}, "tools", "no tokenizer for a schema"),
+        ("eval", {"schema": "{}"}, "", "no tokenizer for a schema"),
+        ("eval", {"temperature": -1.0}, "", "temperature is -1"),
+        ("eval", {"top_p": 2.0}, "", "top_p is 2"),
+        ("eval", {"presence_penalty": 200.0}, "", "presence_penalty is 200"),
+        ("eval", {"top_logprobs": 21}, "", "likeliest is 21"),
+    ],
+)
+async def test_what_is_refused_and_in_which_words(split: str, given: dict[str, Any], where: str, words: str) -> None:
+    async def program(line: Line) -> None:
+        refusal = await line.refused(*messages, **wishes)
+        assert refusal.status == 400 and words in refusal.message and refusal.where == (where or refusal.where)
+
+    wishes = {"messages": (user("a"),)} | given
+    messages = wishes.pop("messages")
+    played = await program_stage(split=split).run_program(program)
+    assert played.episode.status == "ok" and not any(t.spans for t in played.episode.trajectories)
+
+
+async def test_a_full_context_is_an_error_that_clients_know() -> None:
+    stage = program_stage(Witness(context=20))
+
+    async def program(line: Line) -> None:
+        refusal = await line.refused(user("x" * 30))
+        assert (refusal.status, refusal.code) == (400, "context_length_exceeded")
+        assert "maximum context length" in refusal.message and "30 tokens" in refusal.message
+        begun = [user("a"), heard(await line.chat(user("a"))), user("b" * 30)]
+        assert (await line.refused(*begun)).code == "context_length_exceeded"
+        begun[-1] = user("c")
+        assert ids(await line.chat(*begun)), "a shorter history goes on"
+
+    played = await stage.run_program(program)
+    assert [len(t.spans) for t in played.episode.trajectories] == [1, 1]
+
+
+async def test_an_agent_whose_tokens_are_used_up_is_refused() -> None:
+    """Over all its conversations; another agent has its own."""
+    stage = program_stage(sampling=replace(SAMPLING, max_tokens=4, max_episode_tokens=4))
+
+    async def program(line: Line) -> None:
+        said = 0
+        while said < 4:
+            said += (await line.chat(user(f"a{said}"))).completion_tokens
+        assert said == 4
+        refusal = await line.refused(user("b"))
+        assert (refusal.status, refusal.code) == (400, "context_length_exceeded")
+        assert "the agent's tokens for the episode are used up" in refusal.message
+        assert ids(await line.chat(user("a"), agent="helper"))
+
+    played = await stage.run_program(program, ("agent", "helper"))
+    assert sum(len(tokens) for tokens in sampled(played)) > 4
+
+
+async def test_what_the_template_refuses_is_the_clients_error() -> None:
+    class Strict(Caller):
+        def open(self, messages: Any, *given: Any) -> list[int]:
+            if messages[-1].role == "system":
+                raise ValueError("The system prompt comes first.")
+            return super().open(messages, *given)
+
+    async def program(line: Line) -> None:
+        refusal = await line.refused(user("a"), system("b"))
+        assert refusal.status == 400 and "cannot be put to the base model" in refusal.message
+        await line.chat(user("a"))
+
+    assert spans(await program_stage(renderer=Strict()).run_program(program)) == [1]
+
+
+@pytest.mark.parametrize("given", [((1, 2),), ("",), ("a",) * 17])
+async def test_plain_prompts_are_few_and_texts(given: tuple[Any, ...]) -> None:
+    async def program(line: Line) -> None:
+        with pytest.raises(Refusal) as caught:
+            await line.complete(*given)
+        assert caught.value.status == 400 and caught.value.where == "prompt"
+        with pytest.raises(Refusal, match="repeats none"):
+            await line.complete("a", echo=True)
+
+    await program_stage().run_program(program)
+
+
+async def test_limits_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "CALLS", 4)
+    monkeypatch.setattr(programs, "AT_ONCE", 1)
+    monkeypatch.setattr(episodes, "CONVERSATIONS", 2)
+
+    async def program(line: Line) -> None:
+        first, second = await asyncio.gather(line.chat(user("a")), line.refused(user("b")))
+        assert isinstance(first, Answered) and (second.status, second.retry_after) == (429, 1.0)
+        await line.chat(user("b"))
+        assert "more than 2 conversations" in (await line.refused(user("c"))).message
+        await line.chat(user("a"), heard(first), user("b"))
+        assert (await line.refused(user("d"))).code == "episode_limit"
+
+    await program_stage().run_program(program)
