@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ...engine.environments.dependencies.wheels import make_wheel
+from ...engine.environments.wheels import make_wheel
 from ..conftest import PATIENCE, Lab
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]

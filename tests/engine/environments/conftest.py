@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import plugin
-from marlaas.engine.environments.protocol import EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind
+from marlaas.engine.environments.nodes.remote import RemoteNode
+from marlaas.engine.environments.protocol import Answering, EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind
 from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.plugins.messages import Ask, Reply
+from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
+from marlaas.plugins.messages import Answer, Ask, Reply
 
 ECHO = """
 from marlaas.plugins import env
@@ -28,25 +30,45 @@ async def echo(ep, word: str = "hello"):
 
 
 async def echoing(ask: Ask) -> Reply:
-    """A model that repeats what it is told."""
+    """A model that repeats the last message."""
     return Reply(ask.messages[-1].content, "stop", 0)
 
 
 class Slow:
-    """A model that answers when it is told to."""
+    """A model that answers once ``go`` is set, and counts requests."""
 
     def __init__(self) -> None:
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self.asked, self.go, self.came = 0, asyncio.Event(), asyncio.Event()
 
     async def __call__(self, ask: Ask) -> Reply:
-        self.asked.set()
+        self.asked += 1
+        self.came.set()
         await self.go.wait()
+        return await echoing(ask)
+
+    async def until(self, count: int) -> None:
+        while self.asked < count:
+            self.came.clear()
+            await self.came.wait()
+
+
+class Meeting:
+    """A model that answers once ``count`` episodes ask at the same time."""
+
+    def __init__(self, count: int) -> None:
+        self.missing, self.complete = count, asyncio.Event()
+
+    async def __call__(self, ask: Ask) -> Reply:
+        self.missing -= 1
+        if self.missing == 0:
+            self.complete.set()
+        await self.complete.wait()
         return await echoing(ask)
 
 
 @dataclass
 class World:
-    """A service, its folder, and everything that it told."""
+    """A service, its folder, and its events."""
 
     folder: Path
     scratch: Path
@@ -73,10 +95,25 @@ class World:
             if (event.kind, event.plugin) == (kind, plugin):
                 return event
 
-    async def play(self, name: str, **spec: object) -> EpisodeOutcome:
-        """One episode on the newest version, with the echoing model."""
+    async def serve(self, **plugins: str) -> None:
+        """Start with these plugins, of one file each."""
+        for name, text in plugins.items():
+            self.save(f"{name}.py", text)
+        await self.service.start()
+
+    async def edit(self, name: str, text: str, kind: EventKind = "loaded") -> EnvironmentEvent:
+        """Save a plugin of one file, and wait for what becomes of it."""
+        while not self.events.empty():
+            self.events.get_nowait()
+        self.save(f"{name}.py", text)
+        return await self.until(kind, name)
+
+    async def play(
+        self, name: str, model: Answer | Answering = echoing, counts: bool = False, **spec: object
+    ) -> EpisodeOutcome:
+        """One episode on the newest version."""
         with await self.service.bind(name) as lease:
-            return await self.service.play(lease, a_spec(**spec), echoing)
+            return await self.service.play(lease, a_spec(**spec), model, counts)
 
     def pids(self) -> list[int]:
         """Processes whose working folder is inside this world: the plugins' own, and what they started."""
@@ -98,16 +135,30 @@ def a_spec(**given: object) -> EpisodeSpec:
     return EpisodeSpec(**chosen, config=config)  # type: ignore[arg-type]
 
 
+async def ended(process: int) -> None:
+    """Wait until a process has ended; it may be anybody's child."""
+    watched, gone = os.pidfd_open(process), asyncio.Event()
+    asyncio.get_running_loop().add_reader(watched, gone.set)
+    await gone.wait()
+    asyncio.get_running_loop().remove_reader(watched)
+    os.close(watched)
+
+
+def line_of(source: str, text: str) -> int:
+    """The first line that has this text."""
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
 async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[EpisodeOutcome]:
     """An episode that waits for its answer."""
     episode = asyncio.create_task(world.service.play(lease, a_spec(), model))
-    await model.asked.wait()
+    await model.until(1)
     return episode
 
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """Not yet started, so that a test can put files there first. What is told does not depend on how fast it is."""
+    """Not yet started, so that a test can put files there first. Events do not depend on how fast the machine is."""
     monkeypatch.setattr(plugin, "SLOW", 3600.0)
     made = World(tmp_path / "plugins", tmp_path / "scratch")
     made.folder.mkdir()
@@ -115,3 +166,33 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await made.service.stop()
     while made.pids():  # killed is not yet gone; what was not killed ends in the test's time limit
         await asyncio.sleep(0)
+
+
+class Nodes:
+    """Starts nodes, which are worker processes of this machine with their own folders, and ends them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.handles: dict[str, WorkerHandle] = {}
+
+    async def start(self, name: str, cores: int = 4) -> RemoteNode:
+        log = self.folder / f"{name}.log"
+        handle = await LocalLauncher().start(
+            name,
+            "marlaas.engine.environments.nodes.host:ProcessHost",
+            {"scratch": str(self.folder / name)},
+            log_path=log,
+        )
+        self.handles[name] = handle
+        return RemoteNode(name, name, cores, handle)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(handle.stop() for handle in self.handles.values()))
+
+
+@pytest.fixture
+async def nodes(world: World, tmp_path: Path) -> AsyncIterator[Nodes]:
+    made = Nodes(tmp_path / "nodes")
+    yield made
+    await world.service.stop()
+    await made.stop()

@@ -1,14 +1,16 @@
-"""When a version rests, for how long, and whom that concerns: all of it on a clock of the test's own."""
+"""When a version rests, and how outcomes are counted: all of it on a clock of the test."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
+import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments import health as rule
+from marlaas.engine.environments.durations import HIGHEST, LOWEST, bucket_of, quantile
 from marlaas.engine.environments.health import (
     LONGEST_REST,
     MOST_AFTER_SUCCESS,
@@ -16,8 +18,9 @@ from marlaas.engine.environments.health import (
     MOST_FAILURES,
     WINDOW,
     Health,
-    only_fails,
 )
+from marlaas.engine.environments.outcomes import OutcomeCounts
+from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
 
 from ...examples import examples
@@ -62,13 +65,6 @@ def test_several_processes_may_die_as_often_as_one_each() -> None:
     assert rest is not None and "died 12 times within 60 s" in rest.message
 
 
-def test_deaths_far_apart_bring_none() -> None:
-    record, clock = health()
-    for _ in range(10 * MOST_DEATHS):
-        assert record.died(BROKE) is None
-        clock.now += WINDOW / (MOST_DEATHS - 1) + 1
-
-
 def test_a_rest_that_did_not_help_is_followed_by_a_longer_one() -> None:
     record, clock = health()
     fail(record, MOST_FAILURES)
@@ -98,20 +94,6 @@ def test_after_a_success_it_takes_more_new_instances() -> None:
     assert fail(record, 1, first=200) != [None]
 
 
-def test_an_instance_that_failed_before_says_nothing_new() -> None:
-    """The failing ones of a batch of held-out prompts are played again together: 20 % of 320 are 64."""
-    record, _ = health()
-    for instance in range(320):
-        if instance % 5:
-            record.did_well(SUMS)
-        else:
-            assert fail(record, 1, first=instance) == [None]
-    for _ in range(10):
-        for instance in range(0, 320, 5):
-            assert fail(record, 1, first=instance) == [None]
-    assert record.resting_with(SUMS) is None
-
-
 def test_what_ends_first_is_no_fair_sample() -> None:
     """Of episodes that began together, failures may all end before the first success does."""
     record, _ = health()
@@ -121,21 +103,8 @@ def test_what_ends_first_is_no_fair_sample() -> None:
     assert record.failed(SUMS, ("eval", 0, 1), BROKE, 64) is not None, "now that it has ended without a reward"
 
 
-@given(
-    failed=st.sets(st.integers(0, 60)),
-    undecided=st.none() | st.integers(0, 60),
-    worked=st.booleans(),
-    more=st.integers(0, 60),
-)
-def test_more_failures_never_speak_for_it(failed: set[int], undecided: int | None, worked: bool, more: int) -> None:
-    found = only_fails(failed, undecided, worked)
-    assert not found or only_fails(failed | {more}, undecided, worked)
-    assert not found or only_fails(failed, None, worked)
-    assert not found or only_fails(failed, undecided, False)
-
-
 def plays(seed: int, share: float, at_once: int, most: int) -> tuple[Health, int]:
-    """Play instances of which a share fails until it rests, but at most so many episodes; returns how many it were.
+    """Run instances until it rests, at most ``most`` episodes; a share of them fails. Returns the number of episodes.
 
     Of those under way the failing ones end first, and instances that failed are played again at any time. The first
     instance goes well, for a share below 1: an environment whose first eight fail cannot be told from one that always
@@ -176,30 +145,6 @@ def test_what_always_fails_rests_after_a_few_instances(seed: int, at_once: int) 
     assert rest is not None and f"all of {MOST_FAILURES} instances" in rest.message
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    record, _ = health()
-    for start in range(0, 3 * rule.REMEMBERED, 20):
-        fail(record, 20, first=start)
-        record.did_well(SUMS)
-    (kept,) = record._records.values()
-    assert len(kept.known) == rule.REMEMBERED and ("train", 0, 3 * rule.REMEMBERED - 1) in kept.known
-
-
-def test_other_parameters_and_environments_are_not_concerned() -> None:
-    record, clock = health()
-    others = [("sums", '{"digits": 1}'), ("words", SUMS[1])]
-    fail(record, MOST_FAILURES)
-    assert [record.resting_with(other) for other in others] == [None, None]
-    assert not any(record.did_well(other) for other in others)
-    rest = record.failing("sums")
-    assert rest is not None and rest.message.endswith(", on all of 8 instances; rests for 60 s")
-    assert record.failing("words") is None
-    clock.now += WINDOW
-    left = Failure("ZeroDivisionError, on all of 8 instances", "sums.py", 7)
-    assert record.resting_with(SUMS) is None and record.failing("sums") == left, "it is told until something goes well"
-    assert record.did_well(SUMS) and record.failing("sums") is None
-
-
 def test_what_only_fails_is_told_to_the_next_engine() -> None:
     record, clock = health()
     fail(record, MOST_FAILURES)
@@ -215,3 +160,35 @@ def test_what_only_fails_is_told_to_the_next_engine() -> None:
     assert later.resting_with(SUMS), "the next rest is as long as the earlier engine would have made it"
     assert later.did_well(SUMS), "a success is told"
     assert later.failing("sums") is None and later.standstills() == []
+
+
+BROKEN = EpisodeOutcome("error", failure=Failure("KeyError: 'x'", "shop.py", 7), seconds=0.1)
+
+
+def test_what_is_put_back_adds_to_newer_outcomes() -> None:
+    counts = OutcomeCounts()
+    counts.add("shop/buy", "v1", BROKEN)
+    refused = counts.take()
+    newer = EpisodeOutcome("timeout", failure=Failure("it took too long"))
+    counts.add("shop/buy", "v1", newer)
+    counts.put_back(refused)
+    counted = counts.take()
+    assert {one.status: one.episodes for one in counted.outcomes} == {"error": 1, "timeout": 1}
+    assert counted.failures[0].failure == newer.failure
+
+
+@given(st.floats(min_value=0.002, max_value=4000.0))
+def test_a_time_comes_back_to_within_a_tenth(seconds: float) -> None:
+    assert quantile({bucket_of(seconds): 7}, 0.5) == pytest.approx(seconds, rel=0.1)
+
+
+@given(st.lists(st.floats(min_value=0.002, max_value=4000.0), min_size=1))
+def test_shares_are_in_order_and_within_what_was_seen(seconds: list[float]) -> None:
+    counts = Counter(map(bucket_of, seconds))
+    median, slow = quantile(counts, 0.5), quantile(counts, 0.95)
+    assert 0.84 * min(seconds) <= median <= slow <= 1.19 * max(seconds)
+
+
+@pytest.mark.parametrize(("seconds", "bucket"), [(0.0, LOWEST), (-1.0, LOWEST), (1e9, HIGHEST), (1.0, 0), (2.0, 4)])
+def test_edges(seconds: float, bucket: int) -> None:
+    assert bucket_of(seconds) == bucket and quantile({}, 0.5) == 0.0

@@ -1,25 +1,188 @@
-"""External programs as environments, in the processes of their plugins: time limits, failures, and whom they leave."""
+"""Programs of environments: the address of the model, time limits, rights, and how they end."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Listener
-from marlaas.plugins import Endpoint
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.trajectories import TurnReward
+from marlaas.plugins.messages import Ask, Endpoint, Message, Reply
+from marlaas.plugins.sandbox_supervisor import children
 
-from .conftest import World, a_spec, echoing
+from .conftest import Meeting, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 
 PLUGIN = """
 import asyncio
+import os
+import socket
+import subprocess
+import sys
+from marlaas.plugins import env
+
+PROGRAM = '''
+import os, socket, sys
+host, port = os.environ["OPENAI_BASE_URL"].split("/")[2].split(":")
+with socket.create_connection((host, int(port))) as line:
+    line.sendall((sys.argv[1] + chr(10)).encode())
+    print(line.makefile().readline().strip())
+'''
+
+def command(agent):
+    return [sys.executable, "-c", PROGRAM, agent]
+
+@env
+async def programmed(ep, agent: str = "agent"):
+    endpoint = await ep.endpoint()
+    assert await ep.endpoint() == endpoint
+    named = await ep.endpoint("helper")
+    assert named.url == endpoint.anthropic + "/e/helper/v1" and named.key == endpoint.key == "the key"
+    process = await asyncio.create_subprocess_exec(
+        *command(agent), stdout=subprocess.PIPE, env=os.environ | endpoint.environment()
+    )
+    said, _ = await process.communicate()
+    ep.reward(0.5, agent=agent)
+    return float(said.decode().strip() == "HELLO")
+
+@env(timeout=2.0)
+def blocking(ep):
+    endpoint = ep.endpoint()
+    said = subprocess.run(
+        command("agent"), stdout=subprocess.PIPE, text=True, env=os.environ | endpoint.environment(), check=True
+    )
+    return float(said.stdout.strip() == "HELLO")
+
+@env(agents=("player",))
+async def declared(ep):
+    await ep.endpoint("player")
+    try:
+        await ep.endpoint()
+    except ValueError:
+        return 1.0
+
+@env
+async def scored(ep):
+    await programmed.function(ep, "agent")
+
+@scored.score
+def grade(task, transcript):
+    return float([one.content for one in transcript.agents["agent"]] == ["hello", "HELLO"])
+"""
+
+
+@dataclass
+class Speaker:
+    """Serves lines on a socket: a line names the agent that speaks, and the answer is what the model says to hello."""
+
+    agents: list[tuple[str, ...]] = field(default_factory=list)
+    slow: float = 0.0
+    error: BaseException | None = None
+    port: int = 0
+    lines: dict[asyncio.StreamWriter, asyncio.Task[None]] = field(default_factory=dict)
+
+    async def reply(self, ask: Ask) -> Reply:
+        return Reply(ask.messages[0].content.upper(), "stop", 0)
+
+    async def open(self, listener: Listener) -> Endpoint:
+        self.agents.append(listener.agents)
+        self.listener = listener
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.lines[writer] = cast(asyncio.Task[None], asyncio.current_task())
+            agent = (await reader.readline()).decode().strip()
+            self.listener.calls(agent, 1, 0)
+            if self.error is not None:
+                self.listener.failed(self.error)
+            await asyncio.sleep(self.slow)
+            reply = await self.listener.answer(Ask(agent, (Message("user", "hello"),)))
+            self.listener.calls(agent, 0, 1)
+            writer.write(f"{reply.text}\n".encode())
+            writer.close()
+
+        if not self.port:
+            self.server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            self.port = self.server.sockets[0].getsockname()[1]
+        return Endpoint(f"http://127.0.0.1:{self.port}/v1", "the key")
+
+    @property
+    def answer(self) -> Answering:
+        return Answering(self.reply, endpoint=self.open)
+
+
+@asynccontextmanager
+async def modelled(world: World) -> AsyncIterator[Speaker]:
+    await world.serve(programs=PLUGIN)
+    model = Speaker()
+    yield model
+    for writer, task in model.lines.items():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        writer.close()
+    if model.port:
+        model.server.close()
+        await model.server.wait_closed()
+
+
+async def test_a_program_speaks_and_its_agents_are_paid(world: World) -> None:
+    """Also one that the environment never named."""
+    async with modelled(world) as model:
+        with await world.service.bind("programmed") as lease:
+            for agent in ("agent", "helper", "stranger"):
+                outcome = await world.service.play(lease, a_spec(agent=agent), model.answer)
+                rewards = dict.fromkeys(("agent", "helper", agent), 1.0) | {agent: 1.5}
+                assert (outcome.status, outcome.rewards, outcome.failure) == ("ok", rewards, None)
+                assert outcome.paid == (TurnReward(agent, 1, 0.5),) and model.agents.pop() == ()
+            seen = await world.service.look(lease, a_spec(), model.open)
+            assert seen == Ask("agent", (Message("user", "hello"),))
+            assert await world.service.look(lease, a_spec()) == Ask("agent", ())
+        with await world.service.bind("scored") as lease:
+            outcome = await world.service.play(lease, a_spec(), model.answer)
+            assert outcome.status == "ok" and outcome.rewards == {"agent": 1.5}, "a score sees what was said"
+        outcome = await world.play("declared", model.answer)
+        assert outcome.rewards == {"player": 1.0} and model.agents[-1] == ("player",)
+
+
+async def test_time_of_the_model_is_not_the_environments(world: World) -> None:
+    async with modelled(world) as model:
+        model.slow = 1.6
+        outcome = await world.play("blocking", model.answer, timeout=1.5)
+    assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0})
+
+
+async def test_without_endpoints_the_episode_fails_with_the_reason(world: World) -> None:
+    async with modelled(world) as model:
+        with await world.service.bind("programmed") as lease:
+            outcome = await world.service.play(lease, a_spec(), echoing)
+            assert outcome.status == "error" and outcome.failure is not None
+            assert "No endpoint is served here" in outcome.failure.message and outcome.failure.line == 22
+
+            async def refuse(listener: Listener) -> Endpoint:
+                raise ConfigError("The extra 'api' is missing.")
+
+            refused = await world.service.play(lease, a_spec(), Answering(model.reply, endpoint=refuse))
+            assert refused.failure is not None and "The extra 'api' is missing" in refused.failure.message
+            model.error = LookupError("gone")
+            with pytest.raises(LookupError, match="gone"):  # raised to whoever plays it
+                await world.service.play(lease, a_spec(), model.answer)
+
+
+ENDING = """
+import asyncio
 from marlaas.plugins import env
 
 WAITS = "import subprocess, time; subprocess.Popen(['sleep', '600'], start_new_session=True); time.sleep(600)"
-hangs = env.program(["python", "-c", WAITS], name="hangs", reward="exit", timeout=1.0)
-spins = env.program(["bash", "-c", "while :; do :; done"], name="spins", reward="exit", timeout=1.0)
+hangs = env.program(["python", "-c", WAITS], name="hangs", reward="exit", timeout=0.5)
+stays = env.program(["python", "-c", WAITS], name="stays", reward="exit")
+spins = env.program(["bash", "-c", "while :; do :; done"], name="spins", reward="exit", timeout=0.5)
 
 
 @env.program("sh -c 'echo what is wrong >&2; exit 2'", on_error=None)
@@ -31,6 +194,7 @@ def crashes(ep, run):
 def draws(ep, digits: int = 2):
     ep.task = digits
 """
+
 TOML = 'adapter = "program"\ncommand = "sh -c \'exit 1\'"\nreward = "exit"\nname = "told"\n'
 
 
@@ -45,7 +209,7 @@ async def play(world: World, name: str, **config: object) -> EpisodeOutcome:
 
 @pytest.fixture
 async def served(world: World) -> World:
-    world.save("programs.py", PLUGIN)
+    world.save("programs.py", ENDING)
     world.save("told.toml", TOML)
     await world.service.start()
     return world
@@ -57,16 +221,15 @@ def started(world: World) -> list[int]:
     return [pid for pid in world.pids() if pid not in own]
 
 
-@pytest.mark.parametrize("name", ["hangs", "spins"])
-async def test_a_program_whose_time_is_up_ends(served: World, name: str) -> None:
-    outcome = await play(served, f"programs/{name}")
-    assert (outcome.status, outcome.rewards) == ("timeout", {}) and outcome.failure is not None
-    assert "longer than 1 s" in outcome.failure.message
+async def test_a_program_whose_time_is_up_ends(served: World) -> None:
+    for outcome in await asyncio.gather(play(served, "programs/hangs"), play(served, "programs/spins")):
+        assert (outcome.status, outcome.rewards) == ("timeout", {}) and outcome.failure is not None
+        assert "longer than 0.5 s" in outcome.failure.message
     assert not started(served)
 
 
 async def test_a_cancelled_episode_takes_its_program_along(served: World) -> None:
-    playing = asyncio.create_task(play(served, "programs/hangs"))
+    playing = asyncio.create_task(play(served, "programs/stays"))
     while len(started(served)) < 3:  # the one that watches, the program, and what that has started
         await asyncio.sleep(0.01)
     playing.cancel()
@@ -86,3 +249,49 @@ async def test_how_programs_end(served: World) -> None:
     told = await play(served, "told")
     assert (told.status, told.rewards) == ("ok", {"agent": 0.0}), told.failure
     assert dict(told.metrics)["exit_code"] == 1.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what a process has")
+async def test_what_its_programs_have_and_leave_behind(world: World) -> None:
+    """No connection of the plugin's; they die first; and those that nobody waits for do not pile up."""
+    await world.serve(
+        starts="""
+        import os, subprocess
+        from pathlib import Path
+        from marlaas.plugins import env
+
+        @env
+        async def curious(ep):
+            await ep.ask("x")
+            os.system("ls -l /proc/self/fd > open; cat /proc/self/oom_score_adj > first")
+            ep.log(sockets=float(Path("open").read_text().count("socket:")), first=float(Path("first").read_text()))
+            return 1.0
+
+        @env
+        async def talks(ep):
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            program = subprocess.Popen(["cat"], **pipes)
+            await ep.ask("x")
+            said, _ = program.communicate(b"y")
+            return said == b"y"
+
+        @env
+        async def careless(ep):
+            await ep.ask("x")
+            subprocess.Popen(["true"])
+            ep.log(host=float(os.getpid()))
+            return 1.0
+        """
+    )
+    outcome = await world.play("curious")
+    assert outcome.status == "ok", outcome.failure
+    assert dict(outcome.metrics) == {"sockets": 0.0, "first": 500.0}
+    together = Meeting(128)  # each holds a program with three pipes, while 127 others do so, too
+    with await world.service.bind("talks") as lease:
+        outcomes = await asyncio.gather(*(world.service.play(lease, a_spec(), together) for _ in range(128)))
+    assert [outcome.rewards for outcome in outcomes] == [{"agent": 1.0}] * 128
+    outcomes = await asyncio.gather(*(world.play("careless") for _ in range(40)))
+    assert all(outcome.status == "ok" for outcome in outcomes)
+    (host,) = {int(outcome.metrics["host"]) for outcome in outcomes}
+    while len(children(host)) > 1:  # Python reaps the others when it starts the next
+        await world.play("careless")

@@ -1,38 +1,29 @@
-"""Files change while the service runs: what serves, what is refused, what drains."""
+"""Files change while the service runs, or somebody asks for a reload: what serves, what is refused, what drains."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import served_version
-from marlaas.engine.errors import EnvironmentMissing
+from marlaas.engine.environments import plugin, served_version, service
+from marlaas.engine.environments.protocol import EventKind
+from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
-pytestmark = pytest.mark.processes
 WORSE = ECHO.replace("reply.text == word", "0.25")
 
 
-async def test_a_dropped_file_is_served(world: World) -> None:
-    await world.service.start()
-    assert world.service.infos() == ()
-    world.save("echo.py", ECHO)
-    await world.until("loaded", "echo")
-    assert world.service.resolve("echo").name == "echo/echo"
-    assert (await world.play("echo", word="x")).rewards == {"agent": 1.0}
-
-
+@pytest.mark.processes
 async def test_an_edit_serves_new_groups_only(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
     old = await world.service.bind("echo")
-    world.save("echo.py", WORSE)
-    await world.until("loaded", "echo")
-    loaded = await world.until("loaded", "echo")
+    loaded = await world.edit("echo", WORSE)
     with await world.service.bind("echo") as new:
         assert new.environment_version == loaded.version != old.environment_version
         assert (await world.service.play(new, a_spec(word="x"), echoing)).rewards == {"agent": 0.25}
@@ -44,6 +35,7 @@ async def test_an_edit_serves_new_groups_only(world: World) -> None:
     assert draining.pid is None and len(world.pids()) == 1
 
 
+@pytest.mark.processes
 async def test_what_was_saved_is_served_when_that_is_asked_for(world: World) -> None:
     """Nothing watches the folder here: a task that is submitted at once must not depend on that."""
     world.save("echo.py", ECHO)
@@ -68,77 +60,52 @@ async def test_what_was_saved_is_served_when_that_is_asked_for(world: World) -> 
         await world.service.refresh(name)
 
 
-@pytest.mark.parametrize(
-    ("broken", "line", "says"),
-    [
-        ("from marlaas.plugins import env\ndef oops(:\n", 2, "SyntaxError"),
-        ("from marlaas.plugins import env\nimport nothing_of_that_name\n", 2, "ModuleNotFoundError"),
-        ("x = 1\n", 0, "declares no environment"),
-        (ECHO + "\nraise SystemExit(0)\n", 9, "SystemExit"),
-        (ECHO.replace("    reply =", "    1 / 0\n    reply ="), 6, "ZeroDivisionError"),
-        (ECHO.replace('word: str = "hello"', "word"), 4, "needs a type"),
-    ],
+BROKEN = (
+    ("from marlaas.plugins import env\ndef oops(:\n", 2, "SyntaxError"),
+    ("from marlaas.plugins import env\nimport nothing_of_that_name\n", 2, "ModuleNotFoundError"),
+    ("x = 1\n", 0, "declares no environment"),
+    (ECHO + "\nraise SystemExit(0)\n", 9, "SystemExit"),
+    (ECHO.replace("    reply =", "    1 / 0\n    reply ="), 6, "ZeroDivisionError"),
+    (ECHO.replace('word: str = "hello"', "word"), 4, "needs a type"),
+    ("# /// script\n# dependencies = 1\n# ///\n" + ECHO, 2, "a list of texts"),
 )
-async def test_a_broken_edit_leaves_the_last_good_version(world: World, broken: str, line: int, says: str) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+
+
+@pytest.mark.processes
+async def test_a_broken_edit_leaves_the_last_good_version(world: World) -> None:
+    await world.serve(echo=ECHO)
     good = world.service.resolve("echo").version
-    world.save("echo.py", broken)
-    failure = (await world.until("rejected", "echo")).failure
-    assert failure is not None and says in failure.message
-    assert (failure.file, failure.line) == ("echo.py" if line else "", line)
-    info = world.service.resolve("echo")
-    assert (info.state, info.version, info.failure) == ("stale", good, failure)
-    assert (await world.play("echo")).status == "ok"
-    world.save("echo.py", ECHO)
     await world.until("loaded", "echo")
+    for broken, line, says in BROKEN:
+        failure = (await world.edit("echo", broken, "rejected")).failure
+        assert failure is not None and says in failure.message
+        assert (failure.file, failure.line) == ("echo.py" if line else "", line)
+        info = world.service.resolve("echo")
+        assert (info.state, info.version, info.failure) == ("stale", good, failure)
+        assert (await world.play("echo")).status == "ok"
+    await world.edit("echo", ECHO)
     assert (world.service.resolve("echo").state, world.service.resolve("echo").version) == ("ready", good)
 
 
+@pytest.mark.processes
 async def test_a_removed_file_drains(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
     lease = await world.service.bind("echo")
+    cancelled = await under_way(world, lease, Slow())
     (world.folder / "echo.py").unlink()
     await world.until("removed", "echo")
     assert (await world.service.play(lease, a_spec(word="x"), echoing)).status == "ok"
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
     lease.release()
+    while lease.serving.pid is not None:  # neither a group nor a cancelled episode keeps it
+        await asyncio.sleep(0)
     with pytest.raises(EnvironmentMissing):
         await world.service.bind("echo")
-    world.save("echo.py", ECHO)
-    assert (await world.until("loaded", "echo")).version == lease.environment_version
+    assert (await world.edit("echo", ECHO)).version == lease.environment_version
 
 
-async def test_a_cancelled_episode_does_not_keep_a_draining_version(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    lease = await world.service.bind("echo")
-    episode = await under_way(world, lease, Slow())
-    (world.folder / "echo.py").unlink()
-    await world.until("removed", "echo")
-    episode.cancel()
-    await asyncio.gather(episode, return_exceptions=True)
-    lease.release()
-    while lease.serving.pid is not None:
-        await asyncio.sleep(0)
-
-
-async def test_a_pinned_version_has_what_the_newest_lost(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    first = world.service.resolve("echo").version
-    world.save("echo.py", ECHO.replace("def echo", "def other"))
-    while world.service.infos()[0].version == first:
-        await world.until("loaded", "echo")
-    leases = await asyncio.gather(*(world.service.bind("echo/echo", first) for _ in range(3)))
-    assert len({lease.serving.pid for lease in leases}) == 1
-    for lease in leases:
-        assert (await world.service.play(lease, a_spec(word="x"), echoing)).status == "ok"
-        lease.release()
-    with pytest.raises(EnvironmentMissing):
-        await world.service.bind("echo/echo")
-
-
+@pytest.mark.processes
 async def test_a_package_with_a_helper_and_data(world: World) -> None:
     package = world.folder / "spelling"
     package.mkdir()
@@ -160,6 +127,7 @@ async def test_a_package_with_a_helper_and_data(world: World) -> None:
     assert failure is not None and (failure.file, failure.line) == ("spelling/helper.py", 1)
 
 
+@pytest.mark.processes
 async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
     for folder, text in (("bundled", ECHO), ("own", WORSE)):
         (tmp_path / folder).mkdir()
@@ -175,44 +143,210 @@ async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
     await world.service.stop()
 
 
+@pytest.mark.processes
 async def test_a_folder_that_is_made_anew_is_watched_again(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
     shutil.rmtree(world.folder)
     await world.until("removed", "echo")
     world.folder.mkdir()
-    world.save("echo.py", WORSE)
-    await world.until("loaded", "echo")
+    await world.edit("echo", WORSE)
     assert (await world.play("echo")).rewards == {"agent": 0.25}
 
 
-async def test_an_edit_during_a_slow_import_wins(world: World) -> None:
-    await world.service.start()
-    world.save("echo.py", "import time\ntime.sleep(600)\n")
-    while not world.pids():
-        await asyncio.sleep(0)
-    world.save("echo.py", ECHO)
-    await world.until("loaded", "echo")
-    assert (await world.play("echo")).status == "ok"
-
-
+@pytest.mark.processes
 async def test_an_import_that_does_not_end_is_refused_at_its_line(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served_version, "IMPORT_PATIENCE", 1.5)
-    world.save("slow.py", "import time\n\ntime.sleep(600)\n")
-    await world.service.start()
+    await world.serve(slow="import time\n\ntime.sleep(600)\n")
     failure = world.service.resolve("slow").failure
     assert failure is not None and "takes too long" in failure.message
     assert (failure.file, failure.line) == ("slow.py", 3)
 
 
+@pytest.mark.processes
 async def test_of_many_quick_edits_the_last_one_wins(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
     for number in range(20):
         world.save("echo.py", ECHO.replace("reply.text == word", str(number)))
         await world.service.scan()
     while (await world.play("echo")).rewards != {"agent": 19.0}:
         await world.until("loaded", "echo")
     assert world.service.resolve("echo").state == "ready"
+
+
+READER = """
+from pathlib import Path
+from marlaas.plugins import env
+
+SAID = Path({path!r}).read_text()
+
+@env
+async def reader(ep):
+    reply = await ep.ask(SAID)
+    ep.log(said=SAID)
+    if SAID == "die":
+        import os
+        os._exit(1)
+    return reply.text == SAID
+"""
+
+
+@pytest.mark.processes
+async def test_a_reload_reads_outside_files_again(world: World) -> None:
+    outside = world.folder.parent / "outside.txt"
+    outside.write_text("before")
+    await world.serve(reader=READER.format(path=str(outside)))
+    model = Slow()
+    with await world.service.bind("reader") as before:
+        playing = await under_way(world, before, model)
+        outside.write_text("after")
+        await world.service.reload("reader")
+        with await world.service.bind("reader") as after:
+            assert after.environment_version == before.environment_version, "its own files are the same"
+            assert (await world.service.play(after, a_spec(), echoing)).metrics == {"said": "after"}
+        model.go.set()
+        assert (await playing).metrics == {"said": "before"} and len(world.pids()) == 2
+    await world.service.reload("reader")
+    while len(world.pids()) > 1:  # the older ones end with their groups
+        await asyncio.sleep(0)
+
+
+@pytest.mark.processes
+async def test_a_plugin_that_rests_is_tried_again_at_once(world: World) -> None:
+    outside = world.folder.parent / "outside.txt"
+    outside.write_text("die")
+    await world.serve(reader=READER.format(path=str(outside)))
+    with await world.service.bind("reader") as lease:
+        while (await world.service.play(lease, a_spec(), echoing)).status == "error":
+            if world.service.resolve("reader").state == "broken":
+                break
+    outside.write_text("live")
+    assert world.service.resolve("reader").state == "broken"
+    await world.service.reload("reader")
+    assert world.service.resolve("reader").state == "ready"
+    assert (await world.play("reader")).rewards == {"agent": 1.0}
+
+
+@pytest.mark.processes
+async def test_a_failed_reload_names_the_line_and_serves_on(world: World) -> None:
+    await world.serve(echo=ECHO)
+    (pid,) = world.pids()
+    outside = world.folder.parent / "missing.txt"
+    world.save("echo.py", READER.format(path=str(outside)))
+    with pytest.raises(EnvironmentFailure, match=r"echo.py:5: FileNotFoundError"):
+        await world.service.reload("echo")
+    assert (await world.play("echo", word="x")).rewards == {"agent": 1.0} and pid in world.pids()
+    with pytest.raises(EnvironmentMissing, match="There are: echo"):
+        await world.service.reload("ecco")
+    os.remove(world.folder / "echo.py")
+    with pytest.raises((EnvironmentFailure, EnvironmentMissing)):
+        await world.service.reload("echo")
+
+
+CLOSES_SLOWLY = """
+import asyncio, time
+from marlaas.plugins import env
+
+@env(name="held")
+class Held:
+    async def play(self, ep):
+        open({marker!r}, "w").close()
+        await asyncio.sleep(600)
+
+    def close(self):
+        time.sleep(0.5)
+"""
+
+
+def waiting_for(marker: Path, text: str = ECHO) -> str:
+    """A plugin whose import waits until the file is there."""
+    return f"import os, time\nwhile not os.path.exists({str(marker)!r}):\n    time.sleep(0.01)\n{text}"
+
+
+async def until_there(path: Path) -> None:
+    while not path.exists():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.processes
+async def test_stopping_waits_for_processes_of_overtaken_edits(world: World) -> None:
+    probed = world.folder.parent / "probed"
+    world.save("echo.py", CLOSES_SLOWLY.format(marker=str(probed)))
+    (proof,) = await world.service.scan()
+    await until_there(probed)
+    world.save("echo.py", ECHO)
+    await world.service.scan()
+    await world.service.stop()
+    assert proof.done() and world.pids() == []
+
+
+@pytest.mark.processes
+async def test_stopping_waits_for_forgotten_versions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "TIDY_EVERY", 1)
+    world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=lambda: frozenset())
+    text = CLOSES_SLOWLY.format(marker=str(world.folder.parent / "probed"))
+    world.save("echo.py", text.replace("asyncio.sleep(600)", 'ep.ask("x")'))
+    await asyncio.wait(await world.service.scan())
+    world.save("echo.py", ECHO)
+    await asyncio.wait(await world.service.scan())
+    await world.service.scan()  # it tidies up
+    await world.service.stop()
+    assert world.pids() == []
+
+
+@pytest.mark.processes
+async def test_a_proof_ends_when_the_files_cannot_be_read_any_more(world: World) -> None:
+    go = world.folder.parent / "go"
+    world.save("echo.py", waiting_for(go))
+    (proof,) = await world.service.scan()
+    (world.folder / "echo.txt").symlink_to("/etc/passwd")
+    await world.service.scan()
+    go.touch()
+    await asyncio.wait((proof,))
+    (info,) = world.service.infos()
+    assert (info.state, info.version) == ("broken", ""), "what was proven is not what the author sees as the newest"
+    assert world.pids() == []
+
+
+@pytest.mark.processes
+async def test_a_start_that_nobody_awaits_any_more_ends(world: World) -> None:
+    go = world.folder.parent / "go"
+    go.touch()
+    await world.serve(echo=waiting_for(go))
+    with await world.service.bind("echo") as lease:
+        first = lease
+    world.save("echo.py", ECHO)
+    while world.service.resolve("echo").version == first.environment_version:
+        await world.until("loaded", "echo")
+    await first.serving.settle()
+    (serves,) = world.pids()
+    go.unlink()
+    binding = asyncio.ensure_future(world.service.bind("echo", first.environment_version))
+    while len(world.pids()) < 2:
+        await asyncio.sleep(0.01)
+    binding.cancel()
+    await asyncio.gather(binding, return_exceptions=True)
+    go.touch()
+    while world.pids() != [serves]:
+        await asyncio.sleep(0.01)
+    assert first.serving.pid is None
+
+
+@pytest.mark.processes
+async def test_an_edit_that_takes_long_to_load_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.serve(echo=ECHO)
+    (before,) = world.service.infos()
+    assert before.state == "ready" and "loading" not in {event.kind for event in world.told}
+    monkeypatch.setattr(plugin, "SLOW", 0.0)
+    edits: tuple[tuple[str, EventKind, str], ...] = (
+        ("import nothing_at_all\n", "rejected", "stale"),
+        ("import json\n", "loaded", "ready"),
+    )
+    for text, kind, after in edits:
+        world.save("echo.py", text + ECHO)
+        told = await world.until("loading", "echo")
+        (info,) = world.service.infos()
+        assert (info.state, info.version, info.failure) == ("loading", before.version, None) and told.version
+        await world.until(kind, "echo")
+        assert [info.state for info in world.service.infos()] == [after]

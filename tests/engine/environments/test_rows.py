@@ -1,19 +1,20 @@
-"""Rows on their way from a file to an episode, through a real process."""
+"""Rows on their way from a file to an episode, through a real process, confined or not."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from marlaas.engine.environments.process.launch import lend
 from marlaas.engine.environments.protocol import DataFacts
 from marlaas.engine.errors import ConfigError, EnvironmentFailure
 from marlaas.plugins.data import Source, Survey
 
 from .conftest import World, a_spec, echoing
-
-pytestmark = pytest.mark.processes
 
 TOPICS = """
 from marlaas.plugins import env
@@ -49,10 +50,11 @@ def save(world: World, rows: int = 40) -> None:
     world.save("topics.py", TOPICS)
 
 
-async def drawn(world: World, name: str, log: str, count: int, **spec: object) -> list[float | str]:
+async def drawn(world: World, name: str, log: str, count: int, **spec: Any) -> list[float | str]:
     return [(await world.play(f"topics/{name}", index=index, **spec)).metrics[log] for index in range(count)]
 
 
+@pytest.mark.processes
 async def test_a_sorted_file_is_shuffled_by_seed_and_epoch(world: World) -> None:
     save(world)
     await world.service.start()
@@ -62,25 +64,16 @@ async def test_a_sorted_file_is_shuffled_by_seed_and_epoch(world: World) -> None
     assert len(set(await drawn(world, "topics", "topic", 12))) == 4
     assert await drawn(world, "topics", "number", 12, seed=1) != first[:12]
     assert await drawn(world, "topics", "number", 80) == first
-
-
-async def test_evaluation_covers_all_topics_whatever_the_seed(world: World) -> None:
-    save(world)
-    await world.service.start()
     topics = await drawn(world, "topics", "topic", 16, split="eval")
-    assert set(topics) == set("abcd")
+    assert set(topics) == set("abcd"), "evaluation covers all topics, whatever the seed"
     assert await drawn(world, "topics", "topic", 16, split="eval", seed=5) == topics
-
-
-async def test_rows_of_a_data_function_are_shuffled_too(world: World) -> None:
-    save(world)
-    await world.service.start()
     orders = {tuple(await drawn(world, "listed", "number", 3, seed=seed)) for seed in range(8)}
-    assert len(orders) > 2 and all(sorted(order) == [1, 2, 3] for order in orders)
+    assert len(orders) > 2 and all(sorted(order) == [1, 2, 3] for order in orders), "of a data function, too"
 
 
+@pytest.mark.processes
 async def test_a_task_names_other_rows(world: World, tmp_path: Path) -> None:
-    """With other columns, in a file of its own, which the processes of the plugin read."""
+    """With other columns, in another file; the plugin's processes read it."""
     save(world)
     await world.service.start()
     path = tmp_path / "mine.jsonl"
@@ -111,23 +104,14 @@ async def given(ep, task):
 """
 
 
+@pytest.mark.processes
 async def test_an_environment_may_live_on_the_task_s_rows_alone(world: World, tmp_path: Path) -> None:
-    world.save("given.py", GIVEN)
-    await world.service.start()
+    """A file that changes is read again: else an older process would draw other rows than a younger one."""
+    await world.serve(given=GIVEN)
     (info,) = world.service.infos()
     assert (info.state, info.rows) == ("ready", "task")
     with pytest.raises(ConfigError, match="given has no rows of its own"):
         await world.service.bind("given")
-    (tmp_path / "mine.jsonl").write_text('{"topic": "a"}\n{"topic": "b"}\n')
-    with await world.service.bind("given", data=Source(tmp_path / "mine.jsonl").record()) as lease:
-        outcome = await world.service.play(lease, a_spec(), echoing)
-    assert outcome.metrics["topic"] in ("a", "b")
-
-
-async def test_a_file_that_changes_is_read_anew(world: World, tmp_path: Path) -> None:
-    """Else an older process would draw other rows than a younger one, for members of the same group."""
-    world.save("given.py", GIVEN)
-    await world.service.start()
     (tmp_path / "eval.jsonl").write_text('{"topic": "x"}\n')
     seen, keys = [], set()
     for topic in ("a", "another"):
@@ -139,10 +123,10 @@ async def test_a_file_that_changes_is_read_anew(world: World, tmp_path: Path) ->
     assert seen == ["a", "another"] and len(keys) == 2
 
 
+@pytest.mark.processes
 async def test_bad_rows_of_one_task_rest_no_other_s(world: World, tmp_path: Path) -> None:
     """An environment that only fails rests: with the rows on which it failed, until they are mended."""
-    world.save("given.py", GIVEN)
-    await world.service.start()
+    await world.serve(given=GIVEN)
     rests = {}
     for name, rows in (
         ("good", [{"topic": str(n)} for n in range(20)]),
@@ -161,32 +145,6 @@ async def test_bad_rows_of_one_task_rest_no_other_s(world: World, tmp_path: Path
     assert rests["good"] == rests["mended"] == (None, {"ok"})
 
 
-async def test_rows_that_are_gone_fail_the_episode_with_a_sentence(world: World, tmp_path: Path) -> None:
-    save(world)
-    await world.service.start()
-    with await world.service.bind("topics/topics", data=Source(tmp_path / "gone.jsonl").record()) as lease:
-        outcome = await world.service.play(lease, a_spec(), echoing)
-        with pytest.raises(EnvironmentFailure, match=r"There is no .*gone\.jsonl: \[data\] path names it"):
-            await world.service.facts(lease)
-    assert outcome.status == "error" and outcome.failure is not None
-    assert "gone.jsonl: [data] path names it" in outcome.failure.message
-
-
-async def test_the_digest_is_of_the_evaluation_rows(world: World) -> None:
-    """Another row to train on changes nothing about what a score was measured on; another one to evaluate with does."""
-    save(world)
-    await world.service.start()
-    digests = []
-    for split in ("", "train", "eval"):
-        if split:
-            with (world.folder / f"topics.{split}.jsonl").open("a") as file:
-                file.write('{"topic": "z", "number": 99}\n')
-            await world.service.reload("topics")
-        with await world.service.bind("topics/topics") as lease:
-            digests.append((await world.service.facts(lease)).digest)
-    assert digests[0] == digests[1] != digests[2]
-
-
 HANGING = """
 import threading
 from marlaas.plugins import env
@@ -203,16 +161,11 @@ async def hanging(ep, task):
 """
 
 
-async def test_a_data_function_that_never_ends_is_not_waited_for(world: World) -> None:
-    world.save("hanging.py", HANGING)
-    await world.service.start()
-    lease = await world.service.bind("hanging")
-    with lease, pytest.raises(EnvironmentFailure, match=r"the data function took longer than 0\.2 s"):
-        await world.service.facts(lease)
-
-
-async def test_what_is_known_of_rows(world: World) -> None:
+@pytest.mark.processes
+async def test_what_is_known_of_rows(world: World, tmp_path: Path) -> None:
+    """Another row to train on changes nothing about what a score was measured on; another one to evaluate with does."""
     save(world)
+    world.save("hanging.py", HANGING)
     await world.service.start()
     with await world.service.bind("topics/topics") as lease:
         facts = await world.service.facts(lease, survey=True)
@@ -224,3 +177,78 @@ async def test_what_is_known_of_rows(world: World) -> None:
     gone = await world.service.bind("topics/gone", config={"needed": 1})
     with gone, pytest.raises(EnvironmentFailure, match=r"gone\.jsonl is not part of this plugin"):
         await world.service.facts(gone)
+    with await world.service.bind("topics/topics", data=Source(tmp_path / "gone.jsonl").record()) as lease:
+        outcome = await world.service.play(lease, a_spec(), echoing)
+        with pytest.raises(EnvironmentFailure, match=r"There is no .*gone\.jsonl: \[data\] path names it"):
+            await world.service.facts(lease)
+    assert outcome.status == "error" and outcome.failure is not None
+    assert "gone.jsonl: [data] path names it" in outcome.failure.message
+    hanging = await world.service.bind("hanging")
+    with hanging, pytest.raises(EnvironmentFailure, match=r"the data function took longer than 0\.2 s"):
+        await world.service.facts(hanging)
+    digests = [facts.digest]
+    for split in ("train", "eval"):
+        with (world.folder / f"topics.{split}.jsonl").open("a") as file:
+            file.write('{"topic": "z", "number": 99}\n')
+        await world.service.reload("topics")
+        with await world.service.bind("topics/topics") as lease:
+            digests.append((await world.service.facts(lease)).digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def record(path: Path) -> dict[str, Any]:
+    return {"path": str(path), "columns": {"a": "b"}, "split": {}, "limit": 3}
+
+
+def test_a_file_is_linked_until_it_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("1\n")
+    lent = lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")
+    assert lent | {"path": ""} == record(tmp_path) | {"path": ""}
+    path = Path(lent["path"])
+    assert path.name == "rows.jsonl" and path.samefile(tmp_path / "rows.jsonl")
+    (tmp_path / "new").write_text("1\n2\n")
+    (tmp_path / "new").replace(tmp_path / "rows.jsonl")
+    assert lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent") == lent and path.read_text() == "1\n2\n"
+    (tmp_path / "link.jsonl").symlink_to("rows.jsonl")
+    path = Path(lend(record(tmp_path / "link.jsonl"), tmp_path / "lent")["path"])
+    assert not path.is_symlink() and path.read_text() == "1\n2\n", "of a link the file is lent"
+
+
+def test_two_threads_may_lend_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.jsonl").write_text("1\n")
+    link = os.link
+
+    def overtaken(source: Path, target: Path, follow_symlinks: bool = True) -> None:
+        monkeypatch.setattr(os, "link", link)
+        lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")  # the other thread's, between two steps of this one
+        link(source, target, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    path = Path(lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")["path"])
+    assert path.samefile(tmp_path / "rows.jsonl") and [each.name for each in path.parent.iterdir()] == ["rows.jsonl"]
+
+
+def test_files_of_splits_and_folders_are_lent_whole(tmp_path: Path) -> None:
+    for name in ("of/train.jsonl", "of/eval.jsonl", "saved/train/state.json", "saved/dataset_dict.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    path = lend(record(tmp_path / "of" / "{split}.jsonl"), tmp_path / "lent")["path"]
+    assert [Path(path.replace("{split}", split)).read_text() for split in ("train", "eval")] == [
+        "of/train.jsonl",
+        "of/eval.jsonl",
+    ]
+    saved = Path(lend(record(tmp_path / "saved"), tmp_path / "lent")["path"])
+    assert (saved / "train/state.json").read_text() == "saved/train/state.json"
+
+
+def test_another_file_system_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "rows.jsonl").write_text("1\n")
+    lent = lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")
+    path = Path(lent["path"])
+    first = path.stat().st_ino
+    assert path.read_text() == "1\n" and not path.samefile(tmp_path / "rows.jsonl")
+    assert lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent") == lent and path.stat().st_ino == first

@@ -1,4 +1,4 @@
-"""Scoring in processes of its own: what a score function does harms itself and nobody who plays."""
+"""Scoring in separate processes: a score function that goes wrong harms no episode."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import pool, served_version
+from marlaas.engine.environments.process import child
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
 from marlaas.plugins.messages import Ask, Reply
 
-from .conftest import World, a_spec, echoing
-
-pytestmark = pytest.mark.processes
+from .conftest import World, a_spec, echoing, line_of
 
 JUDGED = """
 import os
@@ -84,16 +83,12 @@ async def rank(episodes):
 
 @pytest.fixture
 async def judged(world: World) -> World:
-    world.save("p.py", JUDGED)
-    await world.service.start()
+    await world.serve(p=JUDGED)
     return world
 
 
-def line_of(text: str) -> int:
-    return next(number for number, line in enumerate(JUDGED.splitlines(), 1) if text in line)
-
-
-async def test_a_score_comes_from_another_process_that_is_kept(judged: World) -> None:
+@pytest.mark.processes
+async def test_a_score_comes_from_another_process_that_is_kept(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with await judged.service.bind("judged") as lease:
         assert lease.serving.pids == [lease.serving.pid], "none is started before it is needed"
         first, second = [await judged.service.play(lease, a_spec(), echoing) for _ in range(2)]
@@ -101,38 +96,45 @@ async def test_a_score_comes_from_another_process_that_is_kept(judged: World) ->
         assert first.parts == second.parts
         assert lease.serving.pids == [lease.serving.pid, first.parts["process"]]
         assert judged.service.processes() == [("p", pid) for pid in lease.serving.pids]
+    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 3)
+    large = await judged.play("judged")
+    assert large.failure is not None and "more was said in the episode than can be scored" in large.failure.message
+    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 1 << 30)
+    large = await judged.play("judged", long_winded, how="y" * (1 << 20))
+    assert large.status == "error" and large.failure is not None and "over the limit" in large.failure.message
     broken = await judged.play("judged", how="invalid")
     assert (broken.status, broken.rewards, broken.invalid) == ("ok", {"agent": -0.75}, "no move")
 
 
-@pytest.mark.parametrize(
-    ("name", "how", "status", "says", "place"),
-    [
-        ("hasty", "spins", "timeout", "the score of hasty took longer than 0.4 s", "while"),
-        ("hasty", "stubborn", "timeout", "its score took longer than 0.4 s and did not stop", ""),
-        ("judged", "exits", "error", "by itself with code 3", ""),
-        ("judged", "raises", "error", "KeyError: 'lost'", "raise KeyError"),
-        ("judged", "nan", "error", "the reward must be finite", "def score"),
-        ("judged", "returns", "error", "judged itself must return nothing, not 1.0", "async def play"),
-        ("judged", "unsendable", "error", "JSON cannot carry its task there", "async def play"),
-    ],
+WRONG = (
+    ("hasty", "spins", "timeout", "the score of hasty took longer than 0.4 s", "while"),
+    ("hasty", "stubborn", "timeout", "its score took longer than 0.4 s and did not stop", ""),
+    ("judged", "exits", "error", "by itself with code 3", ""),
+    ("judged", "raises", "error", "KeyError: 'lost'", "raise KeyError"),
+    ("judged", "nan", "error", "the reward must be finite", "def score"),
+    ("judged", "returns", "error", "judged itself must return nothing, not 1.0", "async def play"),
+    ("judged", "unsendable", "error", "JSON cannot carry its task there", "async def play"),
 )
-async def test_what_goes_wrong_has_no_reward(
-    judged: World, name: str, how: str, status: str, says: str, place: str
-) -> None:
+
+
+@pytest.mark.processes
+async def test_what_goes_wrong_has_no_reward(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "BEAT", 0.2)
     with await judged.service.bind("judged") as lease:
         playing = lease.serving.pid
-        outcome = await judged.play(name, how=how)
-        assert outcome.status == status and outcome.rewards == {}
-        assert outcome.failure is not None and says in outcome.failure.message
-        if place == "while":
-            assert outcome.failure.line in (line_of("no end"), line_of("no end") + 1)
-        elif place:
-            assert (outcome.failure.file, outcome.failure.line) == ("p.py", line_of(place))
-        assert (await judged.play("judged")).rewards == {"agent": 1.25}
+        for name, how, status, says, place in WRONG:
+            outcome = await judged.play(name, how=how)
+            assert outcome.status == status and outcome.rewards == {}
+            assert outcome.failure is not None and says in outcome.failure.message
+            if place == "while":
+                assert outcome.failure.line in (line_of(JUDGED, "no end"), line_of(JUDGED, "no end") + 1)
+            elif place:
+                assert (outcome.failure.file, outcome.failure.line) == ("p.py", line_of(JUDGED, place))
+            assert (await judged.play("judged")).rewards == {"agent": 1.25}
         assert lease.serving.pid == playing, "who plays has noticed nothing"
 
 
+@pytest.mark.processes
 async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SOON", 0.05)
     monkeypatch.setattr(pool, "GROW_AFTER", 0.0)
@@ -147,6 +149,7 @@ async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, m
     assert outcome.status == "ok" and outcome.parts["process"] not in {one.parts["process"] for one in others}
 
 
+@pytest.mark.processes
 async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World, tmp_path: Path) -> None:
     marker, over = tmp_path / "marker", asyncio.Event()
     with await judged.service.bind("judged") as lease:
@@ -158,6 +161,7 @@ async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World
         assert (await scored).status == "ok"
 
 
+@pytest.mark.processes
 async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path: Path) -> None:
     outcome = await judged.play("judged", how="exits once", marker=str(tmp_path / "marker"))
     assert outcome.status == "ok"
@@ -168,77 +172,40 @@ async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path:
     assert again.status == "ok" and again.parts != outcome.parts
 
 
-async def test_what_is_too_long_is_not_scored(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 3)
-    outcome = await judged.play("judged")
-    assert outcome.failure is not None and "more was said in the episode than can be scored" in outcome.failure.message
-    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 1 << 30)
-
-    async def long_winded(ask: Ask) -> Reply:
-        return Reply("x" * (2 << 20), "stop", 0)
-
-    with await judged.service.bind("judged") as lease:
-        outcome = await judged.service.play(lease, a_spec(how="y" * (1 << 20)), long_winded)
-    assert outcome.status == "error" and outcome.failure is not None and "over the limit" in outcome.failure.message
+async def long_winded(ask: Ask) -> Reply:
+    return Reply("x" * (2 << 20), "stop", 0)
 
 
-async def test_members_of_a_group_are_compared(judged: World) -> None:
-    with await judged.service.bind("compared") as lease:
-        members = [await judged.service.play(lease, a_spec(member=member), echoing) for member in range(3)]
-        assert [(one.rewards, one.task) for one in members] == [({"agent": 1.0}, 2)] * 3
-        assert await judged.service.rank(lease, members[:2]) == Ranking(({"agent": -1.0}, {"agent": -1.0}))
-        failed = await judged.service.rank(lease, members)
-    assert isinstance(failed, EpisodeOutcome) and failed.status == "error" and failed.failure is not None
-    assert "the ranking returned 2 rewards for 3 episodes" in failed.failure.message
-    assert (failed.failure.file, failed.failure.line) == ("p.py", line_of("async def rank"))
-
-
+@pytest.mark.processes
 async def test_a_failed_ranking_overturns_counted_outcomes(judged: World) -> None:
     service = judged.service
     with await service.bind("compared") as lease:
         await service.play(lease, a_spec(), echoing)  # on purpose, by a check
         members = [await service.play(lease, a_spec(member=member), echoing, counts=True) for member in range(3)]
-        await service.rank(lease, members[:2], counts=True)
+        assert [(one.rewards, one.task) for one in members] == [({"agent": 1.0}, 2)] * 3
+        ranking = Ranking(({"agent": -1.0}, {"agent": -1.0}))
+        assert await service.rank(lease, members[:2], counts=True) == ranking
         await service.rank(lease, members)
         counted = service.outcomes.take()
         assert {(one.environment, one.status) for one in counted.outcomes} == {("p/compared", "ok")}
         assert sum(one.episodes for one in counted.outcomes) == 3 and counted.failures == ()
-        await service.rank(lease, members, counts=True)
+        failed = await service.rank(lease, members, counts=True)
+    assert isinstance(failed, EpisodeOutcome) and failed.status == "error" and failed.failure is not None
+    assert "the ranking returned 2 rewards for 3 episodes" in failed.failure.message
+    assert (failed.failure.file, failed.failure.line) == ("p.py", line_of(JUDGED, "async def rank"))
     counted = service.outcomes.take()
     assert sum(one.episodes for one in counted.outcomes if one.status == "error") == 3
     assert sum(one.episodes for one in counted.outcomes) == 0
-    assert counted.failures[0].failure.line == line_of("async def rank")
+    assert counted.failures[0].failure == failed.failure
 
 
+@pytest.mark.processes
 async def test_a_replaced_version_ends_with_its_scoring_processes(judged: World) -> None:
     lease = await judged.service.bind("judged")
     outcome = await judged.service.play(lease, a_spec(), echoing)
-    judged.save("p.py", JUDGED + "# edited\n")
-    await judged.until("loaded", "p")
-    await judged.until("loaded", "p")
+    await judged.edit("p", JUDGED + "# edited\n")
     old = set(lease.serving.pids)
     assert outcome.parts["process"] in old
     lease.release()
     await lease.serving.settle()
     assert not old & set(judged.pids())
-
-
-async def test_an_episode_cannot_end_as_a_ranking(world: World) -> None:
-    world.save(
-        "forger.py",
-        """
-        import os, struct, sys
-        from marlaas.plugins import env
-
-        @env
-        async def forger(ep, episode: int = 2):
-            await ep.ask("x")
-            body = b'{"op":"ranked","episode":%d,"rewards":[{"agent":1}]}' % episode
-            os.write(int(sys.orig_argv[4]), struct.pack("<I", len(body)) + body)
-            await ep.ask("never answered")
-        """,
-    )
-    await world.service.start()
-    outcome = await world.play("forger")
-    assert outcome.status == "error" and outcome.failure is not None
-    assert "broke the protocol: episode 2 ended as something else" in outcome.failure.message

@@ -1,4 +1,4 @@
-"""The service's questions and answers: names, settings, peeking, cancelling, and leaving nothing behind."""
+"""The service's questions and answers, for an engine or for one environment: names, parameters, cancelling, the end."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import signal
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from marlaas.engine.environments.alone import Meant, first_prompts, meant, serve_alone, settled
 from marlaas.engine.environments.process.launch import Folders, Launched, launch
-from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.plugins.messages import Ask, Reply
+from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
+from marlaas.plugins.messages import Ask, Reply, ToolCall
 
-from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
-
-pytestmark = pytest.mark.processes
+from .conftest import ECHO, Slow, World, a_spec, echoing, ended, under_way
 
 SHAPES = """
 from marlaas.plugins import Message, env
@@ -41,47 +40,42 @@ async def shop(ep):
     def price(item: str):
         "Price of an item."
         return {"ink": 3}[item]
-    reply = await ep.agent(tools=[price]).act("How much is ink?")
-    return reply.text == "3"
+    await ep.agent(system="Be brief.", tools=[price]).act("How much is ink?")
+
+@shop.score
+def bought(task, transcript):
+    said = transcript.agents["agent"]
+    roles = ["system", "user", "assistant", "tool", "assistant"]
+    return [one.role for one in said] == roles and said[2].tool_calls[0].name == "price" and said[-1].content == "3"
 
 @env
 def plain(ep, times: int = 2):
     "Blocks in a thread."
     return sum(ep.ask("x").text == "x" for _ in range(times))
-
-@env
-async def silent(ep):
-    return 1
 """
 
 
-async def test_names(world: World) -> None:
-    world.save("echo.py", ECHO)
-    world.save("other.py", ECHO + ECHO.replace("echo", "unique"))
-    await world.service.start()
+@pytest.mark.processes
+async def test_names_and_parameters_are_checked(world: World) -> None:
+    await world.serve(echo=ECHO, other=ECHO + ECHO.replace("echo", "unique"))
     assert world.service.resolve("unique").name == "other/unique"
     assert world.service.resolve("other/echo").name == "other/echo"
     with pytest.raises(EnvironmentMissing, match=r"ambiguous: there are echo/echo and other/echo"):
         world.service.resolve("echo")
     with pytest.raises(EnvironmentMissing, match=r"Did you mean 'other/unique'\? There are: echo/echo, other/echo"):
         world.service.resolve("unikue")
-
-
-async def test_settings_are_checked(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    assert world.service.validate("echo", {}) == {"word": "hello"}
+    assert world.service.validate("unique", {}) == {"word": "hello"}
     with pytest.raises(ConfigError, match=r"no parameter 'wort'; it has word\. Did you mean 'word'\?"):
-        world.service.validate("echo", {"wort": "x"})
-    with pytest.raises(ConfigError, match=r"'word' of echo must be a text, not 3"):
-        world.service.validate("echo", {"word": 3})
+        world.service.validate("unique", {"wort": "x"})
+    with pytest.raises(ConfigError, match=r"'word' of unique must be a text, not 3"):
+        world.service.validate("unique", {"word": 3})
 
 
+@pytest.mark.processes
 async def test_members_of_a_group_share_the_draw_and_differ_in_noise(world: World) -> None:
-    world.save("shapes.py", SHAPES)
-    await world.service.start()
+    await world.serve(shapes=SHAPES)
 
-    async def said(**spec: object) -> list[str]:
+    async def said(**spec: Any) -> list[str]:
         return str((await world.play("draws", **spec)).metrics["said"]).split()
 
     one, other = await said(seed=1, member=0), await said(seed=1, member=1)
@@ -90,21 +84,18 @@ async def test_members_of_a_group_share_the_draw_and_differ_in_noise(world: Worl
     assert await said(split="eval", seed=1) == await said(split="eval", seed=2)
 
 
+@pytest.mark.processes
 async def test_the_shapes_of_environments(world: World) -> None:
-    world.save("shapes.py", SHAPES)
-    await world.service.start()
+    await world.serve(shapes=SHAPES)
     asks: list[Ask] = []
 
     async def model(ask: Ask) -> Reply:
         asks.append(ask)
         if ask.tools:
-            from marlaas.plugins.messages import ToolCall
-
             return Reply("", "tool", 0, (ToolCall("price", {"item": "ink"}),))
         return await echoing(ask)
 
-    with await world.service.bind("shop") as lease:
-        outcome = await world.service.play(lease, a_spec(), model)
+    outcome = await world.play("shop", model)
     assert outcome.rewards == {"agent": 1.0}
     assert asks[0].tools[0]["function"]["name"] == "price" and asks[1].tools == ()
     assert [(message.role, message.name, message.content) for message in asks[1].messages] == [("tool", "price", "3")]
@@ -112,10 +103,10 @@ async def test_the_shapes_of_environments(world: World) -> None:
     assert (await world.play("plain", times=3)).rewards == {"agent": 3.0}
 
 
+@pytest.mark.processes
 async def test_cancelling_ends_the_episode_in_its_process(world: World) -> None:
-    world.save(
-        "long.py",
-        """
+    await world.serve(
+        long="""
         from marlaas.plugins import env
 
         @env
@@ -125,9 +116,8 @@ async def test_cancelling_ends_the_episode_in_its_process(world: World) -> None:
                 return 1
             finally:
                 print("cleaned up")
-        """,
+        """
     )
-    await world.service.start()
     lease = await world.service.bind("long")
     episode = await under_way(world, lease, Slow())
     episode.cancel()
@@ -138,9 +128,9 @@ async def test_cancelling_ends_the_episode_in_its_process(world: World) -> None:
     assert (world.scratch / "logs" / "long.log").read_text().count("cleaned up") == 3, "peeked, cancelled, played"
 
 
+@pytest.mark.processes
 async def test_a_fault_of_the_engine_is_raised_as_its_own(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
 
     async def failing(ask: Ask) -> Reply:
         raise LookupError("the sampler is gone")
@@ -162,36 +152,32 @@ async def test_a_fault_of_the_engine_is_raised_as_its_own(world: World) -> None:
         await world.service.play(lease, a_spec(), echoing)
 
 
-async def test_many_episodes_at_once(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    with await world.service.bind("echo") as lease:
-        episodes = [world.service.play(lease, a_spec(word=str(n)), echoing) for n in range(500)]
-        outcomes: list[EpisodeOutcome] = await asyncio.gather(*episodes)
-    assert {outcome.status for outcome in outcomes} == {"ok"}
-
-
+@pytest.mark.processes
 async def test_secrets_of_the_engine_stay_in_the_engine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "secret")
-    world.save(
-        "spy.py",
-        """
+    for name in ("SOME_API_KEY", "PYTHONPATH", "UV_INDEX_URL", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "0")
+    await world.serve(
+        spy="""
         import os
         from marlaas.plugins import env
 
         @env
         async def spy(ep):
-            ep.log(key=os.environ.get("SOME_API_KEY", "none"), cwd=os.getcwd(), session=float(os.getsid(0)))
+            seen = {"SOME_API_KEY", "PYTHONPATH", "UV_INDEX_URL"} & set(os.environ)
+            cards = os.environ["CUDA_VISIBLE_DEVICES"] + os.environ["HIP_VISIBLE_DEVICES"]
+            ep.log(seen=f"{seen}", cards=f"[{cards}]", cwd=os.getcwd(), session=float(os.getsid(0)))
             await ep.ask("x")
             return 1
-        """,
+        """
     )
-    await world.service.start()
     metrics = (await world.play("spy")).metrics
-    assert metrics["key"] == "none" and str(metrics["cwd"]).startswith(str(world.scratch))
+    assert (
+        metrics["seen"] == "set()" and metrics["cards"] == "[]" and str(metrics["cwd"]).startswith(str(world.scratch))
+    )
     assert metrics["session"] != os.getsid(0)
 
 
+@pytest.mark.processes
 async def test_no_process_outlives_a_killed_engine(world: World, tmp_path: Path) -> None:
     world.save("echo.py", ECHO + "import subprocess\n")
     engine = textwrap.dedent(
@@ -213,24 +199,21 @@ async def test_no_process_outlives_a_killed_engine(world: World, tmp_path: Path)
         *(sys.executable, "-P", "-c", engine, str(world.folder), str(world.scratch)), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    orphan = int(await process.stdout.readline())
-    watch = os.pidfd_open(orphan)
-    gone = asyncio.Event()
-    asyncio.get_running_loop().add_reader(watch, gone.set)
+    orphan = asyncio.create_task(ended(int(await process.stdout.readline())))
+    await asyncio.sleep(0)
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    await asyncio.wait_for(gone.wait(), 50)
-    asyncio.get_running_loop().remove_reader(watch)
-    os.close(watch)
+    await asyncio.wait_for(orphan, 50)
 
 
+@pytest.mark.processes
 async def test_stop_ends_what_the_plugin_started(world: World) -> None:
-    world.save("parent.py", "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + ECHO)
-    await world.service.start()
+    await world.serve(parent="import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + ECHO)
     assert len(world.pids()) == 2
     await world.service.stop()  # the fixture looks whether anything is left
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("printed", "kept"),
     [("one\ntwo\nthree\n", "three\n"), ("x" * 30 + "end", "xxxxxend"), ("short\n", "short\n")],
@@ -242,10 +225,11 @@ async def test_of_a_large_log_the_newest_lines_stay(
     monkeypatch.setattr("marlaas.engine.environments.process.launch.KEPT_LOG", 8)
     log = tmp_path / "x.log"
     log.write_text(printed)
-    Launched(None, None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
+    Launched(None, None, None, log).trim_log()  # type: ignore[arg-type]  # only the log is read
     assert log.read_text() == kept
 
 
+@pytest.mark.processes
 async def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.engine.environments.process.launch.LARGEST_LOG", 0)
     mine = tmp_path / "mine"
@@ -253,20 +237,130 @@ async def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path, monkeypatc
     folders = Folders.of(tmp_path, "x")
     folders.log.parent.mkdir()
     folders.log.symlink_to(mine)
-    Launched(None, None, None, folders.log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
+    Launched(None, None, None, folders.log).trim_log()  # type: ignore[arg-type]  # only the log is read
     with pytest.raises(OSError):
         await launch(tmp_path / "x.py", folders)
     assert mine.read_text() == "not a log\n"
 
 
+@pytest.mark.processes
 async def test_an_import_that_hangs_does_not_hold_up_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.engine.environments.service.FIRST_PROOFS", 0.0)
     gate = world.folder.parent / "gate"
     os.mkfifo(gate)
-    world.save("held.py", f"open({str(gate)!r}).close()\n" + textwrap.dedent(ECHO))
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(held=f"open({str(gate)!r}).close()\n" + textwrap.dedent(ECHO), echo=ECHO)
     assert {info.name.partition("/")[0]: info.state for info in world.service.infos()}["held"] == "loading"
     await world.until("loaded", "echo")
     await asyncio.to_thread(gate.write_bytes, b"")
     await world.until("loaded", "held")
+
+
+TWO = ECHO + ECHO.replace("echo", "other")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Plugins: a file with one environment, a file with two, a package, a broken file."""
+    made = tmp_path / "plugins"
+    (made / "pack").mkdir(parents=True)
+    (made / "echo.py").write_text(ECHO)
+    (made / "two.py").write_text(TWO.replace("echo", "first"))
+    (made / "pack" / "__init__.py").write_text(ECHO.replace("echo", "packed"))
+    (made / "broken.py").write_text("def broken(:\n")
+    (made / "hasty.py").write_text(HASTY)
+    (made / "_hidden.py").write_text(ECHO)
+    return made
+
+
+def test_names_and_paths_mean_plugins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert meant("echo", [folder]) == Meant((folder,), frozenset({"echo"}), "echo", "echo")
+    assert meant("two/other", [folder]) == Meant((folder,), frozenset({"two"}), "two", "two/other")
+    wish = meant("other", [folder])
+    assert wish.plugins == {"echo", "two", "pack", "broken", "hasty"} and wish.plugin == "", "any may have it"
+    monkeypatch.chdir(folder)
+    elsewhere = (Path("/nowhere"),)
+    assert meant("two.py", elsewhere) == Meant((folder,), frozenset({"two"}), "two", "two")
+    assert meant("./two.py/other", elsewhere).environment == "two/other"
+    assert meant(str(folder / "pack"), elsewhere) == Meant((folder,), frozenset({"pack"}), "pack", "pack")
+    assert meant("../plugins/echo.py", elsewhere).plugins == {"echo"}
+    assert meant("pack/", elsewhere).folders == (folder,)  # as a shell completes it
+
+
+@pytest.mark.parametrize(
+    "path", ["./missing.py", "missing.toml", "./_hidden.py", "/", "./pack/__init__.py", "~nobody.py"]
+)
+def test_a_path_that_leads_to_no_plugin_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(EnvironmentMissing, match=r"There is no file|is no environment plugin"):
+        meant(path, [])
+
+
+def test_a_link_that_leads_nowhere_is_called_so(folder: Path) -> None:
+    (folder / "moved.py").symlink_to("/nowhere/moved.py")
+    with pytest.raises(EnvironmentMissing, match="a link that leads nowhere"):
+        meant(str(folder / "moved.py"), [])
+
+
+@pytest.mark.processes
+async def test_only_the_named_plugin_starts_and_edits_count(folder: Path, tmp_path: Path) -> None:
+    async def upper(ask: object) -> Reply:
+        return Reply("HELLO", "stop", 0)
+
+    async with serve_alone("pack", [folder], tmp_path / "scratch") as (service, info):
+        assert info.name == "pack/packed" and [name for name, _ in service.processes()] == ["pack"]
+        with await service.bind(info.name) as lease:
+            assert (await service.play(lease, a_spec(word="hello"), upper)).rewards == {"agent": 0.0}
+        (folder / "pack" / "__init__.py").write_text(ECHO.replace("echo", "packed").replace("== word", "!= word"))
+        await settled(service)
+        with await service.bind(info.name) as lease:
+            assert (await service.play(lease, a_spec(word="hello"), upper)).rewards == {"agent": 1.0}
+    assert not service.processes()
+
+
+@pytest.mark.processes
+async def test_names_that_mean_nothing_or_too_much_are_sentences(folder: Path, tmp_path: Path) -> None:
+    for name, sentence, words in (
+        ("two", "The plugin 'two' has several environments.", "Say which: two/first, two/other."),
+        ("othr", "There is no environment 'othr'.", "Did you mean 'two/other'?"),
+    ):
+        with pytest.raises(EnvironmentMissing, match=sentence) as raised:
+            async with serve_alone(name, [folder], tmp_path / "scratch"):
+                pass
+        assert words in raised.value.hint
+    async with serve_alone("broken", [folder], tmp_path / "scratch") as (service, info):
+        assert info.failure is not None and info.failure.line == 1
+        with pytest.raises(EnvironmentFailure, match=r"broken.py:1: SyntaxError"):
+            await service.bind(info.name)
+
+
+HASTY = '''
+from marlaas.plugins import Episode, env
+
+@env
+async def hasty(ep: Episode, last: int = 1) -> float:
+    """Has so many questions."""
+    if ep.index > last:
+        raise RuntimeError("there are no more")
+    await ep.ask(f"question {ep.index}")
+    return 1.0
+'''
+
+
+@pytest.mark.processes
+async def test_prompts_of_the_first_instances(folder: Path, tmp_path: Path) -> None:
+    seen = await first_prompts("hasty", {"last": 8}, 3, [folder], tmp_path / "scratch")
+    assert [ask.messages[0].content for ask in seen.asks] == ["question 0", "question 1", "question 2"]
+    assert seen.problem == "" and seen.info.parameters[0].name == "last"
+
+
+@pytest.mark.processes
+async def test_what_goes_wrong_is_a_sentence(folder: Path, tmp_path: Path) -> None:
+    seen = await first_prompts("hasty", {}, 3, [folder], tmp_path / "a")
+    assert len(seen.asks) == 2 and "ended before its first question" in seen.problem
+    assert "there are no more" in seen.problem
+    seen = await first_prompts("broken", {}, 3, [folder], tmp_path / "b")
+    assert seen.asks == () and "broken.py:1: SyntaxError" in seen.problem
+    with pytest.raises(ConfigError, match="has no parameter 'lost'"):
+        await first_prompts("hasty", {"lost": 1}, 3, [folder], tmp_path / "c")
+    with pytest.raises(EnvironmentMissing):
+        await first_prompts("nobody", {}, 3, [folder], tmp_path / "d")

@@ -17,7 +17,7 @@ from marlaas.engine.machine.supervisor import FACTORY
 from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.models.find import load_base
 from tests.engine.environments.conftest import World, a_spec, echoing
-from tests.engine.environments.nodes.test_scoring import WAITS, plays_of
+from tests.engine.environments.test_nodes import WAITS, plays_of
 from tools.ray_nodes import RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]

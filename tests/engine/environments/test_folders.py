@@ -1,21 +1,26 @@
-"""What lies in the plugins folder and is no ordinary file: each is shown with a sentence, and nothing else suffers."""
+"""What lies in the plugins folder: odd files, links, and entries of TOML files are shown; nothing else suffers."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import watchfiles
 
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.files import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
-from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.errors import EnvironmentMissing
+from marlaas.engine.environments.service import EnvironmentService, ranked
+from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
+from marlaas.engine.home.settings import EnvironmentSettings
+from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..conftest import ECHO, World
+from .conftest import ECHO, World, a_spec
+from .wheels import make_wheel
 
 pytestmark = pytest.mark.processes
 WORSE = ECHO.replace("reply.text == word", "0.25")
@@ -29,8 +34,7 @@ def shown(world: World, name: str) -> EnvironmentInfo:
 async def test_two_plugins_of_one_name_are_shown(world: World) -> None:
     (world.folder / "echo").mkdir()
     (world.folder / "echo" / "__init__.py").write_text(WORSE)
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
     told = await world.until("hidden", "echo")
     assert (await world.play("echo")).rewards == {"agent": 1.0}
     hidden = shown(world, "echo (echo, hidden)")
@@ -47,8 +51,7 @@ async def test_two_plugins_of_one_name_are_shown(world: World) -> None:
 
 
 async def test_a_renamed_plugin_goes_on_under_its_new_name(world: World) -> None:
-    world.save("old.py", ECHO)
-    await world.service.start()
+    await world.serve(old=ECHO)
     lease = await world.service.bind("old/echo")
     (world.folder / "old.py").rename(world.folder / "new.py")
     removed = await world.until("removed", "old")
@@ -64,8 +67,7 @@ async def test_a_renamed_plugin_goes_on_under_its_new_name(world: World) -> None
 
 
 async def test_a_half_saved_file_leaves_the_last_good_version(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
+    await world.serve(echo=ECHO)
     with open(world.folder / "echo.py", "w") as file:  # as editors do that do not replace files
         for half in (WORSE[: len(WORSE) // 2], WORSE[len(WORSE) // 2 :]):
             await world.service.scan()
@@ -106,23 +108,17 @@ async def test_links(world: World) -> None:
     assert shown(world, "echo/echo").state == "ready"
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"x = '\xff'\n", b"\0", b"# coding: nonsense\n"])
-async def test_what_is_no_text_is_refused_with_its_place(world: World, content: bytes) -> None:
-    (world.folder / "odd.py").write_bytes(content)
-    await world.service.start()
-    info = shown(world, "odd")
-    assert info.state == "broken" and info.failure is not None and info.failure.message.isprintable()
-
-
-async def test_odd_names_are_shown_as_text(world: World) -> None:
+async def test_odd_names_and_files_that_are_no_text_are_shown(world: World) -> None:
+    for number, content in enumerate((b"\xff\xfe\x00", b"x = '\xff'\n", b"\0", b"# coding: nonsense\n")):
+        (world.folder / f"odd{number}.py").write_bytes(content)
     for name in (b"a\xff.py", b"a\x1b[31m.py"):
         Path(os.fsdecode(os.fsencode(world.folder) + b"/" + name)).write_text(ECHO)
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    for info in world.service.infos():
-        texts = (info.name, info.path, info.failure.message if info.failure else "")
-        assert all(text.isprintable() for text in texts)
-    assert [info.state for info in world.service.infos()] == ["broken", "broken", "ready"]
+    await world.serve(echo=ECHO)
+    infos = world.service.infos()
+    assert [info.state for info in infos] == ["broken", "broken", "ready", *["broken"] * 4]
+    for info in infos:
+        assert (info.failure is None) is (info.state == "ready")
+        assert all(text.isprintable() for text in (info.name, info.path, info.failure.message if info.failure else ""))
 
 
 async def test_a_file_that_cannot_be_read_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +164,7 @@ async def test_a_folder_that_cannot_be_read_for_once_removes_nothing(
 async def test_without_watches_changes_are_looked_for(
     world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Editors use up the account's inotify instances: hot reload goes on, and the log says how."""
+    """Editors use up the account's inotify instances: hot reload continues, and the log says how."""
 
     def refuse(*folders: Path, **settings: Any) -> object:
         if not settings["force_polling"]:
@@ -179,8 +175,7 @@ async def test_without_watches_changes_are_looked_for(
     await world.service.start()
     event = await world.until("polled", "all")
     assert event.failure is not None and str(error) in event.failure.message
-    world.save("echo.py", ECHO)
-    await world.until("loaded", "echo")
+    await world.edit("echo", ECHO)
     assert [one.kind for one in world.told].count("polled") == 1
 
 
@@ -193,8 +188,94 @@ async def test_folders_of_another_machine_are_looked_through(world: World, monke
 
     monkeypatch.setattr(watch, "awatch", spy)
     monkeypatch.setattr(watch, "networked", lambda folder: folder == world.folder)
-    (world.folder / "endless.py").symlink_to("x" * 300)  # which no poll can look at
+    (world.folder / "endless.py").symlink_to("x" * 300)  # no poll can look at it
     await world.service.start()
-    world.save("echo.py", ECHO)
-    await world.until("loaded", "echo")
+    await world.edit("echo", ECHO)
     assert asked and all(polling is True for polling in asked)
+
+
+LIBRARY = """
+class Text:
+    def __contains__(self, text):
+        return text.isascii()
+
+
+class Echo:
+    action_space = Text()
+
+    def reset(self, seed=None):
+        return "say it", {}
+
+    def step(self, action):
+        return "", 1.0 if action == "say it" else -5.0, True, False, {}
+
+
+class Raising(Echo):
+    def reset(self, seed=None):
+        raise RuntimeError("there is no board")
+
+
+def make(name, **options):
+    return {"Echo": Echo, "Raising": Raising}[name]()
+"""
+
+FIRST = 'dependencies = ["tiny==1.0"]\n\n[[environments]]\nadapter = "gymnasium"\nenvironment = "Echo"\nname = "echo"\n'
+SECOND = '\n[[environments]]\nadapter = "gymnasium"\nenvironment = "Echo"\nname = "second"\n'
+THIRD = '\n[[environments]]\nadapter = "gymnasium"\nenvironment = "Raising"\nname = "third"\n'
+
+
+@pytest.fixture
+async def gaming(tmp_path: Path) -> AsyncIterator[World]:
+    """With a library of ours under the name of the one that the adapter asks for; not yet started."""
+    make_wheel(tmp_path / "wheels", "tiny", "1.0", {"gymnasium.py": LIBRARY})
+    made = World(tmp_path / "plugins", tmp_path / "scratch")
+    made.folder.mkdir()
+    settings = EnvironmentSettings(allow="always", wheels=str(tmp_path / "wheels"), offline=True)
+    interpreters = Interpreters(tmp_path / "venvs", settings)
+    made.service = EnvironmentService([made.folder], made.scratch, made.hear, interpreters=interpreters)
+    yield made
+    await made.service.stop()
+
+
+def states(world: World) -> dict[str, str]:
+    return {info.name: info.state for info in world.service.infos()}
+
+
+async def test_a_bad_entry_is_shown_and_the_others_serve(gaming: World) -> None:
+    gaming.save("games.toml", FIRST + SECOND + "max_turns = 'two'\n" + THIRD)
+    await gaming.service.start()
+    await gaming.until("loaded", "games")
+    assert states(gaming) == {"games/echo": "ready", "games/second": "broken", "games/third": "broken"}
+    assert (await gaming.play("games/echo")).rewards == {"agent": 1.0}
+
+    shown = {info.name: info.failure for info in gaming.service.infos()}
+    second, third = shown["games/second"], shown["games/third"]
+    assert second is not None and (second.file, second.line) == ("games.toml", 12)
+    assert "'max_turns' must be a whole number, not 'two'" in second.message
+    assert third is not None and "there is no board" in third.message, "it was found at its first question"
+    with pytest.raises(EnvironmentFailure, match=r"^games.toml:12: .*'max_turns'"):
+        await gaming.service.bind("games/second")
+    with pytest.raises(EnvironmentFailure, match=r"^games.toml:12: "):
+        gaming.service.validate("games/second", {})
+    with pytest.raises(EnvironmentFailure, match=r"^games.toml:12: "):
+        await gaming.service.reload("games")
+
+    while not gaming.events.empty():
+        gaming.events.get_nowait()
+    gaming.save("games.toml", FIRST + SECOND)
+    await gaming.until("loaded", "games")
+    assert states(gaming) == {"games/echo": "ready", "games/second": "ready"}
+
+    def saying(text: str) -> Answer:
+        async def answer(ask: Ask) -> Reply:
+            return Reply(text, "stop", 0)
+
+        return answer
+
+    with await gaming.service.bind("games/echo") as lease:  # a wrong reply costs 5; the adapter cannot know that
+        replies = ("say it", "é", "wrong")
+        played = [await gaming.service.play(lease, a_spec(member=n), saying(text)) for n, text in enumerate(replies)]
+        assert [one.rewards["agent"] for one in played] == [1.0, -1.0, -5.0]
+        members = await ranked(gaming.service, lease, played)
+    assert [one.rewards["agent"] for one in members] == [1.0, -5.0, -5.0], "the least of its group"
+    assert members[1].parts["own_reward"] == -1.0 and members[1].metrics["unreadable"] == 1.0
