@@ -1,9 +1,11 @@
-"""The command under [notify]: a real script hears each event once, and none of its failures reaches the engine."""
+"""What the engine says in its log and to the command under [notify]; its heap; when it checks plugins."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +15,101 @@ import pytest
 
 from marlaas.engine.daemon import main as engine
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.daemon.main import Notifier, described
+from marlaas.engine.daemon.main import Engine, Notifier, describe, described, names_of, say, sentence
+from marlaas.engine.daemon.planning import plan
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.protocol import EnvironmentEvent, EnvironmentInfo
 from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import Settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
+from marlaas.engine.trajectories import Failure
 
 from ..by_hand import change
 
-pytestmark = pytest.mark.processes
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_hostile_words_are_words(capsys: pytest.CaptureFixture[str]) -> None:
+    event = EnvironmentEvent("rejected", "p", "1", Failure("\x1b[2J\x1b]0;mine\x07\nerror: forged", "p.py", 3))
+    say(describe(event))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "\x1b" not in said and "\x07" not in said
+    assert said.startswith("Environment p: broken, ") and "(p.py:3), version 1" in said
+
+
+def test_the_log_has_the_words_of_the_screens() -> None:
+    failure = Failure("KeyError: '329!', on all of 20 instances; rests for 60 s", "nightly.py", 7)
+    said = describe(EnvironmentEvent("quarantined", "nightly", "ea683a70563c", failure))
+    assert said == (
+        "Environment nightly: failing, KeyError: '329!', on all of 20 instances; rests for 60 s (nightly.py:7), version"
+        " ea683a70563c"
+    )
+    assert describe(EnvironmentEvent("removed", "nightly", "")) == "Environment nightly: removed"
+    findings = [Finding("latency", "note", "It is quick."), *(Finding("leaks", "error", "It leaks.") for _ in range(2))]
+    assert sentence("rg/coin_flip", "9f2c", findings) == (
+        "The environment rg/coin_flip (9f2c) has an error: It leaks. (and 1 more: `marlaas env list`)"
+    )
+
+
+def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    say("The engine serves.")
+
+
+def test_tasks_may_mean_an_environment_by_two_names() -> None:
+    infos = [EnvironmentInfo(name, "v", "ready") for name in ("games/guess", "games/add", "gamesome/x", "broken")]
+    assert names_of("games", infos) == {"games/guess", "guess", "games/add", "add"}
+    assert names_of("broken", infos) == {"broken"}
+
+
+async def test_what_loads_at_the_start_is_checked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, settings, base = Home(tmp_path / "home").create(), Settings(), load_base("tiny")
+    store = Store(home.database, "tiny", base.fingerprint)
+    engine = Engine(home, settings, base, plan(home, base, settings), store, lambda: None)
+    monkeypatch.setattr(engine._environments, "infos", lambda: [EnvironmentInfo("mine/guess", "v1", "ready")])
+    engine._on_environment(EnvironmentEvent("loaded", "mine", "v1"))
+    assert not engine._conformance.busy
+    await engine._tell_that_it_serves()
+    assert engine._conformance.busy
+    await engine._conformance.stop()
+    store.close()
+
+
+ARENAS = """
+import ctypes, sys, threading
+libc = ctypes.PyDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+if sys.argv[1] == "one":
+    from marlaas.engine.daemon.main import keep_to_one_heap
+    keep_to_one_heap()
+blocks = []
+def work():
+    blocks.append([libc.malloc(ctypes.c_size_t(10_000)) for _ in range(50)])
+    met.wait()
+met = threading.Barrier(4)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(len({block >> 26 for own in blocks for block in own}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="arenas are glibc's")
+def test_threads_share_one_heap() -> None:
+    apart, together = (
+        int(subprocess.run([sys.executable, "-P", "-c", ARENAS, how], capture_output=True, check=True).stdout)
+        for how in ("apart", "one")
+    )
+    assert apart >= 4, "each thread has a heap of 64 MB of the address space"
+    assert together <= 2, "one heap, which may lie across a border of 64 MB"
+
 
 HEARS = """
 import sys
@@ -62,6 +149,7 @@ class Heard:
         return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
 
 
+@pytest.mark.processes
 async def test_a_line_for_each_event_in_turn(home: Home, tmp_path: Path) -> None:
     heard = Heard(home, tmp_path, HEARS)
     lines = await heard.of(("done", 1), ("stalled", 2), ("failed", 99))
@@ -72,6 +160,7 @@ async def test_a_line_for_each_event_in_turn(home: Home, tmp_path: Path) -> None
     await heard.notifier.stop()
 
 
+@pytest.mark.processes
 async def test_failures_are_said_once_until_it_works_again(home: Home, tmp_path: Path) -> None:
     heard = Heard(home, tmp_path, "import sys; print('no route', file=sys.stderr); sys.exit(3)")
     await heard.of(("done", 1), ("done", 1))
@@ -86,6 +175,7 @@ async def test_failures_are_said_once_until_it_works_again(home: Home, tmp_path:
     await heard.notifier.stop()
 
 
+@pytest.mark.processes
 async def test_what_hangs_is_ended_with_all_that_it_started(home: Home, tmp_path: Path) -> None:
     hangs = """
 import os, subprocess, sys, time
@@ -109,47 +199,28 @@ def _runs(pid: int) -> bool:
         return False
 
 
-async def test_it_need_not_read(home: Home, tmp_path: Path) -> None:
-    heard = Heard(home, tmp_path, "import sys; sys.stdin.close()")
-    await heard.of(("done", 1))
-    assert not heard.log
-    await heard.notifier.stop()
-
-
-async def test_a_program_that_is_not_there(home: Home) -> None:
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "words"), [("/nowhere/program --fast", "No such file"), ("~not-a-user/notify", "home directory")]
+)
+async def test_a_program_that_is_not_there(home: Home, command: str, words: str) -> None:
     log: list[str] = []
-    missing = Notifier("/nowhere/program --fast", home, lambda kind, message, level: log.append(message))
+    missing = Notifier(command, home, lambda kind, message, level: log.append(message))
     missing.tell("done", 1)
     await missing.delivered()
-    assert len(log) == 1 and "No such file" in log[0]
+    assert len(log) == 1 and words in log[0]
     await missing.stop()
 
 
-async def test_a_home_of_nobody(home: Home) -> None:
-    log: list[str] = []
-    strange = Notifier("~not-a-user/notify", home, lambda kind, message, level: log.append(message))
-    strange.tell("done", 1)
-    await strange.delivered()
-    assert len(log) == 1
-    await strange.stop()
-
-
-async def test_no_shell_reads_the_command(home: Home, tmp_path: Path) -> None:
-    says = "import json, sys; open(sys.argv[1], 'w').write(json.dumps(sys.argv[2:]))"
+@pytest.mark.processes
+async def test_no_shell_reads_the_command_nor_need_it_read(home: Home, tmp_path: Path) -> None:
+    says = "import json, sys; sys.stdin.close(); open(sys.argv[1], 'w').write(json.dumps(sys.argv[2:]))"
     quoted = Heard(home, tmp_path, says, more=" ~not-a-user; $(id)")
     assert await quoted.of(("done", 1)) == [["~not-a-user;", "$(id)"]] and not quoted.log
     await quoted.notifier.stop()
 
 
-async def test_without_a_command_nothing_is_started(home: Home) -> None:
-    log: list[str] = []
-    silent = Notifier("", home, lambda kind, message, level: log.append(message))
-    silent.tell("done", 1)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-    await silent.stop()
-    assert not log
-
-
+@pytest.mark.processes
 async def test_a_command_that_is_too_slow_fills_no_memory(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +233,7 @@ async def test_a_command_that_is_too_slow_fills_no_memory(
     await heard.notifier.stop()
 
 
+@pytest.mark.processes
 async def test_a_stopping_engine_waits_for_events_in_line(home: Home, tmp_path: Path) -> None:
     heard = Heard(home, tmp_path, HEARS)
     heard.notifier.tell("done", 1)
@@ -169,6 +241,7 @@ async def test_a_stopping_engine_waits_for_events_in_line(home: Home, tmp_path: 
     assert len(heard.path.read_text().splitlines()) == 1
 
 
+@pytest.mark.processes
 def test_numbers_that_json_lacks(home: Home) -> None:
     change(home.database, "UPDATE tasks SET seconds = 9e999 WHERE id = 1")
     assert json.loads(described(home, "done", 1))["seconds"] is None
