@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
-from marlaas.engine.devices.survey import also, has_driver, look, own_account, probe
+from marlaas.engine.devices.survey import METAL, also, has_driver, look, own_account, parse, probe
 from marlaas.engine.devices.usable import ResourceSettings, usable_resources
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 
-pytestmark = pytest.mark.processes
 LOST, NOT_LOADED, MISMATCH, UNKNOWN = 15, 9, 18, 999
 """Of NVML's errors."""
 
@@ -37,6 +36,7 @@ def stranger() -> Iterator[int]:
         process.kill()
 
 
+@pytest.mark.processes
 def test_eight_unequal_cards(machine: ImaginaryMachine) -> None:
     machine.have(*(Card(f"Imaginary {n}", (n + 1) * 10 * GB, n * GB, (7 + n % 3, n), n * 10) for n in range(8)))
     found = probe()
@@ -48,6 +48,7 @@ def test_eight_unequal_cards(machine: ImaginaryMachine) -> None:
     assert found.machine.cpu.count >= 1 and found.machine.cpu.memory > 0
 
 
+@pytest.mark.processes
 def test_who_holds_memory(machine: ImaginaryMachine, stranger: int) -> None:
     held = (Held(stranger, 12_300), Held(os.getpid(), 2000), Held(os.getpid(), 2000, computes=False))
     machine.have(Card(used=14_400, held=held), Card(used=9000), Card(used=9000, held=(Held(stranger, None),)))
@@ -57,8 +58,13 @@ def test_who_holds_memory(machine: ImaginaryMachine, stranger: int) -> None:
     assert (ours.pid, ours.account, ours.memory, ours.ours) == (os.getpid(), own_account(), 2_000_000_000, False)
     assert two.holders == (Holder(0, "", 9_000_000_000),)  # nobody who can be seen has them
     assert [holder.memory for holder in three.holders] == [0]  # what the driver does not say is not made up
+    machine.have(Card(used=700, old=True), Card(used=700), Card(used=70), Card(used=7000, old=True))
+    gpus = probe().machine.gpus
+    assert [len(gpu.holders) for gpu in gpus] == [0, 1, 0, 1], "an older driver counts what it keeps for itself"
+    assert [gpu.memory for gpu in gpus] == [Card().total * 1_000_000] * 4, "not the machine's memory"
 
 
+@pytest.mark.processes
 def test_workers_and_their_children_are_ours(machine: ImaginaryMachine) -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         machine.have(Card(used=3000, held=(Held(child.pid, 3000),)))
@@ -67,6 +73,7 @@ def test_workers_and_their_children_are_ours(machine: ImaginaryMachine) -> None:
     assert gpu.holders == (Holder(child.pid, own_account(), 3_000_000_000, ours=True),)
 
 
+@pytest.mark.processes
 def test_a_display_server_is_nobody(machine: ImaginaryMachine) -> None:
     """Process 1 belongs to the system."""
     machine.have(Card(used=300, held=(Held(1, 300, computes=False),)), Card(used=300, held=(Held(1, 300),)))
@@ -74,13 +81,7 @@ def test_a_display_server_is_nobody(machine: ImaginaryMachine) -> None:
     assert draws.holders[0].screen and not computes.holders[0].screen
 
 
-def test_the_older_question_counts_what_the_driver_keeps(machine: ImaginaryMachine) -> None:
-    machine.have(Card(used=700, old=True), Card(used=700), Card(used=70), Card(used=7000, old=True))
-    gpus = probe().machine.gpus
-    assert [len(gpu.holders) for gpu in gpus] == [0, 1, 0, 1]
-    assert [gpu.memory for gpu in gpus] == [Card().total * 1_000_000] * 4, "not the machine's memory"
-
-
+@pytest.mark.processes
 def test_a_divided_card_is_its_parts(machine: ImaginaryMachine) -> None:
     machine.have(Card(), Card(parts=(Part(20 * GB, 1000, "Imaginary H1 MIG 2g.20gb"), Part(10 * GB))))
     whole, first, second = probe().machine.gpus
@@ -89,6 +90,7 @@ def test_a_divided_card_is_its_parts(machine: ImaginaryMachine) -> None:
     assert first.capability == (9, 0) and first.utilisation is None and "MIG" in first.name
 
 
+@pytest.mark.processes
 def test_a_card_that_is_lost_is_a_sentence_and_the_others_stay(machine: ImaginaryMachine) -> None:
     machine.have(Card(), Card(code=LOST), Card(mode=3), Card(mode=2))
     found = probe()
@@ -96,6 +98,7 @@ def test_a_card_that_is_lost_is_a_sentence_and_the_others_stay(machine: Imaginar
     assert found.notes == ("gpu 1 cannot be used: GPU is lost; restarting the machine may bring it back.",)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -111,6 +114,7 @@ def test_no_card_has_a_reason(machine: ImaginaryMachine, code: int, reason: str)
     assert found.machine.gpus == () and reason in found.reason
 
 
+@pytest.mark.processes
 def test_a_driver_without_cuda(machine: ImaginaryMachine) -> None:
     machine.have(Card(), cuda=0)
     found = probe()
@@ -119,6 +123,7 @@ def test_a_driver_without_cuda(machine: ImaginaryMachine) -> None:
     assert "has no CUDA" in usable.reason(uuid_of(0)) and usable.machine.gpus == ()
 
 
+@pytest.mark.processes
 def test_cuda_is_asked_which_of_unequal_cards_a_number_means(
     machine: ImaginaryMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +138,7 @@ def test_cuda_is_asked_which_of_unequal_cards_a_number_means(
     assert probe().order is None
 
 
+@pytest.mark.processes
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere/at/all")
     if has_driver():
@@ -141,6 +147,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.reason == "there is no NVIDIA driver" and found.machine.gpus == ()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -159,8 +166,20 @@ def test_a_child_that_hangs_or_crashes_is_a_reason(
     assert reason in found.reason and found.machine.cpu.count >= 1
 
 
+@pytest.mark.processes
 def test_cards_found_otherwise_count_where_nvml_shows_none() -> None:
     own, other = Gpu(0, "GPU-1", "a", "cuda", 1, 1), Gpu(0, "Vulkan0", "b", "vulkan", 1, 1)
     none = Inventory(Machine(Cpu((), 1, 1)))
     one = Inventory(Machine(Cpu((), 1, 1), (own,)))
     assert also(none, [other]).machine.gpus == (other,) and also(one, [other]) == one
+
+
+def test_a_mac() -> None:
+    known = Gpu(0, METAL, "Apple M4 Max", "metal", 48_000_000_000, 30_000_000_000)
+    assert parse("Apple M4 Max\n64000000000\n", 30_000_000_000) == (known,)
+    assert parse("Apple M1\n8000000000\n", 7_000_000_000)[0].free == 6_000_000_000
+
+
+@pytest.mark.parametrize("text", ["", "Apple M4\n", "Apple M4\nmuch\n", "a\nb\nc\n"])
+def test_what_is_not_understood_is_no_card(text: str) -> None:
+    assert parse(text, 1) == ()
