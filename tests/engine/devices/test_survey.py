@@ -58,10 +58,12 @@ def test_who_holds_memory(machine: ImaginaryMachine, stranger: int) -> None:
     assert (ours.pid, ours.account, ours.memory, ours.ours) == (os.getpid(), own_account(), 2_000_000_000, False)
     assert two.holders == (Holder(0, "", 9_000_000_000),)  # nobody who can be seen has them
     assert [holder.memory for holder in three.holders] == [0]  # what the driver does not say is not made up
-    machine.have(Card(used=700, old=True), Card(used=700), Card(used=70), Card(used=7000, old=True))
-    gpus = probe().machine.gpus
+    drawn, computed = (Card(used=300, held=(Held(1, 300, computes=computes),)) for computes in (False, True))
+    machine.have(Card(used=700, old=True), Card(used=700), Card(used=70), Card(used=7000, old=True), drawn, computed)
+    *gpus, draws, computes = probe().machine.gpus
     assert [len(gpu.holders) for gpu in gpus] == [0, 1, 0, 1], "an older driver counts what it keeps for itself"
     assert [gpu.memory for gpu in gpus] == [Card().total * 1_000_000] * 4, "not the machine's memory"
+    assert draws.holders[0].screen and not computes.holders[0].screen, "process 1 belongs to the system"
 
 
 @pytest.mark.processes
@@ -71,14 +73,6 @@ def test_workers_and_their_children_are_ours(machine: ImaginaryMachine) -> None:
         (gpu,) = probe([os.getpid()]).machine.gpus
         child.kill()
     assert gpu.holders == (Holder(child.pid, own_account(), 3_000_000_000, ours=True),)
-
-
-@pytest.mark.processes
-def test_a_display_server_is_nobody(machine: ImaginaryMachine) -> None:
-    """Process 1 belongs to the system."""
-    machine.have(Card(used=300, held=(Held(1, 300, computes=False),)), Card(used=300, held=(Held(1, 300),)))
-    draws, computes = probe().machine.gpus
-    assert draws.holders[0].screen and not computes.holders[0].screen
 
 
 @pytest.mark.processes
@@ -103,7 +97,6 @@ def test_a_card_that_is_lost_is_a_sentence_and_the_others_stay(machine: Imaginar
     ("code", "reason"),
     [
         (NOT_LOADED, "installed and not loaded"),
-        (MISMATCH, "restart the machine"),
         (UNKNOWN, "does not answer: Unknown Error"),
         (0, "the NVIDIA driver 580.65.06 runs and has no card"),
     ],

@@ -196,6 +196,7 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(supervisor: Supervi
     assert "A new one takes its place. All other workers go on." in message
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 async def test_when_all_trainers_die_all_workers_begin_again(supervisor: Supervised, tmp_path: Path) -> None:
     services, lost, before = await supervisor.services(), supervisor.lost, dict(supervisor.processes())

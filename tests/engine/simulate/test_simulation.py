@@ -131,7 +131,7 @@ def test_a_busy_sampler_is_shared_by_weight(
     tmp_path: Path, counts: tuple[int, int], weights: tuple[int, int], wanted: float
 ) -> None:
     """Whoever has more tasks has no more of it; as in the lines themselves, but with all that stands before these."""
-    text = "seconds = 60.0\n" + NODES.replace("16", "4") + "sampling = 0.1\n"
+    text = "seconds = 40.0\n" + NODES.replace("16", "4") + "sampling = 0.1\n"
     for name, count, weight in zip(("few", "many"), counts, weights, strict=True):
         own = TASK.replace("steps = 3", "steps = 500").replace('tenant = "lab"', f'tenant = "{name}"')
         (tmp_path / f"{name}.toml").write_text(own)
@@ -221,6 +221,7 @@ def test_episodes_are_found_again(fitted: Path) -> None:
     assert found.held_out
 
 
+@pytest.mark.slow
 def test_another_mix_is_predicted(fitted: Path, tmp_path: Path) -> None:
     """Other tasks, more of them, one after the other: the means of two seeds, within the promised 10 %."""
     case, profile = case_of(tmp_path, OTHER), record(Home(fitted))
