@@ -123,11 +123,6 @@ def test_ends_are_those_of_processor_sharing(jobs: list[Work], number: float) ->
     assert ends(jobs, number) == pytest.approx(by_the_book(jobs, number), abs=CLOSE)
 
 
-def test_equal_ones_share_a_core_equally() -> None:
-    assert ends([Work(0.0, 1.0)] * 4, 1) == pytest.approx([4.0] * 4)
-    assert ends([Work(0.0, 1.0), Work(0.0, 2.0), Work(1.0, 3.0)], 2) == pytest.approx([1.0, 2.0, 4.0])
-
-
 def test_what_was_stopped_leaves_its_share() -> None:
     async def main() -> float:
         cores = cores_of(1)

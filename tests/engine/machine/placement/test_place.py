@@ -69,7 +69,6 @@ VULKAN = replace(NOTHING, llama_backend="vulkan")
 METAL = replace(NOTHING, llama_backend="metal")
 ONE_CORE = replace(LAPTOP, cores=(3,), count=1)
 QUOTA = replace(SERVER, count=4)
-LITTLE = replace(LAPTOP, memory=2 * GB)
 
 
 def cards(*found: Gpu, cpu: Cpu = SERVER) -> Machine:
@@ -473,9 +472,6 @@ def test_each_has_a_base_and_they_divide_the_room_for_policies(tmp_path: Path) -
     assert spec.name == "training-2"
 
 
-MEMORY = 400 * GB
-
-
 @given(
     st.sampled_from([B06, B17, B8]),
     st.integers(10, 140),
@@ -511,12 +507,11 @@ def limits_context(wanted: Wanted) -> int:
 
 
 VULKAN_CARD = Machine(machine().cpu, (other("vulkan", 24),))
-VULKAN_ONLY = replace(NOTHING, llama_backend="vulkan")
 TORCH_ONLY = replace(ALL, vllm="", llama_backend="cpu")
 PLANS = [
     ("both on a card", machine("H200"), ALL, ["the sampler's part of its card", "the trainer's part of its cards"]),
     ("the trainer alone", machine("A100"), TORCH_ONLY, ["the trainer's part of its cards"]),
-    ("the sampler alone", VULKAN_CARD, VULKAN_ONLY, ["the sampler's part of its card"]),
+    ("the sampler alone", VULKAN_CARD, VULKAN, ["the sampler's part of its card"]),
     ("neither", machine(), NOTHING, []),
 ]  # fmt: skip
 
@@ -524,7 +519,7 @@ PLANS = [
 @pytest.mark.parametrize(("found", "software", "parts"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
 def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, parts: list[str]) -> None:
     placement = place(found, software, B06)
-    plans = memory_plans(placement.samplers, placement.trainers, B06, MEMORY)
+    plans = memory_plans(placement.samplers, placement.trainers, B06, 400 * GB)
     assert len(plans) == len(placement.samplers)
     assert [name for name, _ in plans[0].parts if "card" in name] == parts
     assert plans[0].sequences >= LEAST
@@ -532,7 +527,7 @@ def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, par
     in_memory = any("weights" in name for name, _ in plans[0].parts)
     assert in_memory == (not placement.samplers[0].place.gpus or not placement.trainer.place.gpus)
     several = place(machine("A100", "A100", "H20"), ALL, B8)
-    plans = memory_plans(several.samplers, several.trainers, B8, MEMORY)
+    plans = memory_plans(several.samplers, several.trainers, B8, 400 * GB)
     assert plans[0].held > 0 and [plan.held for plan in plans[1:]] == [0], "the trainer is counted once"
 
 
