@@ -1,6 +1,6 @@
 """Two training workers in the real program: tasks learn side by side, and outlive ``kill -9`` of either.
 
-In ``make test-slow``: every day, real trainers die in ``tests/engine/machine/test_two_trainers.py``.
+In ``make test-slow``: every day, real trainers die in ``tests/engine/machine/test_replacements.py``.
 """
 
 from __future__ import annotations

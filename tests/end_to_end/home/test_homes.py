@@ -45,7 +45,7 @@ def homes() -> Iterator[list[Home]]:
 
 @pytest.mark.slow
 def test_three_submits_at_once_make_a_home_of_any_name(tmp_path: Path, homes: list[Home]) -> None:
-    """Every day, programs that make one home at once are met in ``tests/engine/daemon/test_updating.py``."""
+    """Every day, programs that make one home at once are met in ``tests/engine/daemon/test_control.py``."""
     home = Home(tmp_path / "50% of #1? ünd %41")
     homes.append(home)
     programs = []

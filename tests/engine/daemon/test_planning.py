@@ -1,7 +1,9 @@
 """The processor's speed is measured once in a home, where the base's precision depends on it, and only there."""
 
 import asyncio
-from dataclasses import replace
+import fcntl
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from marlaas.engine.devices.machine import Cpu, Gpu, Rates
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.machine.cluster.joining import LocalNode
 from marlaas.engine.machine.placement.choices import Copy, CopySpeed
 from marlaas.engine.machine.plan import precision_words, wanted_of
 from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
@@ -42,7 +45,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (500_000_000, "auto", "auto", 1),
         (500_000_000, "f32", "auto", 1),
         (500_000_000, "auto", "q8_0", 1),
-        (500_000_000, "f32", "q8_0", 0),
         (500_000_000, "f32", "bf16", 0),
         (800_000, "auto", "auto", 0),
     ],
@@ -142,3 +144,26 @@ def test_what_is_measured_decides_unless_it_has_no_room(
     monkeypatch.setattr(planning, "available_memory", lambda limit: free)
     short = planning.plan(home, base, Settings())
     assert "a smaller one is used" in short.words and short.memory[0].sequences < 32
+
+
+HEAD = "10.0.0.5:6379"
+
+
+@pytest.mark.parametrize(
+    ("is_head", "words"),
+    [
+        (False, r"a node of the cluster at 10\.0\.0\.5:6379, whose engine runs on its head"),
+        (True, "no token of the cluster"),
+    ],
+)
+def test_the_engine_of_a_node_or_without_a_token_is_refused(tmp_path: Path, is_head: bool, words: str) -> None:
+    home, base = Home(tmp_path).create(), load_base(str(SHIPPED["tiny"]))
+    assert planning.cluster_of(home, Settings(), base) is None
+    home.node_lock.touch()  # of a Ray that has ended
+    assert planning.cluster_of(home, Settings(), base) is None
+    with open(home.node_lock, "w+") as lock:  # as the home's Ray holds it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        json.dump(asdict(LocalNode(1, HEAD, is_head, "ada", "10.0.0.7")), lock)
+        lock.flush()
+        with pytest.raises(ConfigError, match=words):
+            planning.cluster_of(home, Settings(), base)

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
+import torch.cuda as torch_cuda
+from hypothesis import given, strategies as st
 
-from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
-from marlaas.engine.devices.usable import ResourceSettings, UsableResources, share_of, usable_resources
+from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Kind, Machine
+from marlaas.engine.devices.usable import (
+    NOTHING,
+    Ours,
+    ResourceSettings,
+    UsableResources,
+    ambiguous,
+    changes,
+    claimed,
+    environment,
+    find,
+    llama_devices,
+    masked,
+    share_of,
+    usable_resources,
+)
 
 GB = 1_000_000_000
 CPU = Cpu((0, 1, 2, 5), 4, 32 * GB, "A processor")
@@ -30,15 +48,12 @@ def indices(found: UsableResources) -> list[int]:
     return [gpu.index for gpu in found.machine.gpus]
 
 
-def held(*holders: Holder) -> tuple[Gpu, ...]:
-    taken = sum(holder.memory for holder in holders)
-    return (CARDS[0], replace(CARDS[1], holders=holders, free=80 * GB - taken))
+def look_at(*gpus: Gpu, reason: str = "", notes: tuple[str, ...] = ()) -> Inventory:
+    return Inventory(Machine(Cpu((), 1, 1), gpus), "580", "13.0", reason, notes)
 
 
-def test_what_is_free_is_taken() -> None:
-    found = usable()
-    assert indices(found) == [0, 1, 2, 3] and found.left_out == () and found.notes == ()
-    assert found.machine.cpu == CPU
+def taken_by(gpu: Gpu, *holders: Holder) -> Gpu:
+    return replace(gpu, holders=holders, free=gpu.memory - sum(holder.memory for holder in holders))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +71,8 @@ def test_the_environment_hides_cards(environment: dict[str, str], left: list[int
     assert indices(found) == left
     for out in found.left_out:
         assert f"CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} leaves it out" in out.reason
+    chosen = usable(resources=replace(FREE, gpus=(0, 1)), environment=environment)
+    assert set(indices(chosen)) == {0, 1} & set(left), "settings cannot take what it hides"
 
 
 def test_numbers_of_unequal_cards_mean_what_cuda_says() -> None:
@@ -65,6 +82,7 @@ def test_numbers_of_unequal_cards_mean_what_cuda_says() -> None:
     assert indices(found) == [] and "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found.notes[0]
     by_bus = {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert indices(usable(cards, environment=by_bus)) == [0]
+    assert ambiguous("0", "FASTEST_FIRST", cards) and not ambiguous("GPU-x", None, cards)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +105,6 @@ def test_settings_choose_cards(gpus: str | tuple[int | str, ...], left: list[int
     assert all("`gpus` under [resources] leaves it out" in out.reason for out in found.left_out)
 
 
-def test_settings_cannot_take_what_the_environment_hides() -> None:
-    assert indices(usable(resources=replace(FREE, gpus=(0, 1)), environment={"CUDA_VISIBLE_DEVICES": "1,2"})) == [1]
-
-
 @pytest.mark.parametrize(
     ("holders", "reason"),
     [
@@ -107,9 +121,10 @@ def test_settings_cannot_take_what_the_environment_hides() -> None:
     ],
 )
 def test_cards_of_others_are_left_alone_by_default(holders: tuple[Holder, ...], reason: str) -> None:
-    found = usable(held(*holders))
+    cards = (CARDS[0], taken_by(CARDS[1], *holders))
+    found = usable(cards)
     assert (indices(found) == [0]) == bool(reason) and reason in found.reason("GPU-11")
-    assert indices(usable(held(*holders), replace(FREE, shared_gpus=True))) == [0, 1]
+    assert indices(usable(cards, replace(FREE, shared_gpus=True))) == [0, 1]
 
 
 def test_a_card_that_computes_for_nobody() -> None:
@@ -143,3 +158,162 @@ def test_other_kinds_of_cards_know_nothing_of_cuda() -> None:
     metal = Gpu(0, "metal-0", "An Apple", "metal", 24 * GB, 20 * GB)
     found = usable_resources(Inventory(Machine(CPU, (metal,))), FREE, {"CUDA_VISIBLE_DEVICES": ""}, "me")
     assert found.machine.gpus == (metal,)
+
+
+UNSEEN, ANNA = Holder(0, "", 60 * GB), Holder(7, "anna", GB)
+
+
+FIRST = Gpu(0, "GPU-0", "H", "cuda", 80 * GB, 80 * GB)
+
+
+@pytest.mark.parametrize(
+    ("holders", "ours", "free"),
+    [
+        ((), NOTHING, 80),
+        ((UNSEEN,), Ours(cards=("GPU-0",)), 80),
+        ((UNSEEN,), Ours(cards=("GPU-1",)), None),
+        ((UNSEEN,), Ours(processes=(7,)), None),
+        ((UNSEEN, ANNA), Ours(cards=("GPU-0",)), None),
+    ],
+)
+def test_what_a_plan_may_take(holders: tuple[Holder, ...], ours: Ours, free: int | None) -> None:
+    after = claimed(look_at(taken_by(FIRST, *holders)), ours)
+    usable = usable_resources(after, FREE, {}, "me")
+    assert [gpu.free for gpu in usable.machine.gpus] == ([] if free is None else [free * GB])
+    assert bool(changes(look_at(FIRST), after, "me")) == (free is None), "what is told of it"
+
+
+A, B = (Gpu(n, f"GPU-{n}", "H", "cuda", 80 * GB, 80 * GB) for n in range(2))
+LOST = "gpu 1 cannot be used: GPU is lost; restarting the machine may bring it back."
+
+
+ANNA_HOLDS, MORE = Holder(7, "anna", 12 * GB), Holder(7, "anna", 13 * GB)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (look_at(A, B), look_at(A, B), ()),
+        (look_at(A, B), look_at(A), ("gpu 1 (H) has disappeared.",)),
+        (look_at(A, B), look_at(A, notes=(LOST,)), (LOST,)),
+        (look_at(A, notes=(LOST,)), look_at(A, notes=(LOST,)), ()),
+        (look_at(A), look_at(A, B), ("gpu 1 (H) is there.",)),
+        (
+            look_at(A, B),
+            look_at(reason="the driver does not answer"),
+            ("The cards can no longer be looked at: the driver does not answer.",),
+        ),
+        (look_at(reason="no driver"), look_at(reason="no driver"), ()),
+        (
+            look_at(A),
+            look_at(taken_by(A, ANNA_HOLDS)),
+            ("anna took memory of gpu 0: 12.0 GB are theirs, 68.0 GB are free.",),
+        ),
+        (
+            look_at(taken_by(A, ANNA_HOLDS)),
+            look_at(A),
+            ("Others gave back memory of gpu 0: 80.0 GB are free.",),
+        ),
+        (look_at(taken_by(A, ANNA_HOLDS)), look_at(taken_by(A, MORE)), ()),
+        (look_at(A), look_at(taken_by(A, Holder(8, "me", 9 * GB))), ()),
+        (look_at(A), look_at(taken_by(A, Holder(8, "root", 9 * GB, ours=True))), ()),
+        (
+            look_at(A),
+            look_at(taken_by(A, Holder(0, "", 9 * GB))),
+            ("somebody unseen took memory of gpu 0: 9.0 GB are theirs, 71.0 GB are free.",),
+        ),
+    ],
+)
+def test_what_is_told(before: Inventory, after: Inventory, told: tuple[str, ...]) -> None:
+    assert changes(before, after, "me") == told
+
+
+IDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-bbbb-3")
+MASKED = tuple(Gpu(place, uuid, "one", "cuda", 80, 80) for place, uuid in enumerate(IDS))
+A_ID, AB_ID, B_ID = IDS
+
+
+@pytest.mark.parametrize(
+    ("value", "uuids", "note"),
+    [
+        (None, IDS, ""),
+        ("  ", (), ""),
+        ("-1", (), ""),
+        ("none", (), "'none'"),
+        (" 2 , 0 ", (B_ID, A_ID), ""),
+        ("0,-1,1", (A_ID,), ""),
+        ("0,7,1", (A_ID,), "'7'"),
+        ("1,1", (), "twice"),
+        ("0,,1", (A_ID,), "''"),
+        ("GPU-aabb,GPU-bbbb-3", (AB_ID, B_ID), ""),
+        ("GPU-aa", (), "'GPU-aa'"),
+        ("GPU-bbbb,0", (B_ID,), "'0'"),
+        ("0,GPU-bbbb", (A_ID,), "'GPU-bbbb'"),
+        ("MIG-1", (), "'MIG-1'"),
+    ],
+)
+def test_what_a_value_leaves(value: str | None, uuids: tuple[str, ...], note: str) -> None:
+    mask = masked(value, MASKED)
+    assert mask.uuids == uuids
+    assert note in mask.note and bool(note) == bool(mask.note)
+
+
+def test_numbers_count_in_the_order_of_cuda() -> None:
+    assert masked("0", MASKED, (B_ID, A_ID, AB_ID)).uuids == (B_ID,)
+    assert masked("3", MASKED, (B_ID, A_ID, AB_ID)).uuids == ()
+    assert masked("GPU-aaaa", MASKED, (B_ID, A_ID, AB_ID)).uuids == (A_ID,)
+    assert find("GPU-aaa", MASKED) == A_ID and find("GPU-aa", MASKED) is None and find("x", MASKED) is None
+
+
+def test_parts_of_a_divided_card() -> None:
+    parts = tuple(Gpu(1, f"MIG-{n}", "one", "cuda", 10, 10, part=n) for n in range(2))
+    cards = (MASKED[0], *parts)
+    assert masked("1", cards).uuids == ("MIG-0",)
+    assert masked("MIG-1", cards).uuids == ("MIG-1",)
+    assert masked("MIG-1,GPU-aaaa", cards).uuids == ("MIG-1",)
+
+
+entries = st.one_of(
+    st.integers(-2, 4).map(str),
+    st.sampled_from([*IDS, "GPU-", "GPU-a", "GPU-aa", "GPU-aab", "GPU-b", "MIG-0", "", " 1", "2x", "all"]),
+)
+
+
+@given(st.lists(entries, max_size=5).map(",".join))
+def test_torch_counts_the_same(value: str) -> None:
+    """Its own reading of the variable, where it has names apart from numbers; it takes ids as they stand."""
+    with patch.dict(os.environ, CUDA_VISIBLE_DEVICES=value):
+        known = torch_cuda._parse_visible_devices()
+    if known and isinstance(known[0], str):
+        places = torch_cuda._transform_uuid_to_ordinals([str(name).strip() for name in known], list(IDS))
+    else:
+        numbers = [int(place) for place in known]
+        places = numbers[: next((at for at, place in enumerate(numbers) if place >= len(IDS)), len(numbers))]
+    assert masked(value, MASKED).uuids == tuple(IDS[place] for place in places)
+
+
+@given(st.text(max_size=40))
+def test_any_text_leaves_some_of_the_cards_once(value: str) -> None:
+    mask = masked(value, MASKED)
+    assert set(mask.uuids) <= set(IDS) and len(set(mask.uuids)) == len(mask.uuids)
+
+
+@pytest.mark.parametrize(
+    ("cards", "cuda", "hip", "llama"),
+    [
+        ((), "", "", ()),
+        ((("GPU-b", "cuda"), ("GPU-a", "cuda")), "GPU-b,GPU-a", "", ("CUDA0", "CUDA1")),
+        (
+            (("GPU-a", "cuda"), ("0", "rocm"), ("Vulkan1", "vulkan"), ("MTL0", "metal")),
+            "GPU-a",
+            "0",
+            ("CUDA0", "ROCm0", "Vulkan1", "MTL0"),
+        ),
+    ],
+)
+def test_a_worker_sees_its_own_cards(
+    cards: tuple[tuple[str, Kind], ...], cuda: str, hip: str, llama: tuple[str, ...]
+) -> None:
+    given = [Gpu(7, uuid, "card", kind, 1, 1) for uuid, kind in cards]
+    assert environment(given) == {"CUDA_VISIBLE_DEVICES": cuda, "HIP_VISIBLE_DEVICES": hip}
+    assert llama_devices(given) == llama

@@ -1,97 +1,100 @@
-"""The supervisor with real workers: they move to other devices, and what cannot be shared is not tried for ever."""
+"""The supervisor with real workers: they move, share templates, run environments on other nodes; and what they hold."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import resource
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
-from marlaas.engine.devices.machine import Place, Placement, Sharing
-from marlaas.engine.devices.usable import Ours
-from marlaas.engine.errors import BaseModelError, OutOfMemory
-from marlaas.engine.fairness.line import Ledger
-from marlaas.engine.home.paths import Home
+from marlaas.engine.devices.machine import EnvironmentHost, Place, Placement
+from marlaas.engine.environments.nodes.remote import RemoteNode
+from marlaas.engine.errors import BaseModelError, ClusterUnreachable, OutOfMemory
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.machine.plan import PlacementPlan, on_processor
+from marlaas.engine.machine import plan, supervisor as processes
+from marlaas.engine.machine.plan import LLAMA, TORCH, TRAINER, WorkerSpec
 from marlaas.engine.machine.services import ServicesFactory
-from marlaas.engine.machine.supervisor import WorkerProcesses, WorkerSupervisor
-from marlaas.engine.models.find import load_base
-from marlaas.engine.store.store import Store
+from marlaas.engine.machine.supervisor import EnvironmentHosts, WorkerProcesses
+from marlaas.engine.machine.workers.handle import Launcher, LocalLauncher
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.rollout.sampler_client import SamplerClient
+from marlaas.engine.rollout.slots import Replicas
+from marlaas.engine.samplers.protocol import Sampler, SampleRequest
+from marlaas.engine.trainer.protocol import PolicyConfig, Trainer, TrainGroup, TrainSequence
 from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+from ..rollout.random_base import write_base
+from .supervised import BASE, Supervised, plan_on
 
-BASE = load_base("tiny")
+pytestmark = pytest.mark.processes
 ONE = Settings(rollout=RolloutSettings(sampler="torch", sequences=8, context=64))
 BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=8, context=64))
 CORES = (0,)
 
 
-class Watched(WorkerSupervisor):
-    """A supervisor whose words are kept, and which is planned anew with one sampler."""
-
-    def __init__(self, home: Home, placement_plan: PlacementPlan, told: list[str]) -> None:
-        self.again = on_processor(BASE, ONE, 8 << 30, CORES)
-        environments: Any = SimpleNamespace(processes=lambda: [])
-        store = Store(home.database, "tiny")
-        common = (home, BOTH, BASE, placement_plan, store, environments, Ledger(), str)
-        super().__init__(*common, lambda kind, message, level: told.append(f"{kind}: {message}"), self.planned)
-
-    def planned(self, failed: tuple[Sharing, ...], ours: Ours) -> PlacementPlan:
-        self.failed, self.seen = failed, ours
-        return self.again
-
-
 @pytest.fixture
-def told() -> list[str]:
-    return []
-
-
-@pytest.fixture
-async def supervisor(tmp_path: Path, told: list[str]) -> AsyncIterator[Watched]:
-    supervisor = Watched(Home(tmp_path).create(), on_processor(BASE, ONE, 8 << 30, CORES), told)
+async def supervisor(tmp_path: Path) -> AsyncIterator[Supervised]:
+    """On the processor with one sampler."""
+    supervisor = Supervised(tmp_path, BOTH, plan_on(ONE, *CORES))
     yield supervisor
-    await supervisor.stop()
-    supervisor.store.close()
+    await supervisor.close()
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.torch
-async def test_workers_move_and_their_users_are_told(supervisor: Watched, told: list[str]) -> None:
-    await supervisor.start()
-    running = asyncio.ensure_future(supervisor.run())
-    before, lost = await supervisor.services(), supervisor.lost
-    await asyncio.sleep(0)
-    supervisor.move(supervisor.placement_plan)
-    assert not lost.is_set(), "they are there already"
-    supervisor.move(on_processor(BASE, BOTH, 8 << 30, CORES))
-    await lost.wait()
-    after = await supervisor.services()
-    assert (list(before.endpoints), list(after.endpoints)) == (["rollout"], ["rollout", "rollout-2"])
-    assert [endpoint.kind for endpoint in after.endpoints.values()] == ["torch", "llama.cpp"]
-    assert after.tolerances["rollout"] != after.tolerances["rollout-2"] or after.tolerances["rollout"].largest < 0.01
-    assert [endpoint.context for endpoint in after.endpoints.values()] == [64, 64]
-    stats = await supervisor.sampler_stats(5.0)
-    assert set(stats) == set(after.endpoints) and set(supervisor.loads()) == {*after.endpoints, "training"}
-    assert told == [f"placement: {supervisor.placement_plan.words}"] and "with llama.cpp" in told[0]
-    assert not await supervisor.place_anew(), "the plan is another, and on no other cards"
-    assert {pid for name, pid in supervisor.processes() if name in supervisor.loads()} <= set(supervisor.seen.processes)
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+async def test_workers_move_and_turns_survive_a_sampler(supervisor: Supervised, tmp_path: Path) -> None:
+    async with supervisor.running():
+        before, lost = await supervisor.services(), supervisor.lost
+        supervisor.move(supervisor.placement_plan)
+        assert not lost.is_set(), "they are there already"
+        supervisor.move(plan_on(BOTH, *CORES))
+        await lost.wait()
+        services = await supervisor.services()
+        assert (list(before.endpoints), list(services.endpoints)) == (["rollout"], ["rollout", "rollout-2"])
+        assert [endpoint.kind for endpoint in services.endpoints.values()] == ["torch", "llama.cpp"]
+        tolerances = services.tolerances
+        assert tolerances["rollout"] != tolerances["rollout-2"] or tolerances["rollout"].largest < 0.01
+        assert [endpoint.context for endpoint in services.endpoints.values()] == [64, 64]
+        assert set(await supervisor.sampler_stats(5.0)) == set(services.endpoints)
+        assert set(supervisor.loads()) == {*services.endpoints, "training"}
+        assert supervisor.told == [f"placement: {supervisor.placement_plan.words}"]
+        assert "with llama.cpp" in supervisor.told[0]
+        assert not await supervisor.place_anew(), "the plan is another, and on no other cards"
+        pids = dict(supervisor.processes())
+        assert {pids[name] for name in supervisor.loads()} <= set(supervisor.ours_seen.processes)
+
+        adapter = write_adapter(tmp_path / "adapter", BASE, 0)
+        for endpoint in services.endpoints.values():
+            await endpoint.sampler.load("v1", str(adapter))
+        replicas = Replicas(tuple(services.endpoints.values()))
+        clients = [SamplerClient(replicas, Ledger(), Payer("ann", 1), False) for _ in range(6)]
+        asked = [replace(request(f"c{n}", [n + 2] * 8, max_tokens=24), version="v1") for n in range(6)]
+        turns = [asyncio.ensure_future(client.generate(each)) for client, each in zip(clients, asked, strict=True)]
+        await asyncio.sleep(0)
+        supervisor.kill("rollout-2")
+        assert all(result.tokens.dtype == np.int32 for result in await asyncio.gather(*turns))
+        await supervisor.noticed(0)
+        assert await supervisor.services() is services and supervisor.ready, "nobody waits"
+        while services.endpoints["rollout-2"].lost:
+            await asyncio.sleep(0.02)
+        after = dict(supervisor.processes())
+        assert [name for name in pids if pids[name] != after[name]] == ["rollout-2"]
+        assert set(await supervisor.sampler_stats(5.0)) == {"rollout", "rollout-2"}
 
 
+@pytest.mark.timeout(120)
 async def test_where_sharing_fails_the_next_best_is_started(
-    supervisor: Watched, told: list[str], monkeypatch: pytest.MonkeyPatch
+    supervisor: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Placement] = []
 
@@ -110,45 +113,222 @@ async def test_where_sharing_fails_the_next_best_is_started(
     supervisor.place(replace(supervisor.placement_plan, placement=shared))
     await supervisor.start()
     assert started == [shared, apart] and supervisor.failed == ("memory",)
-    assert told[0] == "placement: Sampler and trainer cannot share a card by memory: There is no card."
-    assert told[1] == f"placement: {supervisor.placement_plan.words}"
-
-
-async def test_workers_move_when_the_plan_takes_other_cards(supervisor: Watched) -> None:
-    there = supervisor.placement_plan.placement
-    before = replace(there, trainer=replace(there.trainer, place=Place(gpus=("GPU-0",))))
-    supervisor.placement_plan = replace(supervisor.placement_plan, placement=before)
+    assert supervisor.told == [
+        "placement: Sampler and trainer cannot share a card by memory: There is no card.",
+        f"placement: {supervisor.placement_plan.words}",
+    ]
+    on_card = replace(apart, trainer=replace(apart.trainer, place=Place(gpus=("GPU-0",))))
+    supervisor.placement_plan = replace(supervisor.placement_plan, placement=on_card)
     assert await supervisor.place_anew() and supervisor.placement_plan.placement.cards == frozenset()
-    assert not await supervisor.place_anew()
+    assert not await supervisor.place_anew(), "they move only when the plan takes other cards"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+async def test_a_step_without_memory_halves_the_next_sampler(supervisor: Supervised, tmp_path: Path) -> None:
+    """The kernel refuses it what many long prompts take in addition to what it has."""
+    adapter = write_adapter(tmp_path / "adapter", BASE, 0)
+    many = replace(ONE, rollout=replace(ONE.rollout, sequences=100, context=512))
+    supervisor.again = plan_on(many, *CORES)
+    supervisor.place(supervisor.again)
+    async with supervisor.running():
+        services, lost = await supervisor.services(), supervisor.lost
+        sampler = services.endpoints["rollout"].sampler
+        await sampler.load("v0", str(adapter))
+        process = psutil.Process(dict(supervisor.processes())["rollout"])
+        limit = process.memory_info().vms + (4 << 20)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        asked = [request(f"c{n}", [n + 2] * 400, max_tokens=4) for n in range(60)]
+        ends = await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
+        assert {type(end) for end in ends} == {OutOfMemory} and "Worker rollout ran out of memory: " in str(ends[0])
+        await supervisor.noticed(0)
+        assert supervisor.mended and not lost.is_set()
+        (endpoint,) = (await supervisor.services()).endpoints.values()
+        assert endpoint.slots.count == 50
+        words = "The sampler rollout ran out of memory; it goes on with 50 conversations instead of 100."
+        assert supervisor.told == [f"worker: {words} All other workers go on."]
+
+
+DUMMY = "tests.engine.machine.workers.dummy:DummyWorker"
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcesses:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setattr(plan, "FORKED", (DUMMY,))
+    return WorkerProcesses(tmp_path, 0)
+
+
+def parents(workers: WorkerProcesses) -> dict[str, str]:
+    """The module that each worker's parent runs."""
+    lines = {name: psutil.Process(handle.pid).parent() for name, handle in workers.handles.items()}
+    return {name: parent.cmdline()[3] if parent else "" for name, parent in lines.items()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="templates fork on Linux alone")
+def test_torch_on_the_processor_is_forked_and_cards_are_not() -> None:
+    sampler, trainer = WorkerSpec("rollout", TORCH, {}, (0,)), WorkerSpec("training", TRAINER, {}, (1,))
+    assert all(spec.modules for spec in (sampler, trainer))
+    assert not WorkerSpec("rollout", LLAMA, {}, (0,)).modules
+    assert not WorkerSpec("training", TRAINER, {}, (1,), gpus=(0,)).modules
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="templates fork on Linux alone")
+async def test_those_with_equal_imports_and_cores_share_a_template(workers: WorkerProcesses) -> None:
+    core = min(os.sched_getaffinity(0))
+    cores: dict[str, tuple[int, ...]] = {"one": (core,), "two": (core,), "three": ()}
+    specs = [WorkerSpec(name, DUMMY, {"greeting": name}, given) for name, given in cores.items()]
+    await workers.start(specs, ())
+    template = "marlaas.engine.machine.workers.template"
+    assert {name for name, module in parents(workers).items() if module == template} == {"one", "two"}
+    assert [await workers.handles[name].call("greet") for name in cores] == list(cores)
+    forked = psutil.Process(workers.handles["one"].pid).parent()
+    workers.forget("one")
+    await workers.start_again(specs[0])
+    assert parents(workers)["one"] == template
+    await workers.stop()
+    assert forked is not None and not psutil.pid_exists(forked.pid), "its memory is free, too"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="templates fork on Linux alone")
+async def test_workers_start_without_a_template_that_cannot(
+    workers: WorkerProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkerSpec, "modules", property(lambda spec: ("no_such_module",)))
+    await workers.start([WorkerSpec(name, DUMMY, {}, ()) for name in ("one", "two")], ())
+    assert set(parents(workers)) == {"one", "two"}
+    assert (workers._logs / f"{processes.TEMPLATE}.log").read_text().count("no_such_module")
+    await workers.stop()
+
+
+HERE = EnvironmentHost("", "head", 2)
+B, C = EnvironmentHost("id-b", "b", 4, 0.01), EnvironmentHost("id-c", "c", 8)
+
+
+class Lab:
+    """Hosts on imaginary nodes, all of them on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wanted: tuple[EnvironmentHost, ...] = (HERE,)
+        self.used: list[str] = []
+        self.nodes: dict[str, RemoteNode] = {}
+        self.said: list[str] = []
+        self.reachable = True
+        self.hosts = EnvironmentHosts(
+            self, lambda: self.wanted, self.launcher, folder / "logs", folder, 0,  # type: ignore[arg-type]
+            lambda kind, sentence, level: self.said.append(f"{level}: {sentence}"),
+        )  # fmt: skip
+
+    def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
+        self.nodes = {node.name: node for node in nodes}
+
+    async def launcher(self, node: str) -> Launcher:
+        if not self.reachable:
+            raise ClusterUnreachable("No cluster answers.")
+        return LocalLauncher()
+
+    async def look(self, *wanted: EnvironmentHost) -> list[str]:
+        """The nodes that environments may use afterwards."""
+        self.wanted = wanted
+        await self.hosts.look()
+        return sorted(self.nodes)
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    await made.hosts.stop()
+
+
+@pytest.mark.timeout(120)
+async def test_each_other_node_of_the_plan_has_one(lab: Lab) -> None:
+    assert await lab.look(HERE) == []
+    assert await lab.look(HERE, B, C) == ["b", "c"]
+    node = lab.nodes["b"]
+    assert (node.node, node.cores, node.seconds) == ("id-b", 4, 0.01) and node.alive
+    assert await lab.look(HERE, C) == ["c"]
+    assert not node.alive, "nothing ran there any more"
+
+
+@pytest.mark.timeout(120)
+async def test_one_in_which_something_runs_goes_on_to_its_end(lab: Lab) -> None:
+    await lab.look(HERE, B)
+    node = lab.nodes["b"]
+    node.running = 1
+    assert await lab.look(HERE) == [] and node.alive
+    node.running = 0
+    assert await lab.look(HERE) == [] and not node.alive
+
+
+@pytest.mark.timeout(120)
+async def test_one_that_dies_is_told_of_and_comes_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    await lab.look(HERE, B)
+    handle = lab.hosts._handles["id-b"]
+    os.kill(handle.pid, signal.SIGKILL)
+    await handle.died.wait()
+    assert await lab.look(HERE, B) == [], "not at once"
+    (said,) = lab.said
+    assert said.startswith("warning: ") and said.endswith("Its environments are played elsewhere.")
+    monkeypatch.setattr(processes, "AGAIN", 0.0)
+    assert await lab.look(HERE, B) == ["b"] and lab.nodes["b"].alive
+
+
+@pytest.mark.timeout(120)
+async def test_where_none_can_be_started_is_said_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "AGAIN", 0.0)
+    lab.reachable = False
+    assert await lab.look(HERE, B) == await lab.look(HERE, B) == []
+    assert lab.said == ["warning: No environments can run on b: No cluster answers."]
+    lab.reachable = True
+    assert await lab.look(HERE, B) == ["b"]
+
+
+def held(pid: int) -> int:
+    """Bytes of a process in memory, pages of mapped files included; those that it shares count in part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+@pytest.fixture
+def smol(tmp_path: Path) -> BaseModel:
+    """A random base of the sizes of SmolLM2-135M."""
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
+    sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "vocab_size": 49_152}
+    return write_base(tmp_path / "base", 0, model_type="llama", max_position_embeddings=8192, **heads, **sizes)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
-async def test_a_step_without_memory_halves_the_next_sampler(
-    supervisor: Watched, told: list[str], tmp_path: Path
-) -> None:
-    """The kernel refuses it what many long prompts take beside what it has."""
-    adapter = write_adapter(tmp_path / "adapter", BASE, 0)
-    many = replace(ONE, rollout=replace(ONE.rollout, sequences=100, context=512))
-    supervisor.again = on_processor(BASE, many, 8 << 30, CORES)
-    supervisor.place(supervisor.again)
-    await supervisor.start()
-    running = asyncio.ensure_future(supervisor.run())
-    services, lost = await supervisor.services(), supervisor.lost
-    sampler = services.endpoints["rollout"].sampler
-    await sampler.load("v0", str(adapter))
-    process = psutil.Process(dict(supervisor.processes())["rollout"])
-    limit = process.memory_info().vms + (4 << 20)
-    resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-    asked = [request(f"c{n}", [n + 2] * 400, max_tokens=4) for n in range(60)]
-    ends = await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
-    assert {type(end) for end in ends} == {OutOfMemory} and "Worker rollout ran out of memory: " in str(ends[0])
-    await supervisor.noticed(0)
-    assert supervisor.mended and not lost.is_set()
-    (endpoint,) = (await supervisor.services()).endpoints.values()
-    assert endpoint.slots.count == 50
-    words = "The sampler rollout ran out of memory; it goes on with 50 conversations instead of 100."
-    assert told == [f"worker: {words} All other workers go on."]
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the kernel's own count")
+@pytest.mark.parametrize(("length", "limit"), [(170, 2.0), (550, 3.5)])
+async def test_a_default_task_on_a_real_base(smol: BaseModel, tmp_path: Path, length: int, limit: float) -> None:
+    """96 episodes in flight, each as long as replies of 128 or of 512 tokens can make it: the most that is taken."""
+    launcher, common = LocalLauncher(), {"base": str(smol.path), "threads": 1}
+    sampling = {"cache": str(tmp_path / "cache"), "sequences": 128, "context": 2048, "exact": True, "weights": "f16"}
+    rollout = await launcher.start("rollout", LLAMA, common | sampling, log_path=tmp_path / "log")
+    own = {"fingerprint": smol.fingerprint, "scratch": str(tmp_path / "scratch")}
+    training = await launcher.start("training", TRAINER, common | own, log_path=tmp_path / "log")
+    sampler, trainer = rollout.proxy(Sampler), training.proxy(Trainer)
+    await trainer.open("p", PolicyConfig(), str(tmp_path / "0"), False)
+    await sampler.load("v0", str(tmp_path / "0"))
+
+    async def play(number: int) -> None:
+        prompt = np.arange(length - 4, dtype=np.int32) + 50 * (number // 16)
+        await sampler.generate(SampleRequest(f"{number}", "v0", prompt, 4, 1.0, (), number))
+        await sampler.release(f"{number}")
+
+    await asyncio.gather(*map(play, range(96)))
+    mask = (np.arange(length) >= 42).astype(np.uint8)
+    logprobs = np.float32(-10) * mask
+    for group in range(1):
+        sequences = tuple(
+            TrainSequence(np.roll(np.arange(length, dtype=np.int32), n + 1), mask, logprobs, n - 3.5) for n in range(8)
+        )
+        await trainer.accumulate("p", (TrainGroup(group, sequences),))
+    await trainer.step("p", str(tmp_path / "1"))
+    sizes = {handle.name: held(handle.pid) for handle in (rollout, training)}
+    await asyncio.gather(rollout.stop(), training.stop())
+    print(sizes)
+    assert sum(sizes.values()) < limit * 1e9, sizes

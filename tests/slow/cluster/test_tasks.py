@@ -63,13 +63,6 @@ def versions_alone(folder: Path, settings: str) -> list[str]:
         return checksums(lab, task)
 
 
-@pytest.fixture
-def lab(ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """A home on the head's machine, all of whose workers are on other nodes."""
-    with over_nodes(ray_nodes, tmp_path, monkeypatch, SETTINGS) as lab:
-        yield lab
-
-
 @contextlib.contextmanager
 def over_nodes(ray_nodes: RayNodes, folder: Path, monkeypatch: pytest.MonkeyPatch, settings: str) -> Iterator[Lab]:
     """The same with these settings; in the end no worker is left on any node."""
@@ -111,27 +104,27 @@ def workers_of(nodes: RayNodes, lab: Lab) -> list[psutil.Process]:
     return found
 
 
-def test_a_deterministic_task_has_the_same_bits_over_nodes(lab: Lab, alone: list[str]) -> None:
-    where = until_placed(lab)
-    task = lab.submit("exact", **TASK)
-    finished(lab, [task])
-    assert checksums(lab, task) == alone and len(set(alone)) == TASK["steps"] + 1
-    lab.sound(task)
-    assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
-
-
-def test_llama_has_the_same_bits_over_nodes(
-    ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sampler", ["torch", "llama.cpp"])
+def test_a_deterministic_task_has_the_same_bits_over_nodes(
+    sampler: str, ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[str]
 ) -> None:
-    """llama.cpp samples on one node, and what is trained on another is what one machine trains."""
-    settings = SETTINGS.replace('"torch"', '"llama.cpp"')
-    expected = versions_alone(tmp_path / "alone", settings)
+    """One node samples, and what is trained on another is what one machine trains."""
+    settings = SETTINGS.replace("torch", sampler)
+    expected = alone if sampler == "torch" else versions_alone(tmp_path / "alone", settings)
     with over_nodes(ray_nodes, tmp_path / "nodes", monkeypatch, settings) as lab:
-        until_placed(lab)
+        where = until_placed(lab)
         task = lab.submit("exact", **TASK)
         finished(lab, [task])
         assert checksums(lab, task) == expected and len(set(expected)) == TASK["steps"] + 1
         lab.sound(task)
+        assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
+
+
+@pytest.fixture
+def lab(ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A home on the head's machine, all of whose workers are on other nodes."""
+    with over_nodes(ray_nodes, tmp_path, monkeypatch, SETTINGS) as lab:
+        yield lab
 
 
 def test_nothing_runs_on_after_the_engine_is_killed(lab: Lab, ray_nodes: RayNodes) -> None:
@@ -148,21 +141,6 @@ def test_nothing_runs_on_after_the_engine_is_killed(lab: Lab, ray_nodes: RayNode
     finished(lab, [task])
     consumed_once(lab.home, task)
     lab.sound(task)
-
-
-def test_a_step_beside_its_last_groups_comes_home(lab: Lab) -> None:
-    """A task that is not deterministic makes its step in the call of its last groups; so its file comes home by it."""
-    where = until_placed(lab)
-    assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
-    tasks = [
-        lab.submit("sums", "arithmetic", steps=4, train={"max_staleness": 1}),
-        lab.submit("guesses", "guess", steps=4, tenant="other"),
-    ]
-    finished(lab, tasks)
-    for task in tasks:
-        assert len(set(checksums(lab, task))) == 5
-        consumed_once(lab.home, task)
-    lab.sound(*tasks)
 
 
 def test_a_dead_sampler_on_a_node_is_replaced_alone(lab: Lab, ray_nodes: RayNodes) -> None:

@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces are root's"),
 ]
-
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/operations/cluster.md").read_text(encoding="utf-8")
 ADDRESSES = {"ada": "10.77.0.1", "grace": "10.77.0.2"}

@@ -1,11 +1,14 @@
-"""Imaginary machines, software and bases, and plans in one line. Rates are the makers' figures, rounded."""
+"""Imaginary machines, nodes, software and bases, and plans in one line. Rates are the makers' figures, rounded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Place, Placement, Rates, Software, UsableNode
+from hypothesis import strategies as st
+
+from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Link, Machine, Place, Placement, Rates, Software, UsableNode
 from marlaas.engine.machine.placement.choices import Choices, CopySpeed
 from marlaas.engine.machine.placement.place import place_over
 from marlaas.engine.models.config import BaseConfig
@@ -21,7 +24,6 @@ NOTHING = Software(
     vllm_reason="There is no vLLM: the driver has no CUDA.", torch_reason="torch is built for the processor alone."
 )
 LLAMA_ONLY = replace(NO_VLLM, torch_cuda=False, torch_reason="torch is built for the processor alone.")
-
 SPECS: dict[str, tuple[float, tuple[int, int], float, float]] = {
     # name: memory in GB, compute capability, matrix rate in 1e12 a second, bandwidth in 1e12 bytes a second
     "H200": (141, (9, 0), 800, 4.8),
@@ -118,3 +120,91 @@ def place(
 ) -> Placement:
     """The placement on the only machine, all of whose main memory is free."""
     return place_over([UsableNode("", "", on, software, on.cpu.memory)], wanted, choices, copies)
+
+
+HEAD = "head"
+"""The engine's own machine."""
+PAIR = replace(LAPTOP, cores=(0, 1), count=2)
+
+
+def node(name: str, found: Machine, software: Software = ALL, **more: Any) -> UsableNode:
+    """A node with all of its memory free; ``HEAD`` is the engine's machine."""
+    made = UsableNode("" if name == HEAD else f"id-{name}", name, found, software, found.cpu.memory)
+    return replace(made, **more)
+
+
+def plain(name: str, cpu: Cpu = LAPTOP, **more: Any) -> UsableNode:
+    """A node without cards."""
+    return node(name, machine(cpu=cpu), NOTHING, **more)
+
+
+def cards(name: str, *kinds: str, **more: Any) -> UsableNode:
+    """A node with these cards."""
+    return node(name, machine(*kinds), ALL, **more)
+
+
+def slow(call: float, bytes_a_second: float) -> Link:
+    """A link with so long a way there and back."""
+    return Link(call, 1 / bytes_a_second)
+
+
+def shape_of_nodes(placement: Placement) -> str:
+    """``b:0 b:1 | head:2 bf16``: which cards or how many cores of which node sample, and which train how."""
+    samplers = " ".join(_at(own.node, own.place.gpus, own.place.cores) for own in placement.samplers)
+    trainers = " ".join(_at(own.node, own.place.gpus, own.place.cores) for own in placement.trainers)
+    return f"{samplers} | {trainers} {placement.trainer.precision} {placement.trainer.sharing}".strip()
+
+
+def _at(node: str, gpus: tuple[str, ...], cores: tuple[int, ...]) -> str:
+    name = node.removeprefix("id-") or HEAD
+    return f"{name}:{'+'.join(uuid.removeprefix('GPU-') for uuid in gpus) or f'cpu{len(cores)}'}"
+
+
+BASES = [TINY, B06, B17, B8, B32, B70]
+card_rates = st.one_of(st.none(), st.builds(Rates, st.floats(1e12, 2e15), st.floats(1e11, 8e12)))
+drawn_cards = st.builds(
+    lambda gigabytes, share, **more: Gpu(
+        index=0, uuid="", name="card", memory=gigabytes * GB, free=int(share * gigabytes * GB), **more
+    ),
+    gigabytes=st.integers(2, 288),
+    share=st.floats(0.0, 1.0),
+    kind=st.sampled_from(["cuda", "cuda", "cuda", "vulkan", "metal", "rocm"]),
+    capability=st.sampled_from([(6, 1), (7, 0), (7, 5), (8, 0), (9, 0), (12, 0)]),
+    rates=card_rates,
+    part=st.sampled_from([None, None, None, 1]),
+    mode=st.sampled_from(["shared", "shared", "exclusive"]),
+)
+drawn_cpus = st.builds(
+    lambda count, pinned, memory: Cpu(tuple(range(count)) if pinned else (), count, memory * GB),
+    st.integers(1, 64),
+    st.booleans(),
+    st.integers(1, 512),
+)
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    found = draw(st.lists(drawn_cards, max_size=6))
+    named = (replace(gpu, index=number, uuid=f"GPU-{number}") for number, gpu in enumerate(found))
+    return Machine(draw(drawn_cpus), tuple(named))
+
+
+software = st.builds(
+    Software,
+    vllm=st.sampled_from(["", "0.32.0"]),
+    torch_cuda=st.booleans(),
+    llama_backend=st.sampled_from(["cpu", "cuda", "vulkan", "metal"]),
+    bitsandbytes=st.booleans(),
+)
+wishes = st.builds(
+    Choices,
+    sampler=st.sampled_from(["auto", "auto", "llama.cpp"]),
+    without=st.sampled_from([(), ("base",), ("base", "memory")]),
+)
+bases = st.builds(
+    lambda base, context, tasks, rank: replace(base, context=context, tasks=tasks, largest_rank=rank),
+    st.sampled_from(BASES),
+    st.sampled_from([0, 0, 512, 16384]),
+    st.sampled_from([1, 32, 128]),
+    st.sampled_from([1, 64, 256]),
+)

@@ -14,9 +14,24 @@ from marlaas.engine.machine.placement.choices import Choices
 from marlaas.engine.machine.placement.place import place_over
 from marlaas.engine.machine.plan import PlacementPlan, staffed
 from marlaas.engine.models.memory import Wanted
-from tests.engine.machine.placement.clusters import HEAD, PAIR, cards, plain, shape, slow
-from tests.engine.machine.placement.imaginary import B06, B8, B70, GB, LAPTOP, SERVER, TINY
-from tests.engine.machine.placement.test_promises import bases, machines, software
+from tests.engine.machine.placement.imaginary import (
+    B06,
+    B8,
+    B70,
+    GB,
+    HEAD,
+    LAPTOP,
+    PAIR,
+    SERVER,
+    TINY,
+    bases,
+    cards,
+    machines,
+    plain,
+    shape_of_nodes as shape,
+    slow,
+    software,
+)
 
 FOUR = tuple(cards(name, "A100") for name in (HEAD, "b", "c", "d"))
 EIGHT = ("A100",) * 8

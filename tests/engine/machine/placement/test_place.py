@@ -1,13 +1,43 @@
-"""Imaginary machines, and where the work goes there: tables to be read."""
+"""One machine: tables of imaginary ones and where the work goes there, and what holds for every plan."""
+
+from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import example, given, strategies as st
 
-from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
-from marlaas.engine.errors import ConfigError
-from marlaas.engine.machine.placement.choices import Choices, Copy, CopySpeed
-from marlaas.engine.models.memory import Wanted
+from marlaas.engine.devices.machine import (
+    Cpu,
+    Gpu,
+    Machine,
+    Place,
+    Placement,
+    Rates,
+    SamplerAssignment,
+    SamplerKind,
+    Sharing,
+    Software,
+    TrainerAssignment,
+)
+from marlaas.engine.errors import BaseModelError, ConfigError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import Settings, TrainingSettings
+from marlaas.engine.machine.placement.capacity import (
+    PROGRAM,
+    base_bytes,
+    least_memory,
+    memory_plans,
+    sampler_limits,
+    trainer_limits,
+    usable,
+)
+from marlaas.engine.machine.placement.choices import Choices, Copy, CopySpeed, on_cores
+from marlaas.engine.machine.placement.place import MOST_TRAINERS, with_trainers
+from marlaas.engine.machine.plan import on_processor, trainer_spec
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import FEW_SLOTS, LEAST, Wanted, card_pass_bytes, slot_bytes
 from tests.engine.machine.placement.imaginary import (
     ALL,
     B06,
@@ -15,6 +45,7 @@ from tests.engine.machine.placement.imaginary import (
     B17,
     B32,
     B70,
+    BASES,
     GB,
     LAPTOP,
     LLAMA_ONLY,
@@ -23,18 +54,21 @@ from tests.engine.machine.placement.imaginary import (
     NOTHING,
     SERVER,
     TINY,
+    bases,
     gpu,
     machine,
+    machines,
     other,
     place,
     shape,
+    software,
+    wishes,
 )
 
 VULKAN = replace(NOTHING, llama_backend="vulkan")
 METAL = replace(NOTHING, llama_backend="metal")
 ONE_CORE = replace(LAPTOP, cores=(3,), count=1)
 QUOTA = replace(SERVER, count=4)
-LITTLE = replace(LAPTOP, memory=2 * GB)
 
 
 def cards(*found: Gpu, cpu: Cpu = SERVER) -> Machine:
@@ -46,7 +80,6 @@ EXCLUSIVE = cards(replace(gpu("A100"), mode="exclusive"))
 PARTS = cards(*(gpu("MIG", part=part) for part in range(4)))
 MIXED = machine("H100", "H100", "H20", "H20", "L40S", "4090", "T4", "P40")
 NO_CARD_SAMPLER = replace(NO_VLLM, llama_backend="cpu")
-
 
 # what samples, with what, where | where and how the base is trained, and how a card is shared
 PROCESSORS = [
@@ -152,6 +185,8 @@ REFUSED = [
     ("training without CUDA", Choices(training=["gpu 0"]), LLAMA_ONLY, "torch does not reach them"),
     ("four bits on the processor", Choices(precision="nf4", training=["cpu"]), ALL, "needs a card"),
     ("four bits, not installed", Choices(precision="nf4"), NO_BNB, "needs bitsandbytes"),
+    ("bfloat16 with llama.cpp", Choices(sampler="llama.cpp", weights="bf16"), ALL, "is torch's"),
+    ("bfloat16 with vLLM", Choices(sampler="vllm", weights="bf16"), ALL, "is torch's"),
     ("sharing, apart", Choices(share="base", rollout=["gpu 0"], training=["gpu 1"]), ALL, "names different cards"),
     ("one copy in four bits", Choices(share="base", precision="nf4"), ALL, "needs `precision = \"bf16\"`"),
     ("one copy with llama.cpp", Choices(share="base", sampler="llama.cpp"), ALL, "is for vLLM"),
@@ -209,12 +244,9 @@ def test_the_most_exact_of_the_fast_copies_is_sampled_from(copies: list[CopySpee
     named = place(machine(cpu=LAPTOP), NOTHING, B06, Choices(llama="weights", weights="q4_k_m"), copies).samplers[0]
     assert (named.kind, named.weights) == ("llama.cpp", ""), "what the settings name is not chosen"
     assert place(machine(cpu=LAPTOP), NOTHING, TINY, copies=copies).samplers[0].kind == "torch", "a small base"
-
-
-def test_a_modest_base_may_be_sampled_by_torch_in_float32() -> None:
     modest = replace(B06, parameters=60_000_000)
-    copies = speeds(torch_f32=(1.1, 0.0), llama_f16=(1.0, 0.001))
-    assert shape(place(machine(cpu=LAPTOP), NOTHING, modest, copies=copies)) == "torch f32 cpu:2 | cpu:2 f32"
+    close = speeds(torch_f32=(1.1, 0.0), llama_f16=(1.0, 0.001))
+    assert shape(place(machine(cpu=LAPTOP), NOTHING, modest, copies=close)) == "torch f32 cpu:2 | cpu:2 f32"
 
 
 FAST = replace(LAPTOP, rates=Rates(100e9, 10e9, bfloat16=400e9))
@@ -250,7 +282,305 @@ def test_torch_keeps_large_bases_in_bfloat16_where_that_is_fast(
         assert "which this processor multiplies 4.0 times as fast as float32" in said[0]
 
 
-def test_bfloat16_is_the_torch_samplers_alone() -> None:
-    for kind in ("llama.cpp", "vllm"):
-        with pytest.raises(ConfigError, match="is torch's"):
-            place(machine(), ALL, B06, Choices(sampler=kind, weights="bf16"))
+BOTH = ("gpu 0", "cpu")
+WITH_TORCH = Choices(sampler="vllm", next_to_cards="torch", rollout=BOTH)
+LLAMA_TWICE = Choices(sampler="llama.cpp", next_to_cards="llama.cpp", rollout=BOTH)
+TRAINED_THERE = Choices(rollout=BOTH, training=["cpu"])
+ASKED = [
+    ("vLLM and llama.cpp", B17, ALL, Choices(rollout=BOTH), "vllm 0 + llama.cpp cpu:16 | 0 bf16 base"),
+    (
+        "the other way round",
+        B17,
+        ALL,
+        Choices(rollout=("CPU", "gpu 0")),
+        "vllm 0 + llama.cpp cpu:16 | 0 bf16 base",
+    ),
+    ("vLLM and torch", B17, ALL, WITH_TORCH, "vllm 0 + torch cpu:16 | 0 bf16 base"),
+    ("llama.cpp on both", B17, ALL, LLAMA_TWICE, "llama.cpp q8_0 0 + llama.cpp cpu:16 | 0 bf16 memory"),
+    ("a tiny base", TINY, ALL, Choices(rollout=BOTH), "vllm 0 + torch cpu:16 | 0 bf16 base"),
+    (
+        "vLLM missing",
+        B17,
+        NO_VLLM,
+        Choices(rollout=BOTH),
+        "llama.cpp q8_0 0 + llama.cpp cpu:16 | 0 bf16 memory",
+    ),
+    (
+        "training there",
+        B17,
+        LLAMA_ONLY,
+        Choices(rollout=BOTH),
+        "llama.cpp q8_0 0 + llama.cpp cpu:16 | cpu:16 f32",
+    ),
+    ("training there by name", B17, ALL, TRAINED_THERE, "vllm 0 + llama.cpp cpu:16 | cpu:16 f32"),
+]
+
+
+@pytest.mark.parametrize(("base", "software", "choices", "plan"), [pytest.param(*row[1:], id=row[0]) for row in ASKED])
+def test_the_user_asks_for_both(base: Wanted, software: Software, choices: Choices, plan: str) -> None:
+    found = place(machine("A100"), software, base, choices)
+    assert shape(found) == plan
+    assert [assignment.name for assignment in found.samplers] == ["rollout", "rollout-2"]
+    assert any("`devices` under [rollout] names it" in reason for reason in found.reasons)
+
+
+def test_a_core_of_two_is_left_for_the_rest() -> None:
+    cpu = Cpu(cores=(4, 6), count=2, memory=60 * GB)
+    found = place(machine("A100", cpu=cpu), ALL, B17, Choices(rollout=BOTH, training=["cpu"]))
+    assert (found.samplers[1].place.cores, found.trainer.place.cores) == ((4,), (6,))
+
+
+@pytest.mark.parametrize("gigabytes", [14, 20, 40])
+def test_contexts_are_alike_and_main_memory_is_counted_once(gigabytes: int) -> None:
+    found, free = (
+        place(machine("A100"), LLAMA_ONLY, B06, Choices(rollout=BOTH)),
+        gigabytes * GB,
+    )
+    card, processor = memory_plans(found.samplers, found.trainers, B06, free)
+    assert card.context == processor.context and processor.sequences > 0
+    on_card = dict(card.parts)["the sampler's part of its card"]
+    assert card.total - on_card + processor.total <= free
+    least = least_memory(replace(B06, context=2048), "llama.cpp", True, True)
+    assert memory_plans(found.samplers, found.trainers, B06, least + GB)
+    with pytest.raises(BaseModelError, match="GB of memory"):
+        memory_plans(found.samplers, found.trainers, B06, least - GB)
+
+
+AMX = Rates(150e9, 12e9, 1.1e12)
+DOUBLE = Rates(150e9, 12e9, 320e9)
+"""AVX-512 BF16 alone: 1.9 to 2.2 times, by the look."""
+EMULATED = Rates(150e9, 12e9, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("rates", "precision", "chosen"),
+    [
+        (AMX, "auto", "bf16"),
+        (DOUBLE, "auto", "f32"),
+        (replace(DOUBLE, bfloat16=285e9), "auto", "f32"),
+        (replace(DOUBLE, bfloat16=450e9), "auto", "bf16"),
+        (EMULATED, "auto", "f32"),
+        (replace(AMX, bfloat16=0.0), "auto", "f32"),
+        (None, "auto", "f32"),
+        (AMX, "f32", "f32"),
+        (EMULATED, "bf16", "bf16"),
+        (None, "bf16", "bf16"),
+    ],
+)
+def test_a_large_base_goes_by_the_measured_gain(rates: Rates | None, precision: str, chosen: str) -> None:
+    machine = Machine(replace(LAPTOP, rates=rates))
+    assert place(machine, NOTHING, B06, Choices(precision=precision)).trainer.precision == chosen
+    small = place(machine, NOTHING, TINY, Choices(precision=precision)).trainer.precision
+    assert small == ("bf16" if precision == "bf16" else "f32"), "a small base stays as exact as it is"
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        (AMX, "The trainer's base is in bfloat16: this processor multiplies it 7.3 times as fast as float32."),
+        (EMULATED, "This processor has no fast bfloat16; the trainer uses float32."),
+        (replace(AMX, bfloat16=0.0), "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not"),
+        (None, "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."),
+    ],
+)
+def test_the_reason_has_the_figure(rates: Rates | None, said: str) -> None:
+    machine = Machine(replace(LAPTOP, rates=rates))
+    assert said in place(machine, NOTHING, B06).reasons[-1]
+    for base, choices in (
+        (TINY, Choices()),
+        (B06, Choices(precision="f32", sampler="llama.cpp")),
+    ):
+        assert "bfloat16" not in " ".join(place(machine, NOTHING, base, choices).reasons)
+
+
+KINDS: tuple[SamplerKind, ...] = ("llama.cpp", "torch")
+
+
+@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5), st.integers(0, 64))
+@example(["torch"], 0)
+@example(["torch"], 1)
+@example(["torch"], 2)
+@example(["llama.cpp", "torch"], 2)
+def test_no_core_is_given_twice_where_there_are_enough(kinds: list[SamplerKind], count: int) -> None:
+    placement = on_cores(kinds, range(count))
+    places = [*(assignment.place.cores for assignment in placement.samplers), placement.trainer.place.cores]
+    if count > len(kinds):
+        assert sorted(core for cores in places for core in cores) == list(range(count)) and all(places)
+    elif count == 1:
+        assert not any(places), "nothing is pinned"
+    assert [assignment.name for assignment in placement.samplers][:2] == ["rollout", "rollout-2"][: len(kinds)]
+    assert [assignment.kind for assignment in placement.samplers] == list(kinds)
+
+
+BASE = load_base("tiny")
+ENOUGH = 64 << 30
+
+
+def on_cards(count: int, sharing: str = "") -> Placement:
+    place = Place(gpus=tuple(f"GPU-{number}" for number in range(count)), memory=1 << 30)
+    sampler = SamplerAssignment("rollout", "vllm", Place(gpus=("GPU-9",)))
+    return Placement((sampler,), TrainerAssignment("training", place, "bf16", "memory" if sharing else ""))
+
+
+@pytest.mark.parametrize(("cores", "trainers"), [(1, 1), (2, 1), (4, 1), (6, 1), (8, 2), (16, 4), (64, MOST_TRAINERS)])
+def test_a_small_base_has_a_trainer_for_two_cores(cores: int, trainers: int) -> None:
+    plan = on_processor(BASE, Settings(), ENOUGH, range(cores))
+    assert len(plan.placement.trainers) == trainers
+    assert len(with_trainers(on_cores(("torch",), range(cores)), 0, small=False, policies=32).trainers) == 1
+
+
+@given(st.integers(0, 64), st.integers(1, 9))
+def test_all_have_as_many_cores_and_none_is_left_out(cores: int, asked: int) -> None:
+    plan = on_cores(("torch",), tuple(range(cores)))
+    parts = [trainer.place.cores for trainer in with_trainers(plan, asked, small=True, policies=1).trainers]
+    assert len(parts) == asked and len({len(part) for part in parts}) == 1, "else bits would differ"
+    whole = plan.trainer.place.cores
+    assert {core for part in parts for core in part} <= set(whole)
+    if len(whole) >= asked:
+        assert len({core for part in parts for core in part}) == len(whole) // asked * asked
+    else:
+        assert all(len(part) == bool(whole) for part in parts)
+
+
+@given(st.integers(1, 8), st.integers(0, 12), st.integers(1, 40))
+def test_each_has_cards_of_its_own(cards: int, asked: int, policies: int) -> None:
+    placement = with_trainers(on_cards(cards), asked, small=True, policies=policies)
+    parts = [trainer.place.gpus for trainer in placement.trainers]
+    assert len(parts) == min(asked or policies, cards) and all(parts)
+    assert [card for part in parts for card in part] == list(on_cards(cards).trainer.place.gpus)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert any("cannot be: training has" in reason for reason in placement.reasons) == (asked > cards)
+    assert placement.cards == on_cards(cards).cards
+    assert [trainer.name for trainer in placement.trainers][:2] == ["training", "training-2"][: len(parts)]
+
+
+def test_one_that_shares_a_card_with_a_sampler_stays_alone() -> None:
+    placement = with_trainers(on_cards(1, "memory"), 2, small=True, policies=8)
+    assert len(placement.trainers) == 1 and "shares its device with a sampler" in placement.reasons[-1]
+    assert with_trainers(on_cards(1, "memory"), 0, small=True, policies=8) == on_cards(1, "memory")
+
+
+def test_each_has_a_base_and_they_divide_the_room_for_policies(tmp_path: Path) -> None:
+    one, two = (
+        on_processor(BASE, Settings(training=TrainingSettings(trainers=count)), 4 << 30, range(4)) for count in (1, 2)
+    )
+    parts = [dict(plan.memory[0].parts) for plan in (one, two)]
+    for what in ("the trainer's weights", "a training pass", "the trainer's program"):
+        assert parts[1][what] == 2 * parts[0][what]
+    spec = trainer_spec(BASE, Home(tmp_path), Settings(), two.memory[0], two.placement.trainers[1], 2)
+    assert spec.kwargs["held"] == -(-two.memory[0].held // 2) and spec.kwargs["threads"] == 1
+    assert spec.name == "training-2"
+
+
+@given(
+    st.sampled_from([B06, B17, B8]),
+    st.integers(10, 140),
+    st.sampled_from(["auto", "base", "memory"]),
+    st.sampled_from([1, 8, 32]),
+)
+def test_limits_stay_within_a_shared_card(base: Wanted, free: int, share: Sharing | str, tasks: int) -> None:
+    wanted = replace(base, tasks=tasks)
+    plan = place(Machine(machine().cpu, (gpu("H200", free=free),)), ALL, wanted)
+    if share != "auto":
+        try:
+            plan = place(Machine(machine().cpu, (gpu("H200", free=free),)), ALL, wanted, Choices(share=share))
+        except ValueError:  # it does not fit so
+            return
+    (sampler,) = plan.samplers
+    if sampler.place.gpus:
+        limits = sampler_limits(sampler, wanted)
+        assert limits.sequences >= LEAST
+        assert limits.cache + base_bytes(wanted, "bf16" if sampler.kind == "vllm" else "nf4") <= sampler.place.memory
+        assert limits.slots >= 1
+    trainer = plan.trainer
+    if trainer.place.gpus:
+        room = trainer_limits(trainer, wanted)
+        own = 0 if trainer.sharing == "base" else PROGRAM + base_bytes(wanted, trainer.precision)
+        one = card_pass_bytes(wanted.config, limits_context(wanted), room.room, trainer.precision)
+        assert own + room.held + one <= trainer.place.memory
+        assert room.slots >= min(tasks, FEW_SLOTS)
+        assert room.held >= room.slots * slot_bytes(wanted.config, limits_context(wanted))
+
+
+def limits_context(wanted: Wanted) -> int:
+    return min(wanted.context or 2048, wanted.config.context_length)
+
+
+VULKAN_CARD = Machine(machine().cpu, (other("vulkan", 24),))
+TORCH_ONLY = replace(ALL, vllm="", llama_backend="cpu")
+PLANS = [
+    ("both on a card", machine("H200"), ALL, ["the sampler's part of its card", "the trainer's part of its cards"]),
+    ("the trainer alone", machine("A100"), TORCH_ONLY, ["the trainer's part of its cards"]),
+    ("the sampler alone", VULKAN_CARD, VULKAN, ["the sampler's part of its card"]),
+    ("neither", machine(), NOTHING, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "software", "parts"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
+def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, parts: list[str]) -> None:
+    placement = place(found, software, B06)
+    plans = memory_plans(placement.samplers, placement.trainers, B06, 400 * GB)
+    assert len(plans) == len(placement.samplers)
+    assert [name for name, _ in plans[0].parts if "card" in name] == parts
+    assert plans[0].sequences >= LEAST
+    assert plans[0].room > 0
+    in_memory = any("weights" in name for name, _ in plans[0].parts)
+    assert in_memory == (not placement.samplers[0].place.gpus or not placement.trainer.place.gpus)
+    several = place(machine("A100", "A100", "H20"), ALL, B8)
+    plans = memory_plans(several.samplers, several.trainers, B8, 400 * GB)
+    assert plans[0].held > 0 and [plan.held for plan in plans[1:]] == [0], "the trainer is counted once"
+
+
+def taken(plan: Placement, uuid: str) -> int:
+    """The most that the plan's workers hold of a card at a time."""
+    sampling = sum(assignment.place.memory for assignment in plan.samplers if uuid in assignment.place.gpus)
+    training = plan.trainer.place.memory if uuid in plan.trainer.place.gpus else 0
+    return sampling + training
+
+
+@given(machines(), software, bases, wishes)
+def test_a_plan_keeps_its_promises(machine: Machine, installed: Software, base: Wanted, choices: Choices) -> None:
+    plan = place(machine, installed, base, choices)
+
+    assert place(machine, installed, base, choices) == plan, "the same in, the same out"
+    assert plan.samplers, "somebody samples"
+    assert len({assignment.name for assignment in plan.samplers}) == len(plan.samplers)
+    assert plan.samplers[0].name == "rollout"
+    assert plan.reasons, "and says why"
+    assert all(reason.endswith(".") for reason in plan.reasons)
+
+    known = {card.uuid: card for card in machine.gpus}
+    for uuid, card in known.items():
+        assert taken(plan, uuid) <= usable(card) < card.free or taken(plan, uuid) == 0
+    assignments: list[SamplerAssignment | TrainerAssignment] = [*plan.samplers, plan.trainer]
+    used = [uuid for assignment in assignments for uuid in assignment.place.gpus]
+    assert set(used) <= set(known), "no card that is not there"
+    shared = [uuid for assignment in plan.samplers for uuid in assignment.place.gpus if uuid in plan.trainer.place.gpus]
+    assert len(used) - len(shared) == len(set(used)), "one sampler on a card"
+    assert bool(shared) == bool(plan.trainer.sharing)
+    for uuid in shared:
+        assert plan.trainer.sharing not in choices.without
+        assert known[uuid].mode == "shared" or plan.trainer.sharing != "memory", "one process at a time"
+    parts = [uuid for uuid in plan.trainer.place.gpus if known[uuid].part is not None]
+    assert not parts or len(plan.trainer.place.gpus) == 1, "a process computes on one part"
+
+    for assignment in plan.samplers:
+        assert assignment.kind != "vllm" or installed.vllm
+        assert assignment.kind != "torch" or not assignment.place.gpus
+        assert all(known[uuid].capability >= (8, 0) for uuid in assignment.place.gpus if assignment.kind == "vllm")
+    assert not plan.trainer.place.gpus or installed.torch_cuda
+    assert plan.trainer.precision != "nf4" or installed.bitsandbytes
+    cores = [core for assignment in assignments for core in assignment.place.cores]
+    assert len(cores) == len(set(cores)) <= machine.cpu.count, "cores of their own"
+
+
+@given(machines(), software, st.sampled_from(BASES), st.data())
+def test_where_nothing_was_changed_by_names_they_are_kept(
+    machine: Machine, installed: Software, base: Wanted, data: st.DataObject
+) -> None:
+    """Naming the very cards that were chosen anyway leaves the plan as it is."""
+    plan = place(machine, installed, base)
+    sampling = [uuid for assignment in plan.samplers for uuid in assignment.place.gpus] or ["cpu"]
+    training = list(plan.trainer.place.gpus) or ["cpu"]
+    again = place(machine, installed, base, Choices(rollout=sampling, training=training))
+    assert (again.samplers, again.trainer) == (plan.samplers, plan.trainer)

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from marlaas.engine.errors import AdapterError, OutOfMemory
 
+PROCESS = os.getpid()
+"""The process that imported this module."""
+
 
 class Dummy(Protocol):
     async def echo(self, value: NDArray[np.int32]) -> NDArray[np.int32]: ...
@@ -87,8 +90,6 @@ class DummyWorker:
         return os.sched_getaffinity(0), os.environ.get("OMP_NUM_THREADS", ""), os.environ.get("PYTHONSAFEPATH", "")
 
     async def importer(self) -> int:
-        from .imported import PROCESS
-
         return PROCESS
 
     async def environment(self) -> dict[str, str]:

@@ -1,5 +1,0 @@
-"""Knows which process imported it."""
-
-import os
-
-PROCESS = os.getpid()

@@ -1,0 +1,167 @@
+"""Workers, files and plugins on nodes of a real cluster: they do what they do on this machine, and die alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from marlaas.engine.environments.nodes.remote import RemoteNode
+from marlaas.engine.errors import WorkerDied
+from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.cluster.cluster import StateFiles
+from marlaas.engine.machine.cluster.node_host import NodeLauncher, checksum_of, named
+from marlaas.engine.machine.supervisor import FACTORY as ENVIRONMENTS
+from marlaas.engine.machine.workers.handle import WorkerHandle
+from marlaas.engine.models.find import load_base
+from tests.engine.environments.conftest import World, a_spec, echoing
+from tests.engine.environments.nodes.test_scoring import WAITS, plays_of
+from tests.engine.machine.workers.contract import LauncherContract, Spawn, spawning
+from tools.ray_nodes import MEMORY, RayNodes
+
+from .conftest import open_bridge
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.cluster]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def spawn(ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path) -> AsyncIterator[Spawn]:
+    async with spawning(lambda _: NodeLauncher(bridge, ray_nodes.ids["ada"]), tmp_path) as start:
+        yield start
+
+
+@pytest.mark.timeout(300)
+class TestOnANode(LauncherContract):
+    beat = 0.5
+    later = True
+
+
+@pytest.mark.timeout(300)
+async def test_a_worker_has_its_nodes_environment_and_its_own(spawn: Spawn, ray_nodes: RayNodes) -> None:
+    handle = await spawn(environment={"CUDA_VISIBLE_DEVICES": "GPU-7"})
+    found = await handle.call("environment")
+    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-7"
+    assert found["MARLAAS_HOME"] == str(ray_nodes.home("ada"))
+    assert not [name for name in found if name.startswith("RAY_") or name == "OMP_NUM_THREADS"]
+
+
+FACTORY = "tests.engine.machine.workers.dummy:DummyWorker"
+FILES = "tests.engine.machine.cluster.without_ray:FileWorker"
+
+
+async def start(bridge: WorkerHandle, node: str, log: Path, factory: str = FACTORY) -> WorkerHandle:
+    return await NodeLauncher(bridge, node).start("dummy", factory, {}, log_path=log)
+
+
+def host_of(worker: WorkerHandle) -> psutil.Process:
+    parent = psutil.Process(worker.pid).parent()
+    assert parent is not None
+    return parent
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("victim", ["worker", "host", "dark way", "node", "bridge"])
+async def test_each_is_one_death(
+    victim: str, ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = await open_bridge(ray_nodes, tmp_path / "bridge.log")
+    first = await start(bridge, ray_nodes.ids["ada"], tmp_path / "first.log")
+    other = await start(bridge, ray_nodes.ids["grace"], tmp_path / "other.log")
+    waiting = asyncio.ensure_future(first.call("wait_for", "never"))
+    assert await first.call("echo", 1) == 1
+    process, host = psutil.Process(first.pid), host_of(first)
+    if victim == "worker":
+        process.kill()
+    elif victim == "host":
+        host.kill()
+    elif victim == "dark way":
+        monkeypatch.setattr("marlaas.engine.machine.cluster.node_host.SILENCE", 0.5)
+        host.send_signal(signal.SIGSTOP)
+        await first.stop(grace=0.5)
+    elif victim == "node":
+        await asyncio.to_thread(ray_nodes.remove, "ada")
+    else:
+        os.kill(bridge.pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"^Worker dummy ended( by signal SIGKILL|: .+)"):
+        await waiting
+    assert first.died.is_set()
+    if victim == "bridge":
+        await other.died.wait()
+    else:
+        assert await other.call("echo", 2) == 2 and other.alive
+    if victim == "dark way":
+        host.send_signal(signal.SIGCONT)
+    await asyncio.to_thread(process.wait, 60)  # nothing of it is left
+    if victim == "node":
+        ray_nodes.ids["ada"] = await asyncio.to_thread(ray_nodes.add, "ada")
+    if victim != "bridge":
+        again = await start(bridge, ray_nodes.ids["ada"], tmp_path / "again.log")
+        assert await again.call("echo", 3) == 3
+    await bridge.stop()
+
+
+@pytest.mark.timeout(600)
+async def test_a_file_larger_than_the_object_store_arrives(
+    ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path
+) -> None:
+    worker = await start(bridge, ray_nodes.ids["ada"], tmp_path / "worker.log", FILES)
+    path = tmp_path / "version"
+    path.write_bytes(os.urandom(1000) * (MEMORY // 1000 + 20_000))
+    there = await StateFiles(bridge, sync=False).bring(worker, str(path))
+    assert await worker.call("load", "task/1", there) == checksum_of(path.read_bytes())
+    await worker.stop()
+
+
+CORES = 2
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def spread(ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path) -> AsyncIterator[World]:
+    """A service on this machine, which counts as one core, with the nodes ``ada`` and ``grace``."""
+    home = Home(tmp_path / "home").create()
+    resolved = partial(named, base=load_base("tiny"), home=home)
+    handles, nodes = [], []
+    for name in ("ada", "grace"):
+        launcher = NodeLauncher(bridge, ray_nodes.ids[name], resolved)
+        kwargs = {"scratch": str(home.scratch)}
+        handles.append(await launcher.start(f"environments at {name}", ENVIRONMENTS, kwargs, log_path=tmp_path / name))
+        nodes.append(RemoteNode(ray_nodes.ids[name], name, CORES, handles[-1], 0.001))
+    world = World(tmp_path / "plugins", tmp_path / "scratch")
+    world.folder.mkdir()
+    world.save("waits.py", WAITS)
+    world.service._budget.cores = world.service._reach._cores = 1
+    world.service.use_nodes(nodes)
+    await world.service.start()
+    yield world
+    await world.service.stop()
+    await asyncio.gather(*(handle.stop() for handle in handles))
+
+
+@pytest.mark.timeout(600)
+async def test_scores_come_from_all_nodes_and_survive_one(spread: World, ray_nodes: RayNodes, tmp_path: Path) -> None:
+    lease = await spread.service.bind("waits")
+    go = tmp_path / "go"
+    plays = plays_of(spread, lease, go, 12)
+    while lease.serving.crew.scoring < 2 + 2 * CORES:
+        await asyncio.sleep(0.05)
+    at = [child.node for child in lease.serving._scoring.children]
+    assert set(at) == {"", ray_nodes.ids["ada"], ray_nodes.ids["grace"]}
+    ray_nodes.remove("grace")
+    gone = ray_nodes.ids["grace"]
+    while any(child.node == gone for child in lease.serving._scoring.children):
+        await asyncio.sleep(0.05)
+    go.touch()
+    outcomes = await asyncio.gather(*plays)
+    assert [outcome.failure for outcome in outcomes if outcome.failure] == []
+    assert not any(event.kind in ("died", "quarantined") for event in spread.told)
+    again = await spread.service.play(lease, a_spec(marker=str(go)), echoing)
+    assert again.status == "ok"
+    lease.release()
+    ray_nodes.ids["grace"] = ray_nodes.add("grace")
