@@ -22,7 +22,7 @@ from marlaas.engine.machine.supervisor import FACTORY as ENVIRONMENTS
 from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.models.find import load_base
 from tests.engine.environments.conftest import World, a_spec, echoing
-from tests.engine.environments.nodes.test_scoring import WAITS, plays_of
+from tests.engine.environments.test_nodes import WAITS, plays_of
 from tests.engine.machine.workers.contract import LauncherContract, Spawn, spawning
 from tools.ray_nodes import MEMORY, RayNodes
 
