@@ -102,8 +102,8 @@ def gap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
 PROMPT = "A farmer has twelve cows and sells a quarter of them. How many are left?\n"
 ROWS, LENGTH = 151_936, 24
 CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]
-QUICK = [("qwen3", True), ("llama3", False)]
-"""Between them they have all that families differ in but biases, which random models of decoders and samplers have."""
+QUICK = [("llama3", False)]
+"""What families differ in is in the switches below, and Qwen3 with a tied head is the base that ships."""
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=32.0)
 
 

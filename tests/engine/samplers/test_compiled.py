@@ -291,7 +291,7 @@ RIGHT = "float factor = 1.0f / sqrtf(sum / (float)size + eps);"
         ("head < base->queries ? base->scale : 1.0f", "1.0f", "Their results differ from torch's."),
         seldom("rows->positions[row] + 1, qkv", "rows->positions[row], qkv", "Their results differ from torch's."),
         seldom("own->columns[module], dy, ADD", "own->columns[module], dy, SET", "Their results differ from torch's."),
-        ("> noise[row] * total", "> 0.9 * noise[row] * total", "The tokens that they draw differ from numpy's."),
+        seldom("> noise[row] * total", "> 0.9 * noise[row] * total", "The tokens that they draw differ from numpy's."),
         (
             RIGHT,
             f"static int n; {RIGHT} factor *= 1.0f + 1e-6f * (float)(++n % 7);",

@@ -244,9 +244,10 @@ async def test_versions_share_a_call_where_the_context_can() -> None:
     assert calls["mixes"] == [[number] * 5 for number in every] + [every] * 4
 
 
-@kinds
-@both
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "alike", "together"),
+    [("alone", False, True), ("mixes", True, False), ("joins", False, False), ("joins", True, True)],
+)
 async def test_a_system_prompt_is_read_once_per_version(kind: Kind, alike: bool, together: bool) -> None:
     """Four groups of three on two versions, at once and one after the other."""
     context, size, system = Noting(kind, length=4096), 2000, words(2000, 0)
