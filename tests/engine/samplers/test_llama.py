@@ -316,7 +316,7 @@ def test_a_library_that_cannot_be_loaded_is_named(
     assert ("marlaas[cpu]" in caught.value.hint) == installs
 
 
-def test_the_last_errors_are_told_once_and_the_rest_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_last_errors_are_shown_once(capfd: pytest.CaptureFixture[str]) -> None:
     llama = native.llama()
     native.last_errors()
     assert not llama.llama_model_load_from_file(b"/nowhere.gguf", llama.llama_model_default_params())
