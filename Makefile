@@ -89,7 +89,7 @@ test-slow-vllm: dev
 test-slow-vulkan: dev
 	@$(BIN)/python -m tools.environments vulkan
 	@GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} .vulkan/bin/python -m pytest -q -m slow \
-		tests/engine/samplers/llama/test_cards.py tests/slow/test_task_on_a_card.py
+		tests/engine/samplers/test_llama_cards.py tests/slow/test_task_on_a_card.py
 
 # Changed bytes at every border at which foreign ones come in, MINUTES in all; prints the seed that draws a fault again.
 fuzz: dev

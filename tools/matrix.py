@@ -42,19 +42,16 @@ ARITHMETIC = (
     "tests/engine/models",
     "tests/engine/trainer",
     "tests/engine/machine/colocated",
-    "tests/engine/samplers/torch/test_sampler.py",
+    "tests/engine/samplers/test_torch.py",
     "tests/engine/rollout/test_sampler_memory.py",
-    "tests/engine/samplers/torch/test_cache.py",
     "tests/tools/base",
     "tests/end_to_end/run/test_repeatable.py",
 )
 """Tests whose results depend on how products are computed."""
 LLAMA = (
-    "tests/engine/samplers/llama/test_sampler.py",
-    "tests/engine/samplers/llama/test_native.py",
-    "tests/engine/samplers/llama/test_memory.py",
-    "tests/engine/samplers/llama/test_opening.py",
-    "tests/engine/samplers/torch/test_sampler.py",
+    "tests/engine/samplers/test_llama.py",
+    "tests/engine/samplers/test_llama_memory.py",
+    "tests/engine/samplers/test_torch.py",
 )
 AVX2 = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON"
 

@@ -135,9 +135,9 @@ def tiles() -> bool:
 # oneDNN compiles code. Without memory it refuses new shapes in that thread for good, or a signal ends the process. So
 # processes with a limited address space do not use it, and after a refusal PyTorch's default library multiplies.
 #
-# AMX or AVX-512 BF16 multiply bfloat16 several times as fast, with float32 sums. ``bfloat16_product`` also rounds the
-# result and is the fastest. ``widened_product`` rounds only factors, for output heads: a rounded logit of 20 is off by
-# up to 0.06.
+# AMX or AVX-512 BF16 multiply bfloat16 several times as fast, with float32 sums. ``add_bfloat16_product`` also rounds
+# the result and is the fastest. ``widened_product`` rounds only factors, for output heads: a rounded logit of 20 is off
+# by up to 0.06.
 
 log = logging.getLogger(__name__)
 
@@ -191,16 +191,11 @@ def by_onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor
     return result
 
 
-def bfloat16_product(left: Tensor, right: Tensor) -> Tensor:
-    """float32 (n, m) of bfloat16 (n, k) and (k, m), rounded to bfloat16.
+def add_bfloat16_product(sums: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
+    """Add ``scale`` times the product of bfloat16 (n, k) and (k, m), rounded to bfloat16, to ``sums``, float32 (n, m).
 
     Off by up to 1/256. For sums added to something larger; never for logits.
     """
-    return torch.mm(left, right).float()
-
-
-def add_bfloat16_product(sums: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
-    """Add ``scale`` times ``bfloat16_product(left, right)`` to ``sums``, float32 (n, m)."""
     sums.add_(torch.mm(left, right), alpha=scale)
 
 

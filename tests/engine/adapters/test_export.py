@@ -1,4 +1,12 @@
+"""Exports: PEFT and llama.cpp compute what was trained, and the lines of ``USE.md`` are run as they stand."""
+
+from __future__ import annotations
+
 import json
+import re
+import shlex
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +18,33 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from marlaas.engine.adapters import export
-from marlaas.engine.adapters.export import export_adapter
+from marlaas.engine.adapters.export import BASE_GGUF, GGUF, export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
+from marlaas.engine.adapters.use import RANKS, USE, Exported, use_text, uses
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.weights import linear_shapes
 from tests.engine.models.gguf.brought import bring, pairs_together
 from tests.engine.models.hugging_face import with_lora
 from tests.engine.trainer.oracle import Oracle
-from tests.engine.trainer.tiny_qwen import VOCABULARY
+
+BASE = load_base("tiny")
 
 
 @pytest.fixture
-def state(base: str, tmp_path: Path) -> Path:
-    """A state file of step 3 with random matrices."""
-    model, draw, adapter = load_base(base), np.random.default_rng(0), {}
-    for module, (out, into) in linear_shapes(model.config).items():
-        adapter[f"{module}.lora_A"] = draw.normal(size=(4, into)).astype(np.float32)
-        adapter[f"{module}.lora_B"] = draw.normal(size=(out, 4)).astype(np.float32)
+def state(tmp_path: Path) -> Path:
+    """A state file of step 3 for the shipped base, with random matrices: strong enough to change what is said."""
+    draw, adapter = np.random.default_rng(0), {}
+    for module, (out, into) in linear_shapes(BASE.config).items():
+        adapter[f"{module}.lora_A"] = draw.normal(scale=0.2, size=(4, into)).astype(np.float32)
+        adapter[f"{module}.lora_B"] = draw.normal(scale=0.2, size=(out, 4)).astype(np.float32)
     path = tmp_path / "state"
-    write_state(path, PolicyState(StateHeader(4, 6.0, 3, model.fingerprint), adapter, adapter, adapter))
+    write_state(path, PolicyState(StateHeader(4, 8.0, 3, BASE.fingerprint), adapter, adapter, adapter))
     return path
 
 
-def test_peft_loads_the_folder_and_computes_the_same(base: str, state: Path, tmp_path: Path) -> None:
-    files = export_adapter(state, Path(base), tmp_path / "out")
+def test_peft_loads_the_folder_and_computes_the_same(state: Path, tmp_path: Path) -> None:
+    files = export_adapter(state, BASE.path, tmp_path / "out")
     assert sorted(file.name for file in files) == [
         "README.md",
         "USE.md",
@@ -42,23 +52,13 @@ def test_peft_loads_the_folder_and_computes_the_same(base: str, state: Path, tmp
         "adapter_model.safetensors",
     ]
     assert sorted(files) == sorted((tmp_path / "out").iterdir())
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(BASE.path, dtype=torch.float32)
     model = PeftModel.from_pretrained(model, str(tmp_path / "out"))
-    tokens = np.arange(10, dtype=np.int32) % VOCABULARY
-    logits = model(input_ids=torch.arange(10)[None] % VOCABULARY).logits[0, :-1]
-    oracle = Oracle(base, state)
+    tokens = np.arange(10, dtype=np.int32)
+    logits = model(input_ids=torch.arange(10)[None]).logits[0, :-1]
+    oracle = Oracle(str(BASE.path), state)
     assert torch.equal(torch.log_softmax(logits, -1), oracle.logprobs(tokens))
     assert not torch.allclose(oracle.logprobs(tokens), oracle.logprobs(tokens, base=True), atol=0.1)
-
-
-def test_the_gguf_twin_holds_the_same_adapter(base: str, state: Path, tmp_path: Path) -> None:
-    export_adapter(state, Path(base), tmp_path / "out", gguf=True)
-    reader = gguf.GGUFReader(tmp_path / "out" / "adapter.gguf")
-    adapter = read_state(state).adapter
-    assert reader.fields["adapter.lora.alpha"].contents() == 6.0
-    assert len(reader.tensors) == len(adapter)
-    (found,) = (t for t in reader.tensors if t.name == "blk.1.ffn_up.weight.lora_b")
-    assert np.array_equal(found.data, adapter["model.layers.1.mlp.up_proj.lora_B"])
 
 
 def test_the_gguf_adapter_has_the_names_of_its_base(tmp_path: Path) -> None:
@@ -70,65 +70,66 @@ def test_the_gguf_adapter_has_the_names_of_its_base(tmp_path: Path) -> None:
         export_adapter(tmp_path / "state", base.path, tmp_path / folder, gguf=True, base_gguf=brought)
         reader = gguf.GGUFReader(tmp_path / folder / "adapter.gguf")
         assert reader.fields["general.architecture"].contents() == "granite"
+        assert reader.fields["adapter.lora.alpha"].contents() == 6.0 and len(reader.tensors) == len(adapter)
         tensors = {tensor.name: tensor.data for tensor in reader.tensors}
         name = "model.layers.1.self_attn.q_proj.lora_B"
         assert np.array_equal(tensors["blk.1.attn_q.weight.lora_b"], pairs_together(adapter[name], 4))
+        up = adapter["model.layers.1.mlp.up_proj.lora_B"]
+        assert np.array_equal(tensors["blk.1.ffn_up.weight.lora_b"], up)
     with pytest.raises(BaseModelError, match="There is no GGUF file"):
         export_adapter(tmp_path / "state", base.path, tmp_path / "out", gguf=True, base_gguf="nowhere.gguf")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_readme_escapes_any_task_name(base: str, state: Path, tmp_path: Path) -> None:
-    export_adapter(state, Path(base), tmp_path / "out", task="sums\n# \x1b[31mHacked | \u202e")
+def test_the_readme_escapes_any_task_name(state: Path, tmp_path: Path) -> None:
+    export_adapter(state, BASE.path, tmp_path / "out", task="sums\n# \x1b[31mHacked | \u202e")
     text = (tmp_path / "out" / "README.md").read_text()
     assert "| step | 3 |" in text
     assert r'"sums\n# \u001b[31mHacked &#124; \u202e"' in text
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
-    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (4, 6, str(Path(base).resolve()))
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (4, 8, str(BASE.path.resolve()))
 
 
-def test_a_flipped_byte_is_not_exported(base: str, state: Path, tmp_path: Path) -> None:
+def test_a_flipped_byte_is_not_exported(state: Path, tmp_path: Path) -> None:
     proof = checksum(read_state(state).adapter)
-    export_adapter(state, Path(base), tmp_path / "whole", expected=proof)
+    export_adapter(state, BASE.path, tmp_path / "whole", expected=proof)
     with state.open("r+b") as file:  # the adapter lies first: names are stored in sorted order
         file.seek(8 + int.from_bytes(file.read(8), "little"))
         file.write(b"\x55" * 4)
     with pytest.raises(AdapterError, match="is damaged"):
-        export_adapter(state, Path(base), tmp_path / "out", expected=proof)
+        export_adapter(state, BASE.path, tmp_path / "out", expected=proof)
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_overwritten(base: str, state: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(state: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(AdapterError, match="exists already"):
-        export_adapter(state, Path(base), tmp_path / "out")
+        export_adapter(state, BASE.path, tmp_path / "out")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(AdapterError, match="exists already"):
-        export_adapter(state, Path(base), tmp_path / "link")
+        export_adapter(state, BASE.path, tmp_path / "link")
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_another_base_is_refused(base: str, tmp_path: Path) -> None:
+def test_another_base_is_refused(tmp_path: Path) -> None:
     adapter = {"q.lora_A": np.zeros((1, 2), dtype=np.float32)}
     write_state(tmp_path / "state", PolicyState(StateHeader(1, 1.0, 0, "another"), adapter))
     with pytest.raises(AdapterError, match="belongs to the base model another, but"):
-        export_adapter(tmp_path / "state", Path(base), tmp_path / "out")
+        export_adapter(tmp_path / "state", BASE.path, tmp_path / "out")
 
 
-def test_a_failed_export_leaves_nothing_behind(
-    base: str, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_export_leaves_nothing_behind(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(AdapterError, match="could not be written: No space left"):
         patch.setattr(export, "readme", refuse)
-        export_adapter(state, Path(base), tmp_path / "out")
+        export_adapter(state, BASE.path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AdapterError, match="could not be written"):
-        export_adapter(state, Path(base), tmp_path / "file" / "out")
+        export_adapter(state, BASE.path, tmp_path / "file" / "out")
     with pytest.raises(AdapterError, match="missing: the state file is gone"):
-        export_adapter(tmp_path / "missing", Path(base), tmp_path / "out")
+        export_adapter(tmp_path / "missing", BASE.path, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "state"]
 
 
@@ -143,3 +144,98 @@ def test_a_folder_with_what_is_no_number_is_refused(state: Path, tmp_path: Path,
     export.write_peft_folder(folder, found, Path("base"), "task")
     with pytest.raises(AdapterError, match=f"the adapter holds what is no finite number, in {name}"):
         export.read_peft_folder(folder)
+
+
+REAL = Exported(Path("/o u't"), Path("/base"), 24)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"(?m)^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def printed(lines: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What lines of Python print, run as they stand; on one thread, for several spin where others use the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        exec(compile(lines, USE, "exec"), {"__name__": "__main__"})
+    finally:
+        torch.set_num_threads(threads)
+    return capsys.readouterr().out.strip()
+
+
+@pytest.mark.filterwarnings("ignore")  # of other people's libraries, where they load a model
+def test_peft_and_llama_cpp_reply_the_same(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines of both are run. Without the adapter the reply is another one."""
+    files = export_adapter(state, BASE.path, tmp_path / "it's here", gguf=True)
+    assert [file.name for file in files][-3:] == [GGUF, BASE_GGUF, USE]
+    text = files[-1].read_text("utf-8")
+    peft, llama = blocks(text, "python")
+    assert printed(peft, capsys)
+    exact = peft.replace("LM.from_pretrained(base)", "LM.from_pretrained(base, dtype='float32')")
+    assert exact != peft, "the base's own type is bfloat16, but its GGUF is float32"
+    reply = printed(exact, capsys)
+    assert printed(llama, capsys) == reply
+    without = exact.replace("PeftModel.from_pretrained(", "(lambda model, folder: model)(")
+    assert printed(without, capsys) != reply
+
+
+def test_vllm_gets_a_rank_that_it_allows() -> None:
+    """--max-lora-rank is one of vLLM's; --lora-modules is NAME=PATH."""
+    _, vllm = uses(REAL)
+    serve, ask = vllm.lines.splitlines()
+    words = shlex.split(serve)
+    assert words[:3] == ["vllm", "serve", "/base"] and "--enable-lora" in words
+    assert int(words[words.index("--max-lora-rank") + 1]) == 32 and 32 in RANKS
+    assert words[words.index("--lora-modules") + 1] == "o-u-t=/o u't"
+    assert '"model": "o-u-t"' in shlex.split(ask)[-1] and shlex.split(ask)[1].endswith("/v1/chat/completions")
+
+
+def test_llama_cpp_and_ollama_are_named_with_a_gguf_alone() -> None:
+    """A user's base is used as it is; another has no tokenizer in its GGUF and is converted first."""
+    assert [use.program for use in uses(REAL)] == ["PEFT", "vLLM"]
+    assert "`--gguf`" in use_text(REAL) and "llama-server" not in use_text(REAL)
+    out = Path("/out")
+    server, ollama = uses(Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf")))[2:]
+    assert shlex.split(server.lines) == ["llama-server", "-m", "/models/big model.gguf", "--lora", "/out/adapter.gguf"]
+    write, create, run = ollama.lines.splitlines()
+    assert shlex.split(write)[2:] == ["/models/big model.gguf", "/out/adapter.gguf", ">", "/out/Modelfile"]
+    assert (create, run) == ("ollama create out -f /out/Modelfile", "ollama run out Hello")
+    server, ollama = uses(Exported(out, Path("/base"), 8, out / GGUF))[2:]
+    *_, convert, serve = server.lines.splitlines()
+    made = shlex.split(convert)[-1]
+    assert shlex.split(convert)[1:4] == ["llama.cpp/convert_hf_to_gguf.py", "/base", "--outfile"]
+    assert shlex.split(serve)[2] == made and made in ollama.lines
+
+
+def test_a_large_base_is_not_written(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.engine.adapters.export.SMALL", 1000)
+    files = export_adapter(state, BASE.path, tmp_path / "out", gguf=True)
+    assert BASE_GGUF not in {file.name for file in files}
+    assert "convert_hf_to_gguf.py" in files[-1].read_text("utf-8")
+
+
+@pytest.mark.parametrize("question", ["17 + 25 = ?", 'it\'s "so" $(id) \\', "反転"])
+def test_what_was_trained_is_asked(question: str) -> None:
+    exported = replace(REAL, gguf=Path("/o/a.gguf"), base_gguf=Path("/b.gguf"), question=question)
+    peft, vllm, _, ollama = uses(exported)
+    scope: dict[str, Any] = {}
+    exec(next(line for line in peft.lines.splitlines() if line.startswith("messages")), scope)
+    assert scope["messages"] == [{"role": "user", "content": question}]
+    body = json.loads(shlex.split(vllm.lines.splitlines()[1])[-1])
+    assert body["messages"] == scope["messages"]
+    assert shlex.split(ollama.lines.splitlines()[-1])[-1] == question
+
+
+@pytest.mark.parametrize("question", ["", "two\n```\nlines", "`id`", "x" * 201, "\x1b[2J", "\ud800"])
+def test_a_question_that_would_break_the_page_is_not_asked(question: str) -> None:
+    assert replace(REAL, question=question).asks == "Hello"
+
+
+def test_an_ollama_modelfile_has_one_instruction_a_line(tmp_path: Path) -> None:
+    """The line that writes it is run by a shell."""
+    out = tmp_path / "it's out"
+    out.mkdir()
+    brought = Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf"))
+    subprocess.run(["sh", "-c", uses(brought)[-1].lines.splitlines()[0]], check=True)
+    assert (out / "Modelfile").read_text() == f"FROM /models/big model.gguf\nADAPTER {out}/adapter.gguf\n"

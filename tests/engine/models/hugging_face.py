@@ -1,4 +1,4 @@
-"""Small random models of all three architectures, made and run by transformers and PEFT: the oracle for GGUF files."""
+"""Small random models that transformers and PEFT make and run: the oracle for a user's GGUF files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,18 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 from transformers.utils import logging
 
 Array = NDArray[np.float32]
-
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
     "hidden_size": 64,
@@ -32,41 +23,17 @@ SIZES: dict[str, Any] = {
 }
 
 
-def rope(kind: str, **settings: float) -> dict[str, Any]:
-    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **settings}}
-
-
-LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
-YARN = rope("yarn", factor=4.0, original_max_position_embeddings=64)
-
-QWEN2: Any = Qwen2ForCausalLM
-QWEN3: Any = Qwen3ForCausalLM
-LLAMA: Any = LlamaForCausalLM
-"""Any, because their constructors are untyped."""
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "qwen3": lambda: QWEN3(Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True)),
-    "qwen3-untied": lambda: QWEN3(Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=False)),
-    "qwen3-yarn": lambda: QWEN3(Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True, **YARN)),
-    "qwen2": lambda: QWEN2(Qwen2Config(**SIZES, tie_word_embeddings=True)),
-    "qwen2-linear": lambda: QWEN2(Qwen2Config(**SIZES, **rope("linear", factor=2.0))),
-    "llama": lambda: LLAMA(LlamaConfig(**SIZES, tie_word_embeddings=False)),
-    "llama-biases": lambda: LLAMA(LlamaConfig(**SIZES, attention_bias=True, tie_word_embeddings=True)),
-    "llama3-rope": lambda: LLAMA(LlamaConfig(**SIZES, tie_word_embeddings=True, **LLAMA3)),
-}
-
-
-def make(kind: str | Callable[[], Any], folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+def make(model_of: Callable[[], Any], folder: Path) -> Any:
     """Save a random model in ``folder``; biases and norms are random, too, so that a lost one is noticed."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = (MODELS[kind] if isinstance(kind, str) else kind)().eval()
+    model = model_of().eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
-    model.to(dtype).save_pretrained(folder)
-    return type(model).from_pretrained(folder, dtype=torch.float32)  # .float() would keep rotary positions in bfloat16
+    model.save_pretrained(folder)
+    return type(model).from_pretrained(folder, dtype=torch.float32)
 
 
 def with_lora(model: Any, alpha: int = 8) -> tuple[Any, dict[str, Array]]:

@@ -21,13 +21,11 @@ from marlaas.engine.models.memory import (
     needs,
     pass_bytes,
     plan_memory,
-    slot_bytes,
     torch_work_bytes,
 )
 from marlaas.engine.models.weights import linear_shapes, parameters as parameters_of
 
 GIGABYTE = 10**9
-
 configs = st.builds(
     BaseConfig,
     architecture=st.just("qwen2"),
@@ -124,22 +122,6 @@ HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6,
 """As Qwen2.5-0.5B."""
 
 
-def test_contexts_grow_where_there_is_room() -> None:
-    wanted = Wanted(HALF, parameters(HALF), tasks=1)
-    plans = [plan_memory(wanted, free * GIGABYTE // 10) for free in (60, *range(60, 100), 640)]
-    contexts = [plan.context for plan in plans]
-    assert contexts == sorted(contexts) and set(contexts) == {512, 1024, 2048}
-    assert [plans[place].weights for place in (0, -1)] == ["f16"] * 2
-    assert plans[-1].sequences == 128
-
-
-def test_policies_are_paged_out_before_sequences_shrink() -> None:
-    wanted = Wanted(HALF, parameters(HALF), tasks=32)
-    plans = [plan_memory(wanted, free * GIGABYTE // 10) for free in (95, 640)]
-    assert [(plan.slots, plan.sequences >= 32) for plan in plans] == [(4, True), (32, True)]
-    assert plans[1].held > 32 * slot_bytes(HALF, plans[1].context)
-
-
 def test_a_trainer_in_bfloat16_takes_half_of_the_memory() -> None:
     exact, rounded = (Wanted(HALF, parameters(HALF), tasks=1, precision=precision) for precision in ("f32", "bf16"))
     parts = [dict(plan_memory(wanted, 64 * GIGABYTE).parts) for wanted in (exact, rounded)]
@@ -164,15 +146,6 @@ def test_what_a_default_task_takes_of_a_real_base(tokens: int, limit: float) -> 
     assert parts["the sampler's weights"] == 2 * count and parts["the trainer's weights"] == 4 * count
     large = sum(parts[what] for what in parts if "program" not in what and "gaps" not in what)
     assert large <= limit * GIGABYTE, parts
-
-
-def test_a_large_base_takes_what_its_sequences_need() -> None:
-    budget, tiny = Budget(), load_base("tiny").config
-    assert budget.modest(tiny, 60) == budget
-    rooms = [budget.modest(SMOL, longest).room for longest in (60, 192, 250, 2000)]
-    assert rooms == sorted(rooms) and rooms[-1] <= PASS_BYTES
-    assert all(budget.modest(SMOL, longest).keeps_all(SMOL, longest) for longest in (60, 192, 250))
-    assert PassSize(SMOL, 192).all == rooms[0] < PASS_BYTES // 3
 
 
 def test_a_refusal_names_sum_parts_and_ways_out() -> None:

@@ -1,4 +1,4 @@
-"""One library multiplies for a process, which is said once and can be forced; nothing global is touched for it."""
+"""One library multiplies for a process, is named once and can be forced; products in bfloat16 round what they say."""
 
 import subprocess
 import sys
@@ -12,14 +12,21 @@ from torch import Tensor
 from marlaas.engine.devices.limits import ONEDNN as ONEDNN_SAYS
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.models import kernels
-from marlaas.engine.models.kernels import VARIABLE, add_product, library, product
+from marlaas.engine.models.kernels import (
+    VARIABLE,
+    add_bfloat16_product,
+    add_product,
+    library,
+    product,
+    widened_product,
+)
 
 ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-SHAPES = [(96, 128, 80), (8, 160, 480), (1, 33, 7), (0, 16, 5)]
+SHAPES = [(96, 128, 80), (512, 160, 480), (1, 33, 7), (0, 16, 5)]
 
 
 @pytest.fixture
-def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def library_asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(VARIABLE, raising=False)
     library.cache_clear()
     yield
@@ -61,14 +68,7 @@ def test_the_variable_says_which_library_multiplies(each_library: str, monkeypat
     assert (library(), bool(ran)) == (each_library, each_library == "onednn")
 
 
-def test_the_switch_of_the_whole_process_stays_as_it_is(each_library: str) -> None:
-    before = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
-    product(draw(64, 64), draw(64, 64))
-    assert library() == each_library
-    assert torch.backends.mkldnn.matmul.fp32_precision == before != "bf16"  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("asked_anew")
+@pytest.mark.usefixtures("library_asked")
 @pytest.mark.parametrize(
     ("capability", "processor", "chosen"),
     [("AVX2", "AuthenticAMD", "mkl"), ("AVX512", "GenuineIntel", "mkl"), ("AVX512", "AuthenticAMD", "onednn")],
@@ -81,7 +81,7 @@ def test_unless_it_is_set_the_processor_decides(
     assert library() == chosen
 
 
-@pytest.mark.usefixtures("asked_anew")
+@pytest.mark.usefixtures("library_asked")
 def test_a_library_that_rounds_or_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Tensor) -> Tensor:
         raise RuntimeError("could not create a primitive")
@@ -95,10 +95,6 @@ def test_a_library_that_rounds_or_fails_is_not_used(monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as forced, pytest.raises(ConfigError, match=f"{VARIABLE} is onednn"):
             forced.setenv(VARIABLE, "onednn")
             library()
-
-
-@pytest.mark.usefixtures("asked_anew")
-def test_a_name_that_nothing_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "fast")
     with pytest.raises(ConfigError, match=f"{VARIABLE} is 'fast': there are mkl and onednn"):
         library()
@@ -152,3 +148,84 @@ def test_onednn_is_not_used_without_room_for_its_code() -> None:
     assert done.stdout.splitlines()[0] in ONEDNN_SAYS
     warning = "oneDNN has no memory for a product; from now on PyTorch's default library multiplies."
     assert done.stderr.splitlines() == [warning]
+
+
+@pytest.fixture
+def switch_asked() -> Iterator[None]:
+    kernels._widens_right.cache_clear()
+    yield
+    kernels._widens_right.cache_clear()
+
+
+def draw_halves(*shape: int, seed: int = 0) -> Tensor:
+    return draw(*shape, seed=seed).bfloat16()
+
+
+def switch() -> str:
+    found: str = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), SHAPES)
+def test_a_product_of_halves_rounds_its_result_alone(rows: int, inner: int, columns: int) -> None:
+    left, right = draw_halves(rows, inner), draw_halves(inner, columns, seed=1)
+    exact = (left.double() @ right.double()).float()
+    for b in (right, right.T.contiguous().T):
+        sums = torch.zeros(rows, columns)
+        add_bfloat16_product(sums, left, b)
+        assert torch.equal(sums, sums.bfloat16().float())
+        # half of the last of bfloat16's 8 bits, twice where a float32 sum lies close to the middle of two of its values
+        torch.testing.assert_close(sums, exact, rtol=2**-8, atol=1e-4)
+        scaled = torch.full_like(sums, 1000.0)
+        add_bfloat16_product(scaled, left, b, -0.5)
+        torch.testing.assert_close(scaled, 1000.0 - sums / 2, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("widened", ["none", "left", "right", "both"])
+@pytest.mark.parametrize(("rows", "inner", "columns"), SHAPES)
+def test_sums_of_halves_stay_in_float32(rows: int, inner: int, columns: int, widened: str) -> None:
+    left, right = draw_halves(rows, inner), draw_halves(inner, columns, seed=1)
+    exact = (left.double() @ right.double()).float()
+    a = left.float() if widened in ("left", "both") else left
+    b = right.float() if widened in ("right", "both") else right
+    before, room = switch(), torch.full((rows, columns), torch.nan)
+    for found in (widened_product(a, b), widened_product(a, b.T.contiguous().T), widened_product(a, b, room=room)):
+        # sums of up to 160 products of about 1 are off by 1e-5 in float32; rounded to bfloat16 they would be by 0.1
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, exact, rtol=0, atol=1e-4)
+    assert found is room and switch() == before
+
+
+def test_factors_of_float32_are_rounded_at_most() -> None:
+    left, right = draw_halves(64, 256).float() * 1.001, draw_halves(256, 64, seed=1).float() * 1.001
+    exact, found = left.double() @ right.double(), widened_product(left, right)
+    # two factors are off by 2^-9 of themselves at most, which their sums hide: a product's norm is off by less
+    assert (found - exact).norm() < 2**-8 * exact.norm()
+
+
+@pytest.mark.usefixtures("switch_asked")
+def test_nothing_is_rounded_without_room_for_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "address_space", lambda: 1 << 30)
+    monkeypatch.setattr(kernels, "_rounding_factors", None)  # of no use then
+    left, right = draw_halves(64, 64), draw_halves(64, 64, seed=1)
+    torch.testing.assert_close(widened_product(left, right), left.float() @ right.float())
+
+
+@pytest.mark.usefixtures("switch_asked")
+def test_sums_that_are_rounded_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right, mm = draw_halves(64, 64).float(), draw_halves(64, 64, seed=1).float(), torch.mm
+
+    def rounding(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+        found = mm(a, b)
+        return found.bfloat16().float() if switch() == "bf16" else found
+
+    monkeypatch.setattr(torch, "mm", rounding)
+    torch.testing.assert_close(widened_product(left, right), mm(left, right))
+
+
+@pytest.mark.usefixtures("switch_asked")
+def test_the_switch_goes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = switch()
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        widened_product(draw_halves(3, 4), draw_halves(5, 6))
+    assert switch() == before

@@ -59,7 +59,6 @@ def bring(kind: str, folder: Path, **wrong: Any) -> tuple[Any, Path]:
 
 def write(model: Any, architecture: str, path: Path, wrong: dict[str, Any]) -> None:
     config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
     fields: dict[str, int | float] = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -91,15 +90,8 @@ def write(model: Any, architecture: str, path: Path, wrong: dict[str, Any]) -> N
             "logit_scale": config.logits_scaling,
         }
     whole = {"tokenizer.ggml.model": "none", **{f"{architecture}.{key}": value for key, value in fields.items()}}
-    for key, value in (whole | wrong).items():
-        if isinstance(value, str):
-            writer.add_string(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        else:
-            writer.add_float32(key, value)
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    names, tensors = gguf.get_tensor_name_map(number, config.num_hidden_layers), {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -109,7 +101,25 @@ def write(model: Any, architecture: str, path: Path, wrong: dict[str, Any]) -> N
         if architecture == "granite" and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             array = pairs_together(array, heads)
-        writer.add_tensor(names.get_name(name, (".weight", ".bias")) or name, np.ascontiguousarray(array, np.float32))
+        tensors[names.get_name(name, (".weight", ".bias")) or name] = np.ascontiguousarray(array, np.float32)
+    save(path, architecture, whole | wrong, tensors)
+
+
+def save(path: Path, architecture: str, fields: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Write a file; fields that are None are left out."""
+    writer = gguf.GGUFWriter(path, architecture)
+    ways: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        str: writer.add_string,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        list: writer.add_array,
+    }
+    for key, value in fields.items():
+        if value is not None:
+            ways[type(value)](key, value)
+    for name, array in tensors.items():
+        writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

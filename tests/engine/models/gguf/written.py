@@ -14,7 +14,7 @@ from marlaas.engine.models.weights import Weights
 from tools.random_base.families import Shape
 from tools.random_base.make import make_base
 
-from .brought import pairs_together
+from .brought import pairs_together, save as save_file
 
 SMALL = Shape(layers=2, hidden=64, inner=96, heads=4, kv_heads=2)
 PRE = {"qwen2": "qwen2", "qwen3": "qwen2", "llama": "llama-bpe"}
@@ -36,7 +36,7 @@ def write(folder: Path, path: Path, lacking: Iterable[str] = (), **fields: Any) 
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     width = config.get("head_dim") or config["hidden_size"] // heads
     scaling = config.get("rope_scaling") or {}
-    own: dict[str, Any] = {
+    usual: dict[str, Any] = {
         "arch__context_length": config["max_position_embeddings"],
         "arch__embedding_length": config["hidden_size"],
         "arch__block_count": config["num_hidden_layers"],
@@ -51,16 +51,16 @@ def write(folder: Path, path: Path, lacking: Iterable[str] = (), **fields: Any) 
         **_tokenizer(folder, config),
     }
     if scaling.get("rope_type") in ("yarn", "linear"):
-        own["arch__rope__scaling__type"] = scaling["rope_type"]
-        own["arch__rope__scaling__factor"] = float(scaling["factor"])
+        usual["arch__rope__scaling__type"] = scaling["rope_type"]
+        usual["arch__rope__scaling__factor"] = float(scaling["factor"])
     if scaling.get("rope_type") == "yarn":
-        own["arch__rope__scaling__original_context_length"] = scaling["original_max_position_embeddings"]
-    writer = gguf.GGUFWriter(path, str(fields.pop("general__architecture", architecture)))
-    for key, value in (own | fields).items():
-        if value is not None:
-            _add(writer, key.replace("__", ".").replace("arch.", f"{architecture}."), value)
+        usual["arch__rope__scaling__original_context_length"] = scaling["original_max_position_embeddings"]
+    named = str(fields.pop("general__architecture", architecture))
+    dotted = {key.replace("__", "."): value for key, value in (usual | fields).items()}
+    whole = {key.replace("arch.", f"{architecture}."): value for key, value in dotted.items()}
+    tensors = {name: np.ones(4, np.float32) for name in lacking if name.startswith("extra")}
     if scaling.get("rope_type") == "llama3":
-        writer.add_tensor("rope_freqs.weight", _divisors(config, width, scaling))
+        tensors["rope_freqs.weight"] = _divisors(config, width, scaling)
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
     weights = Weights(sorted(folder.glob("*.safetensors")))
@@ -70,14 +70,8 @@ def write(folder: Path, path: Path, lacking: Iterable[str] = (), **fields: Any) 
             array = pairs_together(array, heads if ".q_proj." in name else kv_heads)
         target = names.get_name(name, (".weight", ".bias")) or name
         if target not in lacking and not (name == "lm_head.weight" and config["tie_word_embeddings"]):
-            writer.add_tensor(target, np.ascontiguousarray(array, np.float32))
-    for name in lacking:
-        if name.startswith("extra"):
-            writer.add_tensor(name, np.ones(4, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+            tensors[target] = np.ascontiguousarray(array, np.float32)
+    save_file(path, named, whole, tensors)
 
 
 def _tokenizer(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -113,14 +107,3 @@ def _divisors(config: dict[str, Any], width: int, scaling: dict[str, Any]) -> An
     scaled = ROPE_INIT_FUNCTIONS["llama3"](made, "cpu")[0].numpy()
     plain = float(config["rope_theta"]) ** (-np.arange(0, width, 2) / width)
     return (plain / scaled).astype(np.float32)
-
-
-def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    elif isinstance(value, list):
-        writer.add_array(key, value)
-    else:
-        writer.add_uint32(key, value) if isinstance(value, int) else writer.add_float32(key, value)

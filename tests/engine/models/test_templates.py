@@ -194,13 +194,6 @@ def test_a_template_is_tried_in_a_child_only_once(monkeypatch: pytest.MonkeyPatc
     assert len(runs) == 1, "the template that ships is known"
 
 
-def test_a_child_that_gives_no_answer_means_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "PATIENCE", 0.0)
-    for _ in range(2):
-        with pytest.raises(BaseModelError, match="more memory or time than any template may"):
-            templates.try_template(["{{ messages[0].content }} in no time"], {}, "x")
-
-
 def test_bounds_are_no_hindrance() -> None:
     """Loops know their place and length, conditions and all joining work; each rendering begins afresh."""
     source = (

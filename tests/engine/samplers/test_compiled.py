@@ -1,7 +1,8 @@
-"""Compiled passes beside those of torch and beside themselves, whatever the shapes and whoever else is there."""
+"""Compiled passes: as those of torch, to the last bit as a row alone; what is compiled, and where it cannot be."""
 
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,21 @@ from safetensors.numpy import load_file, save_file
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.models.find import BaseModel, load_base
-from marlaas.engine.samplers.batching.context import Context, DecodeFailed, Logits
+from marlaas.engine.samplers.batching.context import SPARE, Context, Logits
+from marlaas.engine.samplers.batching.sampler import BatchingSampler
+from marlaas.engine.samplers.protocol import Sampler
 from marlaas.engine.samplers.sampling import WHOLE, Cuts, Truncation, choose
+from marlaas.engine.samplers.torch import sampler as sampler_module
 from marlaas.engine.samplers.torch.context import TorchContext
+from marlaas.engine.samplers.torch.kernel import compare as comparing
+from marlaas.engine.samplers.torch.kernel.compare import compare, disagreement
 from marlaas.engine.samplers.torch.kernel.context import CompiledContext
-from marlaas.engine.samplers.torch.kernel.library import SOURCE, Library, compile_to, compiler
-
-from .....seldom import seldom
-from ....rollout.random_base import write_adapter, write_base
+from marlaas.engine.samplers.torch.kernel.library import SOURCE, Library, NotCompiled, compile_to, compiled, compiler
+from marlaas.engine.samplers.torch.sampler import TorchSampler, context_of, nbytes
+from tests.engine.rollout.contract.asking import State, request
+from tests.engine.rollout.contract.whole import PositionalContract
+from tests.engine.rollout.random_base import write_adapter, write_base
+from tests.seldom import seldom
 
 SHAPES: dict[str, dict[str, object]] = {
     "even": {},
@@ -31,8 +39,11 @@ SHAPES: dict[str, dict[str, object]] = {
     "qwen2": {"model_type": "qwen2"},
     "scaled positions": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
 }
+
 RANKS = (4, 16, 1, 9)
+
 COUNT, LENGTH = 40, 120
+
 CLOSE = 1e-4
 """Largest gap of logits of up to 10 between sums of float32 in another order, over a few layers."""
 
@@ -72,7 +83,7 @@ def run(
     return context.decode(tokens[sequences, positions], positions, sequences, wanted).copy()
 
 
-def compare(base: BaseModel, library: Library, folder: Path) -> None:
+def compare_with_torch(base: BaseModel, library: Library, folder: Path) -> None:
     tokens = texts(base)
     beginnings = [(sequence, 0, 1 + sequence * 7 % 45) for sequence in range(COUNT)]
     nexts = [(sequence, end, end + 1) for sequence, _, end in beginnings]
@@ -87,7 +98,7 @@ def compare(base: BaseModel, library: Library, folder: Path) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_logits_are_those_of_torch(library: Library, tmp_path: Path, shape: str) -> None:
-    compare(base_of(tmp_path / "base", shape), library, tmp_path)
+    compare_with_torch(base_of(tmp_path / "base", shape), library, tmp_path)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of processors are those of x86")
@@ -98,12 +109,11 @@ def test_narrower_vectors_give_the_same_logits(tmp_path: Path, processor: str) -
     if processor == "x86-64-v3" and "avx2" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
     made = compile_to(tmp_path / "decode.so", SOURCE, ((f"-march={processor}",),))
-    compare(base_of(tmp_path / "base", "odd widths"), Library(made), tmp_path)
+    compare_with_torch(base_of(tmp_path / "base", "odd widths"), Library(made), tmp_path)
 
 
-@pytest.mark.parametrize("shape", ["even", "odd widths"])
-def test_bits_are_those_of_a_row_alone(library: Library, tmp_path: Path, shape: str) -> None:
-    base = base_of(tmp_path / "base", shape)
+def test_bits_are_those_of_a_row_alone(library: Library, tmp_path: Path) -> None:
+    base = base_of(tmp_path / "base", "odd widths")
     tokens, context = texts(base), CompiledContext(base, COUNT, LENGTH, library)
     handles = loaded(context, base, tmp_path)
     alone = [run(context, handles, tokens, [(sequence, 0, 50)]) for sequence in range(COUNT)]
@@ -136,10 +146,9 @@ def test_matrices_stored_in_bfloat16_give_the_same_bits(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("threads", [2, 3, 8])
-def test_threads_share_rows_and_change_no_bit(library: Library, tmp_path: Path, threads: int) -> None:
+def test_threads_share_rows_and_change_no_bit(library: Library, tmp_path: Path) -> None:
     base, found = base_of(tmp_path / "base", "even"), []
-    for number in (1, threads):
+    for number in (1, 3, 8):
         context = CompiledContext(base, COUNT, LENGTH, library, number)
         handles, tokens = loaded(context, base, tmp_path), texts(base)
         begun = run(context, handles, tokens, [(sequence, 0, 1 + sequence * 7 % 45) for sequence in range(COUNT)])
@@ -149,72 +158,7 @@ def test_threads_share_rows_and_change_no_bit(library: Library, tmp_path: Path, 
         drawn = context.draw(tokens[:, 50], every * 0 + 45, every, heats, np.linspace(0, 0.99, COUNT), None)
         found.append([each.tobytes() for each in (begun, first, *drawn)])
         context.close()
-    assert found[0] == found[1]
-
-
-def test_a_matrix_in_float32_is_not_halved(library: Library) -> None:
-    weight = np.ones((5, 7), np.float32)
-    assert library.halved(weight) is not None
-    weight[3, 2] = np.nextafter(np.float32(1), np.float32(2))
-    assert library.halved(weight) is None
-
-
-def test_a_copy_goes_on_as_its_source(library: Library, tmp_path: Path) -> None:
-    base = base_of(tmp_path / "base", "even")
-    tokens, context = texts(base), CompiledContext(base, COUNT, LENGTH, library)
-    handle = loaded(context, base, tmp_path)[:1]
-    tokens[9] = tokens[3]
-    run(context, handle, tokens, [(3, 0, 30)])
-    run(context, handle, tokens, [(9, 0, 60)])  # what a sequence held before is no part of it
-    context.cut(9, 0)
-    context.copy(3, [9], 25)
-    assert context.held[[3, 9]].tolist() == [30, 25]
-    copied = run(context, handle, tokens, [(9, 25, 31)])
-    assert copied[-1].tobytes() == run(context, handle, tokens, [(3, 30, 31)]).tobytes()
-
-
-def test_only_wanted_rows_have_logits(library: Library, tmp_path: Path) -> None:
-    base = base_of(tmp_path / "base", "even")
-    tokens, context = texts(base), CompiledContext(base, COUNT, LENGTH, library)
-    handles = loaded(context, base, tmp_path)
-    whole = run(context, handles, tokens, [(0, 0, 110), (1, 0, 5), (4, 0, 5)])
-    sequences = np.repeat(np.array([0, 1, 4], np.int32), (110, 5, 5))
-    positions = np.concatenate([np.arange(110), np.arange(5), np.arange(5)]).astype(np.int32)
-    wanted = np.zeros(120, np.int8)
-    wanted[[109, 113, 114, 116]] = 1
-    context.use(handles[sequences % len(handles)])
-    found = context.decode(tokens[sequences, positions], positions, sequences, wanted)
-    assert found.tobytes() == whole[[109, 113, 114, 116]].tobytes()
-
-
-def test_a_long_prompt_takes_no_room_for_logits(library: Library, tmp_path: Path) -> None:
-    """A large vocabulary would otherwise take a gigabyte."""
-    base = base_of(tmp_path / "base", "even")
-    tokens, context = texts(base), CompiledContext(base, COUNT, LENGTH, library)
-    before, wanted = context._logits.nbytes, np.zeros(LENGTH, np.int8)
-    wanted[-2:] = 1
-    positions = np.arange(LENGTH, dtype=np.int32)
-    assert len(context.decode(tokens[0], positions, positions * 0, wanted)) == 2
-    assert context._logits.nbytes == before
-
-
-def test_a_position_beyond_the_memory_is_refused(library: Library, tmp_path: Path) -> None:
-    base = base_of(tmp_path / "base", "even")
-    context, one = CompiledContext(base, 2, LENGTH, library), np.ones(1, np.int32)
-    with pytest.raises(DecodeFailed, match="position 120 is beyond"):
-        context.decode(one, one * LENGTH, one, np.ones(1, np.int8))
-
-
-def test_a_freed_place_is_taken_again(library: Library, tmp_path: Path) -> None:
-    base = base_of(tmp_path / "base", "even")
-    tokens, context = texts(base), CompiledContext(base, COUNT, LENGTH, library)
-    handles = loaded(context, base, tmp_path)
-    before = run(context, handles, tokens, [(2, 0, 9)])
-    context.free_adapter(int(handles[1]))
-    state = read_state(write_adapter(tmp_path / "another", base, 7, rank=30))
-    assert context.load_adapter(state.adapter, 30.0) == handles[1]
-    assert run(context, handles, tokens, [(2, 0, 9)]).tobytes() == before.tobytes()
-    assert np.abs(run(context, handles[1:2], tokens, [(2, 0, 9)]) - before).max() > 0.01
+    assert found[0] == found[1] == found[2]
 
 
 def test_drawn_tokens_are_those_of_numpy(library: Library, tmp_path: Path) -> None:
@@ -230,19 +174,6 @@ def test_drawn_tokens_are_those_of_numpy(library: Library, tmp_path: Path) -> No
         np.testing.assert_allclose(found[1], expected[1], atol=1e-5)  # two exponential functions
 
 
-def test_a_pass_draws_as_its_logits_say(library: Library, tmp_path: Path) -> None:
-    base = base_of(tmp_path / "base", "even")
-    tokens, context = texts(base), CompiledContext(base, COUNT, LENGTH, library)
-    context.use(loaded(context, base, tmp_path)[np.arange(COUNT) % len(RANKS)])
-    every, zeros = np.arange(COUNT, dtype=np.int32), np.zeros(COUNT, np.int32)
-    heats, noise = np.linspace(0, 2, COUNT), np.random.default_rng(0).random(COUNT)
-    logits = context.decode(tokens[:, 0], zeros, every, np.ones(COUNT, np.int8)).copy()
-    for cuts in (None, Cuts([Truncation(top_k=2)] * COUNT, heats)):
-        drawn, logprobs = context.draw(tokens[:, 0], zeros, every, heats, noise, cuts)
-        expected = context.choose(logits, heats, noise, cuts)
-        assert np.array_equal(drawn, expected[0]) and logprobs.tobytes() == expected[1].tobytes()
-
-
 def test_a_broken_adapter_breaks_its_own_rows_alone(library: Library, tmp_path: Path) -> None:
     """One that has diverged; its tokens are ones of the vocabulary all the same."""
     base = base_of(tmp_path / "base", "odd widths")
@@ -256,3 +187,161 @@ def test_a_broken_adapter_breaks_its_own_rows_alone(library: Library, tmp_path: 
     assert beside[:9].tobytes() == whole.tobytes() and np.isnan(beside[9:]).all()
     drawn, _ = context.choose(beside, np.ones(18), np.full(18, 0.5), None)
     assert ((drawn >= 0) & (drawn < base.config.vocab_size)).all()
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, compiled_files: Path) -> Path:
+    """A folder with what was compiled once."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    for file in compiled_files.glob("*.so"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def without_users_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "users_folder", lambda: None)
+
+
+@pytest.mark.parametrize("left", [seldom(0), 9000])
+def test_a_damaged_file_is_replaced(cache: Path, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = cache.iterdir()
+    file.write_bytes(file.read_bytes()[:left])
+    path, _ = compiled(cache)
+    assert list(cache.iterdir()) == [path] and path.stat().st_size > left
+    monkeypatch.setenv("CC", "false")
+    assert compiled(cache)[0] == path, "it is compiled once"
+
+
+def test_homes_of_a_user_share_what_is_compiled(
+    tmp_path: Path, cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "users_folder", lambda: cache)
+    monkeypatch.setenv("CC", "false")
+    for _ in range(2):
+        assert isinstance(context_of(base, 4, 64, "f32", str(tmp_path / "home")), CompiledContext)
+    assert sorted(file.suffix for file in cache.iterdir()) == [".so", ".verdict"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("echo broken pipe dream >&2; exit 1", "broken pipe dream"),
+        ("exit 0", "it says nothing"),
+        ('while [ "$1" != -o ]; do shift; done; echo no library > "$2"', "invalid ELF header|file too short|cannot"),
+    ],
+)
+def test_a_broken_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    monkeypatch.setenv("CC", script(tmp_path / "broken", text))
+    with pytest.raises(NotCompiled, match=said):
+        compiled(tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_without_a_compiler_torch_computes(
+    tmp_path: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    for cache in ("cache", "file"):  # the second cannot be a folder
+        assert isinstance(context_of(base, 4, 64, "f32", str(tmp_path / cache)), TorchContext)
+    assert "There is no C compiler." in caplog.text
+
+
+def test_what_dies_in_its_trial_is_not_used(tmp_path: Path, compiled_files: Path, base: BaseModel) -> None:
+    source = tmp_path / "dies.c"
+    text = (
+        SOURCE.read_text().replace("void decode(", "void decode_(") + "\nvoid decode(void) { *(volatile int *)0 = 1; }"
+    )
+    source.write_text(text)
+    made = compile_to(tmp_path / "dies.so", source)
+    for _ in range(2):  # found out once, and kept
+        assert "ends with -" in disagreement(made, base)
+    assert len(list(tmp_path.glob("dies-*.verdict"))) == 1
+
+
+def test_a_comparison_that_fails_is_made_again(
+    cache: Path, tmp_path: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loaded machine, or a base that cannot be read for a moment, says nothing about the passes."""
+    (made,) = cache.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(comparing, "SECONDS", 0.01)
+        assert "timed out" in disagreement(made, base)
+        patch.setattr(sys, "executable", str(tmp_path / "gone"))
+        assert "No such file" in disagreement(made, base)
+    assert list(cache.iterdir()) == [made] and disagreement(made, base) == ""
+    assert len(list(cache.glob("*.verdict"))) == 1
+
+
+RIGHT = "float factor = 1.0f / sqrtf(sum / (float)size + eps);"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("head < base->queries ? base->scale : 1.0f", "1.0f", "Their results differ from torch's."),
+        seldom("rows->positions[row] + 1, qkv", "rows->positions[row], qkv", "Their results differ from torch's."),
+        seldom("own->columns[module], dy, ADD", "own->columns[module], dy, SET", "Their results differ from torch's."),
+        seldom("> noise[row] * total", "> 0.9 * noise[row] * total", "The tokens that they draw differ from numpy's."),
+        (
+            RIGHT,
+            f"static int n; {RIGHT} factor *= 1.0f + 1e-6f * (float)(++n % 7);",
+            "A row's last bits depend on other rows.",
+        ),
+    ],
+)
+def test_passes_that_are_wrong_are_refused(
+    tmp_path: Path, compiled_files: Path, base: BaseModel, right: str, wrong: str, words: str
+) -> None:
+    source, text = tmp_path / "wrong.c", SOURCE.read_text()
+    assert text.count(right) == 1
+    source.write_text(text.replace(right, wrong))
+    made = compile_to(tmp_path / "wrong.so", source)
+    assert compare(base, Library(made)) == words
+
+
+def test_large_bases_and_bfloat16_are_for_torch(cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(context_of(base, 4, 64, "bf16", str(cache)), TorchContext)
+    assert isinstance(context_of(base, 4, 64, "f32", ""), TorchContext)
+    monkeypatch.setattr(sampler_module, "SMALL", nbytes(base) - 1)
+    assert isinstance(context_of(base, 4, 64, "f32", str(cache)), TorchContext)
+
+
+@pytest.fixture
+async def compiled_sampler(base: BaseModel, state: State, library: Library) -> AsyncIterator[BatchingSampler]:
+    sampler = BatchingSampler(base, CompiledContext(base, 64 + SPARE, 2048, library), 2048)
+    for number in (0, 1):
+        await sampler.load(f"v{number}", str(state(number)))
+    yield sampler
+    await sampler.close()
+
+
+class TestCompiledSampler(PositionalContract):
+    apart = rounding = 1e-4
+
+    @pytest.fixture
+    async def sampler(self, compiled_sampler: BatchingSampler) -> Sampler:
+        return compiled_sampler
+
+
+@pytest.mark.parametrize(("tokens", "temperature"), [([7], 0.0), ([3, 1, 4], 0.7), (list(range(1, 40)), 1.0)])
+async def test_it_agrees_with_torch(
+    compiled_sampler: BatchingSampler, base: BaseModel, state: State, tokens: list[int], temperature: float
+) -> None:
+    torch = TorchSampler(str(base.path), sequences=2, context=512)
+    await torch.load("v0", str(state(0)))
+    asked = request("a", tokens, temperature=temperature, max_tokens=90)
+    ours, theirs = await compiled_sampler.generate(asked), await torch.generate(asked)
+    await torch.close()
+    assert ours.tokens.tolist() == theirs.tokens.tolist()
+    # sums of float32 in another order
+    np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=2e-5)

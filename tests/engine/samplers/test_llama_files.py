@@ -1,22 +1,102 @@
-"""With a GGUF that the user brings, llama.cpp and transformers agree, with an adapter and without; others
-are refused."""
+"""Files that llama.cpp reads: our own of each precision, and a user's GGUF, which is as transformers or refused."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.models.find import load_base
-from marlaas.engine.models.gguf import names_like, write_adapter
+from marlaas.engine.models.config import PRECISIONS, REPEATABLE, WRITTEN
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.gguf import base_bytes, names_like, read_header
+from marlaas.engine.samplers.llama import model as llama_model
 from marlaas.engine.samplers.llama.context import LlamaContext
-from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, open_base
+from marlaas.engine.samplers.llama.model import TYPES, LlamaSampler, base_file, ensure_base_gguf, open_base, quantise
 from marlaas.engine.samplers.protocol import SampleRequest
 from tests.engine.models.gguf.brought import MODELS, bring
 from tests.engine.models.hugging_face import Array, logits_of, with_lora
+from tests.engine.rollout.random_base import write_base
+
+FILE_TYPE = {"f32": 0, "f16": 1, **TYPES}
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> BaseModel:
+    """Wide enough for every type: their blocks hold 256 weights."""
+    return write_base(tmp_path / "wide", hidden_size=256, intermediate_size=512, head_dim=64)
+
+
+def logits_as(base: BaseModel, folder: Path, weights: str) -> NDArray[np.float32]:
+    context = open_base(base_file(base, folder, weights), 2, 256, exact=True).context
+    tokens = np.arange(40, dtype=np.int32)
+    result = context.decode(tokens, tokens, np.zeros(40, np.int32), np.ones(40, np.int8)).copy()
+    context.close()
+    return result
+
+
+def test_each_precision_has_a_file_and_less_is_less_exact(wide: BaseModel, tmp_path: Path) -> None:
+    sizes, errors = [], []
+    exact = logits_as(wide, tmp_path / "cache", "f32")
+    for weights in PRECISIONS:
+        path = ensure_base_gguf(wide, tmp_path / "cache", weights)
+        assert path.name == f"{wide.fingerprint}-{weights}.gguf" and path.exists()
+        assert read_header(path).fields["general.file_type"] == FILE_TYPE[weights]
+        before = path.stat().st_mtime_ns
+        assert ensure_base_gguf(wide, tmp_path / "cache", weights).stat().st_mtime_ns == before
+        if weights in WRITTEN:
+            assert 0 < base_bytes(wide, weights) - path.stat().st_size < 1 << 20, "what it is estimated to take"
+        sizes.append(path.stat().st_size)
+        errors.append(float(np.abs(logits_as(wide, tmp_path / "cache", weights) - exact).mean()))
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 5 * sizes[-1]
+    assert errors == sorted(errors) and 0 < errors[1] < 0.01 < errors[-1] < 1
+    assert len(list((tmp_path / "cache").iterdir())) == len(PRECISIONS), "no file between"
+    small = ensure_base_gguf(wide, tmp_path / "other", "q8_0")
+    assert list((tmp_path / "other").iterdir()) == [small]
+    assert set(PRECISIONS) == {*WRITTEN, *TYPES}
+
+
+@pytest.mark.parametrize(("weights", "left"), [("f32", 0), ("q8_0", 100), ("f32", -1)])
+def test_a_file_that_was_cut_is_written_again(base: BaseModel, tmp_path: Path, weights: str, left: int) -> None:
+    path = ensure_base_gguf(base, tmp_path, weights)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    assert ensure_base_gguf(base, tmp_path, weights) == path and path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("weights", [weights for weights in REPEATABLE if weights in PRECISIONS])
+def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path, weights: str) -> None:
+    context = open_base(base_file(wide, tmp_path / "cache", weights), 32, 256).context
+    rows = []
+    for count in (2, 3, 7, 8, 31):
+        sequences = np.arange(count, dtype=np.int32)
+        for sequence in range(count):
+            context.cut(sequence, 0)
+        for place in range(3):
+            positions = np.full(count, place, np.int32)
+            logits = context.decode(sequences + 5 + place, positions, sequences, np.ones(count, np.int8))
+        rows.append(logits[0].copy())
+    context.close()
+    assert all(np.array_equal(row, rows[0]) for row in rows)
+
+
+def test_a_quantiser_that_fails_leaves_nothing(
+    wide: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no.gguf").write_bytes(b"GGUF")
+    with pytest.raises(BaseModelError, match=r"llama\.cpp could not write the base model as q8_0 \("):
+        quantise(tmp_path / "no.gguf", tmp_path / "out.gguf", "q8_0")
+
+    def into_nowhere(source: Path, _target: Path, weights: str, threads: int) -> None:
+        quantise(source, tmp_path / "nowhere" / "out.gguf", weights, threads)
+
+    with monkeypatch.context() as patch, pytest.raises(BaseModelError, match="as q4_k_m"):
+        patch.setattr(llama_model, "quantise", into_nowhere)
+        ensure_base_gguf(wide, tmp_path / "cache", "q4_k_m")
+    assert list((tmp_path / "cache").iterdir()) == []
+
 
 TOKENS = np.random.default_rng(0).integers(0, 61, 180).astype(np.int32)
 CLOSE = {"granite": 3e-4, "olmo2": 3e-4, "gemma2": 0.02, "cohere": 3e-4}
@@ -75,42 +155,16 @@ async def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Pa
     np.testing.assert_allclose(scored, changed[np.arange(179), TOKENS[1:]], atol=CLOSE[kind])
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_another_row_order_shows_in_the_adapter(kind: str, tmp_path: Path) -> None:
-    """What the engine's comparison of sampler and trainer relies on."""
-    model, path = bring(kind, tmp_path / "model")
-    base = load_base(tmp_path / "model")
-    adapted, adapter = with_lora(model)
-    expected = log_softmax(logits_of(adapted, TOKENS))
-    context = open_base(base_file(base, tmp_path, gguf=str(path)), 2, 256, exact=True).context
-    for name, array in adapter.items():
-        if name.endswith("q_proj.lora_B"):
-            adapter[name] = array.reshape(4, 2, 8, 4).swapaxes(1, 2).reshape(64, 4).copy()
-    context.use(np.array([context.load_adapter(adapter, 8.0)]))
-    assert gap(llama_logprobs(context), expected) > 30 * CLOSE[kind]
-    context.close()
-
-
-def test_the_name_of_the_architecture_follows_from_the_folder(tmp_path: Path) -> None:
-    for kind, (architecture, _) in MODELS.items():
-        bring(kind, tmp_path / kind)
-        assert names_like(load_base(tmp_path / kind).config).architecture == architecture
+def test_an_architecture_without_a_known_name_needs_a_gguf() -> None:
     config = load_base("tiny").config
-    assert names_like(config).architecture == "qwen3"
     assert names_like(replace(config, architecture="mistral")).architecture == "llama"
     with pytest.raises(BaseModelError, match=r"'zamba' is not known\. Name the base's GGUF"):
         names_like(replace(config, architecture="zamba"))
 
 
-@pytest.fixture
-def context(tmp_path: Path) -> Iterator[LlamaContext]:
+def test_an_adapter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     _, path = bring("olmo2", tmp_path / "model")
     context = open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), 2, 256).context
-    yield context
-    context.close()
-
-
-def test_an_adapter_that_does_not_fit_is_refused(context: LlamaContext) -> None:
     name = "model.layers.1.mlp.up_proj"
     a, b = np.zeros((4, 64), np.float32), np.zeros((96, 4), np.float32)
     for wrong, words in (
@@ -125,6 +179,7 @@ def test_an_adapter_that_does_not_fit_is_refused(context: LlamaContext) -> None:
     for module in ("model.layers.2.mlp.up_proj", "model.layers.1.mlp.sideways"):
         with pytest.raises(BaseModelError, match=f"olmo2 with \\d+ layers has no {module}, but the base has"):
             context.load_adapter({f"{module}.lora_A": a, f"{module}.lora_B": b}, 8.0)
+    context.close()
 
 
 def test_a_gguf_of_another_base_is_refused(tmp_path: Path) -> None:
@@ -159,6 +214,7 @@ def test_what_is_no_whole_gguf_is_refused(tmp_path: Path) -> None:
         (b"", "is no GGUF file"),
         (b"PK\3\4" + data[4:], "is no GGUF file"),
         (data[:4] + b"\1\0\0\0" + data[8:], "is a GGUF file of version 1"),
+        (data[:4] + b"\0\0\0\3" + data[8:], "is a GGUF file for big-endian processors"),
     ):
         (tmp_path / "other.gguf").write_bytes(content)
         with pytest.raises(BaseModelError, match=words):
@@ -175,11 +231,3 @@ def test_what_llama_cpp_refuses_is_said(tmp_path: Path) -> None:
     _, path = bring("olmo2", tmp_path / "model", **{"olmo2.attention.head_count": "four"})
     with pytest.raises(BaseModelError, match=r"llama\.cpp cannot load .*It may be damaged"):
         open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), 2, 256)
-
-
-def test_the_adapter_file_names_the_architecture(tmp_path: Path, context: LlamaContext) -> None:
-    names = names_like(load_base(tmp_path / "model").config)
-    module = "model.layers.0.self_attn.o_proj"
-    adapter = {f"{module}.lora_A": np.ones((2, 64), np.float32), f"{module}.lora_B": np.ones((64, 2), np.float32)}
-    write_adapter(names, adapter, 2.0, tmp_path / "adapter.gguf")
-    context.free_adapter(context.read_adapter(tmp_path / "adapter.gguf"))

@@ -3,9 +3,7 @@
 import asyncio
 import shutil
 import stat
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +13,11 @@ from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.protocol import Sampler, SampleResult
 from marlaas.engine.samplers.vllm.sampler import Engine, EngineSampler, Progress, VllmSettings
+from tests.engine.rollout.contract.asking import LONG, State, alike, alone, request, until_sampled
+from tests.engine.rollout.contract.whole import SamplerContract
+from tests.engine.rollout.random_base import write_base
 
-from ...rollout.contract.asking import LONG, State, alike, alone, request, until_sampled
-from ...rollout.contract.whole import SamplerContract
-from ...rollout.random_base import write_adapter, write_base
-
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300), pytest.mark.vllm]
 TOLERANCE = 1e-4
 """Between a turn alone and with others, in float32."""
 SLOTS = 6
@@ -99,61 +96,12 @@ async def test_retired_adapters_leave_vllm_and_the_disk(
     assert len(list(folder.iterdir())) == len(held) + 1  # and the lock
 
 
-async def test_an_adapter_of_too_large_a_rank_is_refused_in_words(
-    vllm_sampler: EngineSampler, base: BaseModel, tmp_path: Path
-) -> None:
-    large = write_adapter(tmp_path / "large", base, 0, rank=17)
-    with pytest.raises(AdapterError, match=r"rank 17; vLLM was started for ranks up to 16.*`largest_rank = 17`"):
-        await vllm_sampler.load("large", str(large))
-    assert len((await vllm_sampler.generate(request("a"))).tokens) == 20
-
-
-@pytest.mark.parametrize("harm", ["deleted", "cut", "changed"])
-async def test_a_folder_harmed_while_it_is_read_harms_nobody(
-    vllm_sampler: EngineSampler, state: State, monkeypatch: pytest.MonkeyPatch, harm: str
-) -> None:
-    add_adapter = Engine.add_adapter
-
-    def harmed(self: Engine, handle: int, folder: Path) -> None:
-        weights = folder / "adapter_model.safetensors"
-        if harm == "deleted":
-            shutil.rmtree(folder)
-        elif harm == "cut":
-            weights.write_bytes(weights.read_bytes()[:-100])
-        else:
-            weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
-        add_adapter(self, handle, folder)
-
-    held = vllm_sampler.engine.llm.list_loras()
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "add_adapter", harmed)
-        with pytest.raises(AdapterError):
-            await vllm_sampler.load("v2", str(state(2)))
-    assert vllm_sampler.engine.llm.list_loras() == held
-    await vllm_sampler.load("v2", str(state(2)))
-    assert len((await vllm_sampler.generate(request("a", version="v2"))).tokens) == 20
-
-
 async def test_an_adapter_that_vllm_has_lost_is_no_longer_asked_for(vllm_sampler: EngineSampler) -> None:
     await vllm_sampler.limits()
     for handle in vllm_sampler.engine.llm.list_loras():
         vllm_sampler.engine.llm.remove_lora(handle)
     with pytest.raises(AdapterError, match="vLLM has lost"):
         await vllm_sampler.generate(request("a"))
-
-
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-async def test_scores_in_a_batch_are_those_of_the_samples(vllm_sampler: EngineSampler, temperature: float) -> None:
-    asked = [request(f"{n}", seed=n, temperature=temperature, version=f"v{n % 2}", max_tokens=70) for n in range(6)]
-    results = await asyncio.gather(*[vllm_sampler.generate(each) for each in asked])
-    participants = [asyncio.create_task(vllm_sampler.generate(request(f"beside {n}", max_tokens=90))) for n in range(9)]
-    whole = [np.concatenate([each.tokens, result.tokens]) for each, result in zip(asked, results, strict=True)]
-    scores = await asyncio.gather(
-        *[vllm_sampler.score(each.version, tokens, 5, temperature) for each, tokens in zip(asked, whole, strict=True)]
-    )
-    for result, score in zip(results, scores, strict=True):
-        np.testing.assert_allclose(score, result.logprobs, atol=TOLERANCE)
-    await asyncio.gather(*participants)
 
 
 async def test_a_score_of_a_full_context_and_of_nothing(vllm_sampler: EngineSampler) -> None:
@@ -170,15 +118,6 @@ async def test_a_score_of_a_full_context_and_of_nothing(vllm_sampler: EngineSamp
 async def test_a_temperature_that_vllm_would_change_is_refused(vllm_sampler: EngineSampler) -> None:
     with pytest.raises(ValueError, match=r"vLLM knows 0, and 0\.01 or more"):
         await vllm_sampler.generate(request("a", temperature=0.001))
-
-
-async def test_a_group_reads_its_prompt_once(vllm_sampler: EngineSampler) -> None:
-    prompt = list(range(1, 41))
-    turns = [vllm_sampler.generate(request(f"{n}", prompt, seed=n, max_tokens=2)) for n in range(8)]
-    results = await asyncio.gather(*turns)
-    assert sorted(result.prefilled for result in results) == [8] * 7 + [40]  # whole blocks of 32 are shared
-    again = await vllm_sampler.generate(request("other", prompt, version="v1", max_tokens=2))
-    assert again.prefilled == 40  # under another adapter nothing is
 
 
 async def test_a_step_that_fails_ends_the_process(vllm_sampler: EngineSampler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,26 +148,3 @@ async def test_closing_fails_what_is_under_way(engine: Engine, base: BaseModel, 
         await running
     assert isinstance((await asyncio.gather(scoring, return_exceptions=True))[0], (CallFailed, np.ndarray))
     assert not list((tmp_path / "other").iterdir())
-
-
-async def test_rounds_are_made_inside_the_gate(engine: Engine, base: BaseModel, state: State, tmp_path: Path) -> None:
-    inside, told = threading.Lock(), threading.Event()
-
-    @contextmanager
-    def gate() -> Iterator[None]:
-        with inside:
-            yield
-
-    sampler = EngineSampler(base, engine, tmp_path / "other", gate, told.set)
-    await sampler.load("v0", str(state(0)))
-    running = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG)))
-    await until_sampled(sampler, 2)
-    with inside:
-        told.clear()
-        sampled = sampler.scheduler.stats().sampled_tokens
-        await asyncio.sleep(0)
-        assert sampler.scheduler.stats().sampled_tokens == sampled and not told.is_set()
-    await sampler.release("a")
-    assert (await running).finish == "abort"
-    assert await asyncio.to_thread(told.wait, 30)
-    await sampler.close()

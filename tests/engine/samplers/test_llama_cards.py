@@ -1,7 +1,6 @@
 """llama.cpp on a card keeps the sampler contract, but for rounding; `make test-slow-vulkan` builds one that needs none.
 
-Runs on the first card that the installed llama.cpp reaches: of CUDA, Metal or Vulkan, or Vulkan's software device.
-"""
+Runs on the first card that the installed llama.cpp reaches: of CUDA, Metal or Vulkan, or Vulkan's software device."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,16 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.errors import ConfigError
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.memory import card_bytes
-from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, load_model, open_base
+from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, open_base
 from marlaas.engine.samplers.llama.native import Card, cards, memory_of
 from marlaas.engine.samplers.protocol import Sampler, SampleResult
-
-from ...rollout.contract.asking import State, alike, request
-from ...rollout.contract.whole import SamplerContract
-from ...rollout.random_base import write_base
+from tests.engine.rollout.contract.asking import State, alike
+from tests.engine.rollout.contract.whole import SamplerContract
+from tests.engine.rollout.random_base import write_base
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 HALF = 2e-2
@@ -88,18 +85,6 @@ def test_a_card_computes_what_the_processor_does(base: BaseModel, tmp_path: Path
     assert 0 < max(gaps) < 0.1 * plain.std()
 
 
-def test_the_processor_alone_touches_no_card(base: BaseModel, tmp_path: Path, card: Card) -> None:
-    before = memory_of(card)[0]
-    opened = open_base(base_file(base, tmp_path), 64, 2048)
-    assert opened.layers == 0 and memory_of(card)[0] == before
-    opened.context.close()
-
-
-def test_a_card_that_is_not_there_is_named(base: BaseModel, tmp_path: Path, card: Card) -> None:
-    with pytest.raises(ConfigError, match=f"sees no card CUDA7, only .*{card.name}"):
-        load_model(base_file(base, tmp_path), ("CUDA7",))
-
-
 async def test_what_a_card_cannot_hold_is_sampled_with_less(tmp_path: Path, card: Card) -> None:
     if card.kind != "vulkan":
         pytest.skip("only Vulkan says without trying that an allocation is too large")
@@ -111,12 +96,3 @@ async def test_what_a_card_cannot_hold_is_sampled_with_less(tmp_path: Path, card
     assert opened.context.sequences < 254 and opened.layers == 3
     assert "could not make a context of 254" in opened.refused
     opened.context.close()
-
-
-async def test_a_build_for_cards_also_samples_on_the_processor(base: BaseModel, state: State, tmp_path: Path) -> None:
-    """Without devices a build for cards samples on the processor, to the last bit as a build without them."""
-    llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=4, context=256, exact=True)
-    await llama.load("v0", str(state(0)))
-    one, again = [await llama.generate(request(name)) for name in "ab"]
-    assert one.tokens.tobytes() == again.tokens.tobytes() and one.logprobs.tobytes() == again.logprobs.tobytes()
-    await llama.close()

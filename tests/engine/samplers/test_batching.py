@@ -1,0 +1,148 @@
+"""The sampler's thread: who hears of what before it computes on, and prompts that are scored in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marlaas.engine.errors import AdapterError, CallFailed
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import scored_rows
+from marlaas.engine.samplers.batching.context import SPARE
+from marlaas.engine.samplers.batching.requests import Answer, Answers
+from marlaas.engine.samplers.batching.sampler import BatchingSampler
+from marlaas.engine.samplers.options import Wishes
+from marlaas.engine.samplers.protocol import NewTokens, SampleResult
+from marlaas.engine.samplers.torch.context import TorchContext
+
+from ..rollout.contract.asking import VOCABULARY, State, alone, extras_of, request
+
+LONG = [1 + n * n % 41 for n in range(700)]
+
+
+class Watched(TorchContext):
+    """Reads prompts, and decodes what follows, once it may; counts logits; fails on demand while it scores."""
+
+    most = 0
+    broken = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.begun, self.may_read, self.may_decode = (threading.Event() for _ in range(3))
+        self.may_read.set()
+        self.may_decode.set()
+
+    def decode(self, tokens: Any, positions: Any, sequences: Any, outputs: Any) -> Any:
+        self.begun.set()
+        assert (self.may_read if len(tokens) > 4 else self.may_decode).wait(60)
+        self.most = max(self.most, int(outputs.sum()))
+        if self.broken and (sequences == 0).any():
+            raise CallFailed("It does not compute.")
+        return super().decode(tokens, positions, sequences, outputs)
+
+
+@pytest.fixture
+def context(base: BaseModel) -> Watched:
+    return Watched(base, 8 + SPARE, 1024)
+
+
+@pytest.fixture
+async def sampler(base: BaseModel, context: Watched, state: State) -> AsyncIterator[BatchingSampler]:
+    sampler = BatchingSampler(base, context, 1024)
+    await sampler.load("v0", str(state(0)))
+    yield sampler
+    context.may_read.set()
+    context.may_decode.set()
+    await sampler.close()
+
+
+async def until_it_reads(sampler: BatchingSampler, context: Watched) -> asyncio.Task[SampleResult]:
+    """A turn of one token, which begins to be read and cannot; nor can anything be decoded."""
+    context.may_read.clear()
+    context.may_decode.clear()
+    turn = asyncio.create_task(sampler.generate(request("first of all", max_tokens=1)))
+    await asyncio.to_thread(context.begun.wait, 60)
+    return turn
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_the_first_token_waits_for_no_others(sampler: BatchingSampler, context: Watched, most: int) -> None:
+    """Whether the turn continues or not, while another one is being decoded."""
+    heard: dict[str, asyncio.Future[NewTokens]] = {}
+
+    def turn(name: str, tokens: int) -> asyncio.Task[SampleResult]:
+        heard[name] = first = asyncio.get_running_loop().create_future()
+        asked = request(name, max_tokens=tokens)
+        return asyncio.create_task(
+            sampler.generate(asked, stream_to=lambda new: None if first.done() else first.set_result(new))
+        )
+
+    begun, turns = await until_it_reads(sampler, context), [turn("a", 2), turn("b", most)]
+    await asyncio.sleep(0)  # they have been asked for
+    context.may_read.set()
+    for first in heard.values():
+        assert len((await asyncio.wait_for(first, 60)).tokens) == 1
+    assert not turns[0].done()
+    context.may_decode.set()
+    assert [len(result.tokens) for result in await asyncio.gather(begun, *turns)] == [1, 2, most]
+
+
+async def test_a_loaded_version_is_heard_of_before_the_next_step(
+    sampler: BatchingSampler, context: Watched, state: State, tmp_path: Path
+) -> None:
+    paths = {"v1": str(state(1)), "broken": str(tmp_path / "nothing")}
+    begun = await until_it_reads(sampler, context)
+    loading = [asyncio.create_task(sampler.load(name, path)) for name, path in paths.items()]
+    turn = asyncio.create_task(sampler.generate(request("a", max_tokens=2)))
+    await asyncio.sleep(0)  # all have been asked for
+    context.may_read.set()
+    loaded, refused = await asyncio.wait_for(asyncio.gather(*loading, return_exceptions=True), 60)
+    assert isinstance(loaded, str) and isinstance(refused, AdapterError) and not turn.done()
+    context.may_decode.set()
+    await asyncio.gather(begun, turn)
+
+
+def test_nobody_hears_anything_on_a_closed_loop() -> None:
+    answers, heard = Answers(), list[int]()
+
+    async def ask() -> Answer[int]:
+        return Answer(answers)
+
+    answer = asyncio.run(ask())
+    answer.stream(heard.append, 1)
+    answer.give(2)
+    answers.flush()
+    assert heard == []
+
+
+async def test_a_long_prompt_never_has_many_logits(sampler: BatchingSampler, context: Watched) -> None:
+    result = await sampler.generate(request("a", LONG, max_tokens=0).wishing(Wishes(prompt=True, likeliest=20)))
+    assert context.most == scored_rows(VOCABULARY) < len(LONG)
+    assert result.prefilled == (await sampler.stats()).prefilled_tokens == len(LONG)
+    assert not context.held.any(), "it takes no conversation's memory"
+
+
+async def test_one_token_more_costs_no_second_reading(sampler: BatchingSampler) -> None:
+    plain = await alone(sampler, request("a", LONG, max_tokens=1))
+    result = await alone(sampler, request("b", LONG, max_tokens=1).wishing(Wishes(prompt=True)))
+    assert result.tokens.tolist() == plain.tokens.tolist() and result.prefilled == len(LONG)
+    assert result.logprobs[0] == pytest.approx(plain.logprobs[0], abs=1e-4)  # float32, other sums
+
+
+async def test_a_call_that_fails_ends_its_turn_alone(sampler: BatchingSampler, context: Watched) -> None:
+    context.broken = True
+    with pytest.raises(CallFailed, match="does not compute"):
+        await sampler.generate(request("a", LONG, max_tokens=3).wishing(Wishes(prompt=True)))
+    assert len((await sampler.generate(request("a"))).tokens) == 20
+    context.broken = False
+    result = await alone(sampler, request("b", LONG[:400], max_tokens=0).wishing(Wishes(prompt=True)))
+    scored = await sampler.score("v0", np.array(LONG[:400], np.int32), 1, 1.0)
+    logprobs = extras_of(result).prompt_logprobs
+    assert logprobs is not None
+    np.testing.assert_allclose(logprobs, scored, atol=1e-4)

@@ -1,0 +1,210 @@
+"""What vLLM is started with, its adapters' folders and what it reports, without vLLM: a list takes its place."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from marlaas.engine.adapters.export import read_peft_folder
+from marlaas.engine.adapters.statefile import read_state
+from marlaas.engine.devices.software import Installed
+from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.home.guard import PrivateFolder
+from marlaas.engine.models import memory
+from marlaas.engine.models.config import BaseConfig
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
+from marlaas.engine.samplers.protocol import SamplerLimits
+from marlaas.engine.samplers.vllm import sampler as vllm
+from marlaas.engine.samplers.vllm.sampler import (
+    Engine,
+    FolderAdapters,
+    VllmSettings,
+    _likeliest,
+    _one_of_each,
+    engine_arguments,
+    environment,
+    limits_of,
+)
+
+from ..rollout.contract.asking import State
+
+CONFIG = BaseConfig("qwen3", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
+
+
+def settings(**changes: object) -> VllmSettings:
+    return VllmSettings("folder", CONFIG, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rank", "started"), [(1, 1), (2, 8), (16, 16), (17, 32), (257, 320), (512, 512)])
+def test_vllm_is_started_for_the_next_rank_that_it_knows(rank: int, started: int) -> None:
+    assert engine_arguments(settings(largest_rank=rank))["max_lora_rank"] == started
+    with pytest.raises(ValueError, match="up to rank 512; 513 was asked for"):
+        rank_class(513)
+
+
+def test_logprobs_are_as_sampled_and_text_stays_out() -> None:
+    for device in ("cpu", "cuda"):
+        arguments = engine_arguments(settings(device=device, extra={"enable_sleep_mode": True, "seed": 3}))
+        assert arguments["logprobs_mode"] == "processed_logprobs" and arguments["generation_config"] == "vllm"
+        assert arguments["skip_tokenizer_init"] and arguments["distributed_executor_backend"] == "uni"
+        assert arguments["max_cpu_loras"] >= 1 << 16  # vLLM never drops an adapter by itself
+        assert arguments["enable_prefix_caching"], "what prompts begin with is read once"
+        assert "o_proj" in arguments["lora_target_modules"]
+        assert arguments["enable_sleep_mode"] is True and arguments["seed"] == 3, "whoever shares the device says more"
+        assert environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    other = BaseConfig("olmo2", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
+    assert "lora_target_modules" not in engine_arguments(VllmSettings("folder", other))
+
+
+def test_a_processor_uses_float32_and_a_card_bfloat16() -> None:
+    """A processor reads whole prompts, in memory for every conversation; a card takes what it is given."""
+    arguments = engine_arguments(settings(sequences=600, context=300))
+    assert arguments["dtype"] == "float32" and arguments["enforce_eager"]
+    assert not arguments["enable_chunked_prefill"]
+    assert arguments["max_num_batched_tokens"] == 600
+    assert engine_arguments(settings(context=2000))["max_num_batched_tokens"] == 2001
+    assert arguments["kv_cache_memory_bytes"] == cache_bytes(CONFIG, 600, 300, "cpu")
+    assert environment("cpu")["TORCHDYNAMO_DISABLE"] == "1" and "TORCHDYNAMO_DISABLE" not in environment("cuda")
+    assert not {"enforce_eager", "kv_cache_memory_bytes"} & engine_arguments(settings(device="cuda")).keys()
+    limited = engine_arguments(settings(device="cuda", memory=1 << 30))
+    assert (limited["dtype"], limited["kv_cache_memory_bytes"]) == ("bfloat16", 1 << 30)
+
+
+@given(
+    st.integers(1, 300),
+    st.integers(1, 4000),
+    st.sampled_from(["cpu", "cuda"]),
+    st.sampled_from(RANKS),
+    st.integers(1, 64),
+)
+def test_every_conversation_fits_at_its_longest(
+    sequences: int, context: int, device: memory.Device, rank: int, slots: int
+) -> None:
+    block = memory.BLOCK[device]
+    assert context <= whole_blocks(context, device) < context + block
+    each = cache_bytes(CONFIG, 2, context, device) - cache_bytes(CONFIG, 1, context, device)
+    assert cache_bytes(CONFIG, sequences, context, device) >= sequences * each
+    assert batch_for(sequences, context) >= max(sequences, context + 1)
+    assert slots_bytes(CONFIG, rank, slots, "cpu") == 2 * slots_bytes(CONFIG, rank, slots, "cuda")
+    assert slots_bytes(CONFIG, rank, slots, "cpu") == slots * slots_bytes(CONFIG, rank, 1, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("", "vLLM is not installed.*pip install"),
+        ("0.25.1", r"vLLM 0\.25\.1 can serve another tenant's adapter.*pip install"),
+        *((version, None) for version in ("0.26.0", "0.33.0", "1.0", "a build of my own")),
+    ],
+)
+def test_one_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch, version: str, words: str | None) -> None:
+    monkeypatch.setattr(vllm, "find_installed", lambda: Installed(vllm=version))
+    if words is None:
+        vllm.require()
+        return
+    with pytest.raises(BaseModelError, match=words):
+        vllm.require()
+
+
+def test_limits_are_what_memory_was_found_for() -> None:
+    asked = settings(sequences=64, context=300)
+    assert limits_of(asked, 64) == limits_of(asked, 99) == SamplerLimits(64, 300)
+    fewer = limits_of(asked, 20)
+    assert (fewer.sequences, fewer.context) == (20, 300) and "20 conversations of 300 tokens, of 64" in fewer.note
+
+
+def test_the_likeliest_stand_behind_what_was_asked_for() -> None:
+    nested = SimpleNamespace(
+        start_indices=[0, 0, 3],
+        end_indices=[0, 3, 6],  # the first token of a prompt has none
+        token_ids=[7, 9, 7, 3, 3, 4],
+        logprobs=[-1.0, -0.5, -1.0, -0.1, -0.1, -2.5],
+    )
+    assert _one_of_each(nested, -3) == [-1.0, -0.1]
+    found = _likeliest(nested, 2)
+    assert found.tokens.tolist() == [[9, 7], [3, 4]] and found.tokens.dtype == np.int32
+    np.testing.assert_allclose(found.logprobs, [[-0.5, -1.0], [-0.1, -2.5]])
+
+
+class Reader:
+    """Reads adapters as vLLM does: once, when they are added."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, dict[str, np.ndarray]] = {}
+        self.meets: Callable[[Path], object] = lambda folder: None
+        """What happens to a folder while it is read."""
+
+    def add_adapter(self, handle: int, folder: Path) -> None:
+        self.held[handle] = read_peft_folder(folder).adapter
+        self.meets(folder)
+
+    def remove_adapter(self, handle: int) -> None:
+        del self.held[handle]
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PrivateFolder:
+    return PrivateFolder(tmp_path / "scratch", "vllm-")
+
+
+@pytest.fixture
+def adapters(reader: Reader, base: BaseModel, folder: PrivateFolder) -> FolderAdapters:
+    return FolderAdapters(cast(Engine, reader), base.path, folder, 16)
+
+
+def test_every_adapter_arrives_as_it_is_in_a_folder_of_its_own(
+    adapters: FolderAdapters, reader: Reader, state: State, folder: PrivateFolder
+) -> None:
+    """Also after all folders were deleted. A handle is never used again."""
+    sent = read_state(state(1)).adapter
+    first, second = adapters.load_adapter(sent, 16.0), adapters.load_adapter(sent, 4.0)
+    arrived = reader.held[first]
+    assert all(np.array_equal(arrived[name], array) for name, array in sent.items()) and len(arrived) == len(sent)
+    adapters.free_adapter(first)
+    third = adapters.load_adapter(sent, 4.0)
+    assert len({first, second, third}) == 3
+    assert {path.name for path in folder.path.iterdir() if path.is_dir()} == {str(second), str(third)}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.path.iterdir() if path.is_dir()} == {0o700}
+    shutil.rmtree(folder.path)
+    adapters.load_adapter(sent, 4.0)
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    adapters.free_adapter(second)
+    assert len(reader.held) == 2
+
+
+def test_an_adapter_that_is_refused_leaves_nothing(
+    adapters: FolderAdapters, reader: Reader, state: State, folder: PrivateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def changed(folder: Path) -> None:
+        weights = folder / "adapter_model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-4] + bytes(4))
+
+    sent, large = read_state(state(0)).adapter, read_state(state(1)).adapter
+    for meets in (shutil.rmtree, changed):
+        reader.meets = meets
+        with pytest.raises(AdapterError, match=r"While vLLM read the adapter in .* somebody changed it"):
+            adapters.load_adapter(sent, 4.0)
+    few = FolderAdapters(cast(Engine, reader), folder.path, folder, 15)
+    with pytest.raises(AdapterError, match=r"rank 16; vLLM was started for ranks up to 15.*`largest_rank = 16`"):
+        few.load_adapter(large, 4.0)
+    monkeypatch.setattr(vllm, "write_peft_folder", full)
+    with pytest.raises(AdapterError, match=r"could not be written to .*No space left on device"):
+        adapters.load_adapter(sent, 4.0)
+    assert not [path for path in folder.path.iterdir() if path.is_dir()] and not reader.held
