@@ -16,7 +16,7 @@ from marlaas.engine.train.opening import closing_rules, policy_config, replaceme
 from marlaas.engine.trainer.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Episode, Group
 
-from ..trainer.test_overlong import said
+from ..trainer.test_advantages import replied as said
 
 LIMITS = SamplingSpec(max_tokens=10, max_episode_tokens=16)
 

@@ -1,10 +1,10 @@
 """What TRL's own loss code makes of a few written-down tokens; run with the Python of TRL's environment.
 
 Log-probabilities, masks and rewards from a seed flow in, losses and their gradients flow out as JSON, which lies in
-``tests/engine/trainer/losses/trl_losses.json``: the tests compare ours with it without TRL. No model is needed: the
+``tests/engine/trainer/trl_losses.json``: the tests compare ours with it without TRL. No model is needed: the
 trainers' ``_compute_loss`` is called with a stand-in that has log-probabilities to give. Made again with
 
-    .bench/trl/bin/python tests/engine/trainer/losses/trl_losses.py tests/engine/trainer/losses/trl_losses.json
+    .bench/trl/bin/python tests/engine/trainer/trl_losses.py tests/engine/trainer/trl_losses.json
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def reference() -> dict[str, Any]:
     cases = [computed(name, given, stale, 0.0) for name in CASES for stale in (False, True)]
     cases += [computed(name, given, True, 0.1) for name in ("grpo", "dapo", "gspo")]
     return {
-        "script": "tests/engine/trainer/losses/trl_losses.py",
+        "script": "tests/engine/trainer/trl_losses.py",
         "trl": trl.__version__,
         "longest": LONGEST,
         "group": GROUP,

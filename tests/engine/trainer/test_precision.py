@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,21 +12,24 @@ import torch
 
 from marlaas.engine.devices.machine import Precision
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
 from marlaas.engine.models.tensors import load
 from marlaas.engine.trainer.decoder.decoder import Decoder, compute_on, for_card
 from marlaas.engine.trainer.decoder.linear import Linear, Matrix
-from marlaas.engine.trainer.group_pass import add_gradient
-from marlaas.engine.trainer.protocol import PolicyConfig
+from marlaas.engine.trainer.group_pass import add_gradient, add_gradients
+from marlaas.engine.trainer.memory import PolicyMemory
+from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
 
-from ..samples import sequence_logprobs
+from ...seldom import seldom
 from .random_models import random_groups, save_model
-from .test_against_peft import policy
+from .samples import sequence_logprobs
+from .test_decoder import policy
 
 BFLOAT16 = torch.bfloat16
 CONFIG = PolicyConfig(rank=4, alpha=8.0, importance="none")
 ROUNDINGS = 8
 """In a layer, of values on the way to the next: norms, products, what attention and the activation give."""
+
 SHAPE = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -37,10 +41,14 @@ SHAPE = {
 }
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen3", "llama"])
+@pytest.fixture(scope="module", params=["qwen2"])
 def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
+    """Of a family whose layers have biases, unless a test asks for another one."""
     shape: dict[str, Any] = SHAPE | {"family": request.param}
     return load_base(save_model(tmp_path_factory.mktemp("base"), shape, 1))
+
+
+each_family = pytest.mark.parametrize("base", ["qwen2", "qwen3", "llama"], indirect=True)
 
 
 def gradient(model: Decoder) -> torch.Tensor:
@@ -62,6 +70,7 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
     return float(cosine), float((found - expected).norm() / expected.norm())
 
 
+@each_family
 def test_gradients_and_log_probabilities_in_bfloat16_are_near(base: BaseModel) -> None:
     exact = Decoder.of(base)
     expected = gradient(exact)
@@ -119,7 +128,8 @@ def named_tensors(base: BaseModel, dtype: torch.dtype = torch.float32) -> dict[s
     return {name: tensor.to(dtype) for name, tensor in named.items()}
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("f32", torch.float32), ("bf16", BFLOAT16)])
+@each_family
+@pytest.mark.parametrize(("precision", "dtype"), [("f32", torch.float32), seldom("bf16", BFLOAT16)])
 def test_tensors_of_another_program_are_used_where_they_lie(
     base: BaseModel, precision: Precision, dtype: torch.dtype
 ) -> None:
@@ -130,13 +140,6 @@ def test_tensors_of_another_program_are_used_where_they_lie(
     assert all(matrix.weight.data_ptr() in owned for matrix in matrices)
     assert model.plain.base.head.data_ptr() in owned and model.vocabulary == base.config.vocab_size
     assert torch.equal(gradient(model), gradient(Decoder.of(base, compute)))
-
-
-def test_a_tensor_that_is_missing_is_named(base: BaseModel) -> None:
-    named = named_tensors(base)
-    del named["model.layers.2.mlp.gate_up_proj.weight"]
-    with pytest.raises(BaseModelError, match=r"hold no model\.layers\.2\.mlp\.gate_proj\.weight"):
-        load(base, torch.device("cpu"), given=named)
 
 
 def test_four_bits_need_a_library_and_say_so(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +162,54 @@ def test_four_bit_gradients_are_those_of_wide_matrices(base: BaseModel) -> None:
     packed.unmount()
     packed.plain = replace(packed.plain, layers=tuple(layer.map(widened) for layer in packed.plain.layers))
     assert torch.equal(found, gradient(packed))
+
+
+PLAIN = PolicyConfig(rank=8, alpha=16.0, importance="none")
+OTHER = PolicyConfig(rank=4, alpha=4.0, importance="none", temperature=0.7, entropy=0.01, seed=1)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> BaseModel:
+    return load_base(str(SHIPPED["tiny"]))
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def longer_gradient(model: Decoder, config: PolicyConfig = PLAIN) -> torch.Tensor:
+    memory = policy(model, config)
+    add_gradient(model, memory, random_groups(3, 1, 3, 12))
+    return memory.gradient
+
+
+def share_apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The length of the difference as a share."""
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.usefixtures("threads")
+def test_bits_repeat(shipped: BaseModel) -> None:
+    torch.set_num_threads(2)
+    model = Decoder.of(shipped, compute_on("cpu", "bf16"))
+    first = longer_gradient(model)
+    assert torch.equal(first, longer_gradient(Decoder.of(shipped, compute_on("cpu", "bf16"))))
+
+
+def test_together_is_as_alone_but_for_roundings(shipped: BaseModel) -> None:
+    model = Decoder.of(shipped, compute_on("cpu", "bf16"))
+
+    def works() -> list[tuple[PolicyMemory, list[TrainGroup]]]:
+        return [(policy(model, config), random_groups(seed, 2, 3, 20)) for seed, config in enumerate((PLAIN, OTHER))]
+
+    together, single = works(), works()
+    add_gradients(model, together)
+    for memory, groups in single:
+        add_gradient(model, memory, groups)
+    for (ours, _), (theirs, _) in zip(together, single, strict=True):
+        # products of other shapes may add in another order, and what is then rounded differs by its last bit, of 8:
+        # 0.4 % were seen, less than what bfloat16 itself costs
+        assert share_apart(ours.gradient, theirs.gradient) < 0.01

@@ -1,4 +1,4 @@
-"""The line over a simulated device: the order of tenants, priorities, tasks and arrivals; what cancelling leaves."""
+"""Fair shares: the line of tenants and tasks, the clock behind it, and the ledger of what was used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.line import FairClock, Line, Payer, Standing
+from marlaas.engine.fairness.line import (
+    ROLLOUT,
+    ROOM,
+    TRAINING,
+    FairClock,
+    Ledger,
+    Line,
+    Payer,
+    Standing,
+    Usage,
+    rollout_cost,
+)
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 
@@ -81,21 +92,6 @@ def test_what_is_being_served_counts_before_its_cost_is_known() -> None:
     for reservation in reservations:
         line.withdraw(reservation)
     assert line.clock.counter("ann") == line.clock.counter("bob") == 10
-
-
-def test_a_cost_that_will_never_be_known_is_what_was_expected() -> None:
-    line = line_of((ANN, "a"))
-    served(line)
-    line.end(line.begin(ANN), None)
-    assert line.clock.counter("ann") == 20
-
-
-def test_nothing_waits_in_an_empty_line() -> None:
-    line: Line[str] = Line()
-    with pytest.raises(LookupError):
-        line.take()
-    line.discard(ANN, "gone")
-    assert not line
 
 
 EVENTS = st.lists(
@@ -213,21 +209,154 @@ def test_lines_with_one_clock_share_all_devices(shared: bool, share: float) -> N
     assert served["ann"] / 8000 == pytest.approx(share, abs=0.02)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ann", "bob", "cid"]), st.booleans()), max_size=60))
-def test_lines_with_one_clock_serve_all_that_waits_in_each(events: list[tuple[int, str, bool]]) -> None:
+COSTS = st.integers(1, 100)
+WEIGHTS = st.floats(0.1, 10.0)
+
+
+def serve(clock: FairClock[str], costs: dict[str, list[int]], rounds: int) -> Counter[str]:
+    """Serve whoever is behind, one at a time; each key's costs come round and round. Returns what each has had."""
+    had: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
+    for _ in range(rounds):
+        key = clock.behind()
+        cost = costs[key][turns[key] % len(costs[key])]
+        turns[key] += 1
+        had[key] += cost
+        clock.begin(key)
+        clock.settle(key, cost=cost)
+    return had
+
+
+@given(st.lists(st.tuples(WEIGHTS, st.lists(COSTS, min_size=1, max_size=5)), min_size=2, max_size=6))
+def test_backlogged_keys_never_differ_by_more_than_one_serving(keys: list[tuple[float, list[int]]]) -> None:
     clock: FairClock[str] = FairClock()
-    lines = [Line[int](clock=clock) for _ in range(3)]
-    waiting: list[list[int]] = [[], [], []]
-    for number, (place, tenant, taken) in enumerate(events):
-        if taken and waiting[place]:
-            payer, item = lines[place].take()
-            waiting[place].remove(item)
-            lines[place].end(lines[place].begin(payer), 1 + number)
-        else:
-            lines[place].add(Payer(tenant, 1), number)
-            waiting[place].append(number)
-        assert [len(line) for line in lines] == list(map(len, waiting))
-    for place, line in enumerate(lines):
-        while line:
-            waiting[place].remove(line.take()[1])
-    assert waiting == [[], [], []] and clock.standings() == {}
+    costs = {str(number): its for number, (_, its) in enumerate(keys)}
+    bound = max(max(its) / weight for weight, its in keys)
+    for number, (weight, _) in enumerate(keys):
+        clock.weigh(str(number), weight)
+        clock.join(str(number))
+    for _ in range(200):
+        serve(clock, costs, 1)
+        counters = [clock.counter(key) for key in costs]
+        assert max(counters) - min(counters) <= bound * (1 + 1e-9)
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=100), COSTS)
+def test_whoever_comes_back_has_no_credit_and_no_debt(visits: list[str], cost: int) -> None:
+    """A key that was away has neither credit nor debts among those that waited meanwhile."""
+    clock: FairClock[str] = FairClock()
+    clock.join("busy")
+    serve(clock, {"busy": [cost]}, 100)
+    for key in visits:
+        clock.join(key)
+        had = serve(clock, {"busy": [cost], key: [cost]}, 4)
+        assert cost <= had[key] <= 3 * cost
+        clock.leave(key)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
+def test_an_impossible_weight_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError, match="must be a number above 0"):
+        FairClock[str]().weigh("a", weight)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000), WEIGHTS), max_size=50))
+def test_counters_hold_what_was_charged_and_nothing_else(events: list[tuple[int, int, float]]) -> None:
+    """Reservations come and go without a trace, whatever becomes of the weight meanwhile."""
+    clock: FairClock[str] = FairClock()
+    expected = 0.0
+    for reserved, cost, weight in events:
+        clock.begin("a", reserved)
+        clock.weigh("a", weight)
+        clock.settle("a", cost=cost)
+        clock.settle("a", reserved)
+        expected += cost / weight
+        assert clock.counter("a") == expected >= 0
+
+
+def test_keys_that_never_come_back_are_forgotten() -> None:
+    clock: FairClock[int] = FairClock()
+    clock.begin(0, 5)
+    clock.join(-1)
+    for key in range(1, 10_000):
+        clock.join(key)
+        clock.begin(key)
+        clock.leave(key)
+        clock.settle(key, cost=10)
+        clock.begin(-1)
+        clock.settle(-1, cost=10)
+    assert clock.known <= 2 * ROOM
+    assert 0 in clock.standings()  # it is still being served
+    clock.settle(0, 5)
+    assert 0 not in clock.standings()
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3), COSTS), max_size=200))
+def test_forgetting_changes_nothing(events: list[tuple[int, int, int]]) -> None:
+    """A clock that forgets at every chance, beside one that never does."""
+    clocks: list[FairClock[int]] = [FairClock(), FairClock()]
+    waiting: set[int] = set()
+    for key, event, cost in events:
+        served = []
+        if event == 0 and key in waiting:
+            continue
+        if event < 2:
+            waiting = waiting | {key} if event == 0 else waiting - {key}
+        for clock in clocks:
+            if clock is clocks[0]:
+                clock.forget()
+            if event == 0:
+                clock.join(key)
+            elif event == 1:
+                clock.leave(key)
+            elif waiting:
+                served.append(clock.behind() if event == 2 else key)
+                clock.begin(served[-1])
+                clock.settle(served[-1], cost=cost)
+        assert len(set(served)) <= 1
+        assert [clocks[0].counter(one) for one in waiting] == [clocks[1].counter(one) for one in waiting]
+
+
+def test_what_could_not_be_written_waits_for_the_next_time() -> None:
+    ledger = Ledger()
+    ledger.training(1, 100, 0.5)
+    taken = ledger.take()
+    ledger.training(1, 1, 0.5)
+    ledger.put_back(taken)
+    assert ledger.take() == [Usage(1, TRAINING, 101, 1.0)]
+    assert ledger.busy[TRAINING] == 1.0
+
+
+def test_seconds_of_the_rollout_worker_go_by_what_tokens_cost() -> None:
+    ledger = Ledger()
+    ledger.rollout(1, prefilled=20, sampled=10)
+    ledger.rollout(2, prefilled=0, sampled=30)
+    ledger.rollout_seconds(1.0)
+    first, second = ledger.take()
+    assert (first.task, first.stage, first.tokens) == (1, ROLLOUT, 30)
+    assert (second.task, second.stage, second.tokens) == (2, ROLLOUT, 30)
+    assert first.seconds / second.seconds == pytest.approx(rollout_cost(20, 10) / rollout_cost(0, 30))
+    assert first.seconds + second.seconds == pytest.approx(1.0)
+
+
+def test_seconds_after_an_aborted_turn_wait_for_the_next() -> None:
+    ledger = Ledger()
+    ledger.rollout(1, prefilled=0, sampled=0)
+    ledger.rollout_seconds(2.0)
+    ledger.rollout(2, prefilled=0, sampled=5)
+    ledger.rollout_seconds(1.0)
+    assert {usage.task: usage.seconds for usage in ledger.take()} == {1: 0.0, 2: 3.0}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 50), st.integers(1, 50), st.booleans())))
+def test_all_seconds_are_somebodys(turns: list[tuple[int, int, int, bool]]) -> None:
+    ledger = Ledger()
+    seconds = 0.0
+    for task, prefilled, sampled, beat in turns:
+        ledger.rollout(task, prefilled, sampled)
+        if beat:
+            ledger.rollout_seconds(1.0)
+            seconds = ledger.busy[ROLLOUT]
+    usages = ledger.take()
+    assert sum(usage.seconds for usage in usages) == pytest.approx(seconds)
+    assert sum(usage.tokens for usage in usages) == sum(turn[1] + turn[2] for turn in turns)
