@@ -1,22 +1,113 @@
-"""Which files stay, what stays in them, and which versions are named."""
+"""What samplers hold for a policy, and which files stay."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.machine.routing.assignment import Share
+from marlaas.engine.rollout.slots import SamplerEndpoint
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.train.publishing import Retention
+from marlaas.engine.store.versions import Evaluation, NewVersion, Version
+from marlaas.engine.train.publishing import PublishedVersions, Retention
 
-from ...by_hand import change
-from ...queue.scheduler.world import World
-from ..test_learning import SPEC
+from ..by_hand import change
+from ..queue.scheduler.world import World
+from ..rollout.endpoints import endpoint
+from ..rollout.fake import FakeSampler
+from .test_learning import SPEC
+
+ONLY = (Share("1", 1.0),)
+
+
+def version(folder: Path, number: int, said: str | None = None) -> Version:
+    path, adapter = folder / f"v{number}", {"m.lora_A": np.full((1, 1), number, np.float32)}
+    size = write_state(path, PolicyState(StateHeader(1, 1.0, number, "base"), adapter), sync=False)
+    return Version(number, 1, number, f"v{number}", said or checksum(adapter), str(path), size)
+
+
+def endpoints(*samplers: FakeSampler) -> dict[str, SamplerEndpoint]:
+    return {f"{n}": endpoint(sampler, 4, 64, f"{n}") for n, sampler in enumerate(samplers, 1)}
+
+
+class SlowSampler(FakeSampler):
+    """Loads once ``go`` is set, also for a caller who has gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def load(self, version: str, path: str) -> str:
+        await self.go.wait()
+        return await super().load(version, path)
+
+
+def served(sampler: FakeSampler) -> set[str]:
+    return {name for name, version in sampler.versions.items() if not version.retired}
+
+
+async def test_an_old_version_stays_for_its_holders_alone(tmp_path: Path) -> None:
+    sampler = FakeSampler()
+    published = PublishedVersions(endpoints(sampler))
+    old, new = version(tmp_path, 1), version(tmp_path, 2)
+    await published.publish(old, ONLY)
+    with published.hold(old):
+        with published.hold(old):
+            await published.publish(new, ONLY)
+        await asyncio.sleep(0)
+        assert served(sampler) == {"v1", "v2"}
+    await asyncio.sleep(0)
+    assert served(sampler) == {"v2"} and published.current == new
+    await published.clear()
+    assert served(sampler) == set() and published.current is None
+
+
+async def test_other_bytes_than_were_committed_are_never_current(tmp_path: Path) -> None:
+    sampler = FakeSampler()
+    published = PublishedVersions(endpoints(sampler))
+    with pytest.raises(AdapterError, match="was committed"):
+        await published.publish(version(tmp_path, 1, said="other"), ONLY)
+    assert published.current is None
+    await published.clear()
+    assert served(sampler) == set()
+
+
+async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    sampler = SlowSampler()
+    published = PublishedVersions(endpoints(sampler))
+    publishing = asyncio.ensure_future(published.publish(version(tmp_path, 1), ONLY))
+    await asyncio.sleep(0)
+    publishing.cancel()
+    await asyncio.sleep(0)
+    sampler.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await publishing
+    await published.clear()
+    assert served(sampler) == set()
+
+
+async def test_a_version_is_held_before_a_sampler_has_it(tmp_path: Path) -> None:
+    """Else its file could go while it is loaded."""
+    sampler = SlowSampler()
+    published = PublishedVersions(endpoints(sampler))
+    old = version(tmp_path, 1)
+
+    async def play() -> None:
+        async with published.lent(old, ONLY):
+            assert published.holds(old)
+
+    plays = [asyncio.ensure_future(play()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert published.holds(old) and served(sampler) == set()
+    sampler.go.set()
+    await asyncio.gather(*plays)
+    assert not published.holds(old)
 
 
 @pytest.fixture
@@ -123,17 +214,3 @@ async def test_old_trajectories_shrink_to_text_and_rewards(tmp_path: Path) -> No
     assert all(row["reward"] is not None and len(row["turns"]) > 2 for row in rows)
     with Reader(world.home.database) as reader:
         assert all(row.tokens > 0 for row in reader.trajectories(world.task, 1000) if row.turns)
-
-
-async def test_a_run_keeps_what_its_task_file_asks_for(tmp_path: Path) -> None:
-    world = World(tmp_path, replace(SPEC, keep=replace(SPEC.keep, every=2)))
-    assert (await world.go()).state == "done"
-    kept = world.query("SELECT number FROM versions WHERE state = 'committed' ORDER BY number")
-    assert {0, 2, 4} <= {row["number"] for row in kept}
-
-
-def test_the_first_of_the_best_versions_is_named(world: World) -> None:
-    retention, _ = fill(world, [0.9, 0.5, 0.5, 0.1])
-    retention.label()
-    with Reader(world.home.database) as reader:
-        assert {v.number: v.label for v in reader.versions(world.task)} == {0: "", 1: "best", 2: "", 3: "last"}

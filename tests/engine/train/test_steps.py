@@ -1,20 +1,27 @@
-"""A step's metrics, computed by hand."""
+"""A step's metrics by hand, and what a step of the default task takes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.models.find import load_base
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.llama.model import LlamaSampler
+from marlaas.engine.train import trial
 from marlaas.engine.train.metrics import StepTally
+from marlaas.engine.train.trial import POLICY, loaded, time_sampling, time_training
 from marlaas.engine.trainer.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.trainer.protocol import GroupStats, StepResult
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory
 
 HALVES = np.log(np.array([0.5, 1.5, 0.5, 1.5, 1.0, 1.0])).astype(np.float16)
 """Logarithms of weights with a mean of 1 and a mean square of 7 / 6."""
-
 
 SILENT = Trajectory("agent", np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.float32), ())
 """Of an episode that failed before its first turn, as the store gives it back."""
@@ -129,6 +136,7 @@ def test_what_is_said_is_compared_over_all_episodes() -> None:
 
 PASSED = {"entropy", "clipped", "kl", "drift_mean", "drift_max", "weight_mean", "weight_ess"}
 """What only a pass over the groups measures."""
+
 SAID = {"surprisal", "same_reply", "length", "length_max", "cut"}
 
 
@@ -142,13 +150,6 @@ def test_what_no_pass_measured_is_left_out(kl: bool) -> None:
     assert metrics.keys() >= SAID, "what was said is known without a pass"
 
 
-def test_kl_is_left_out_without_a_kl_term() -> None:
-    tally = StepTally(version=4)
-    stats = GroupStats(6, -1.5, 3.0, 3, 1.0, 0.5, 0.0, 1.0, measured=6, weights={4: HALVES})
-    tally.add([group(4, 1, RewardSummary(2, 0.5, 0.5, False, 0.0, 1.0))], stats)
-    assert PASSED - tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0).keys() == {"kl"}
-
-
 @pytest.mark.parametrize("episodes", [(), (Episode(0, "error", (SILENT,)),)], ids=["none", "failed"])
 def test_a_policy_that_said_nothing_has_no_replies(episodes: tuple[Episode, ...]) -> None:
     tally = StepTally(version=4)
@@ -158,3 +159,25 @@ def test_a_policy_that_said_nothing_has_no_replies(episodes: tuple[Episode, ...]
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
     assert metrics["first_prompts"] == metrics["tokens"] == 0.0
     assert not SAID & metrics.keys(), "nothing was said, so nothing is known of it"
+
+
+async def test_a_step_is_estimated_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "PATIENCE", 0.0)
+    base = load_base("tiny")
+    sampler = LlamaSampler(str(base.path), str(tmp_path / "gguf"), 64, 256, exact=True)
+    trainer = TorchTrainer(str(base.path), base.fingerprint, sync=False)
+    renderer, scratch = Renderer(base.path), tmp_path / "scratch"
+    scratch.mkdir()
+    try:
+        async with loaded([sampler], trainer, scratch) as (version, folder):
+            (sampling,) = await time_sampling([sampler], renderer, version, 1)
+            training = await time_training(trainer, renderer, folder)
+        stats = await sampler.stats()
+        with pytest.raises(AdapterError, match="not open"):
+            await trainer.step(POLICY, str(scratch / "x"))
+    finally:
+        await sampler.close()
+        trainer.shutdown()
+    assert sampling > 0 and training > 0
+    assert not list(scratch.iterdir())
+    assert (stats.active, stats.waiting) == (0, 0)

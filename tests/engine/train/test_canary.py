@@ -1,7 +1,8 @@
-"""The canary on the shipped base, with the real trainer and the real samplers."""
+"""A version that the sampler serves wrongly is found, on made-up sides and on the shipped base."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,30 +10,167 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from marlaas.engine.adapters.statefile import read_state, write_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.machine.routing.router import EXACT, ROUNDED
+from marlaas.engine.machine.routing.router import EXACT, ROUNDED, Tolerance
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.samplers.llama.model import LlamaSampler
 from marlaas.engine.samplers.protocol import Sampler
 from marlaas.engine.samplers.torch.context import TorchWeights
 from marlaas.engine.samplers.torch.sampler import TorchSampler
-from marlaas.engine.train.canary import Canary, CanaryReport
+from marlaas.engine.train.canary import MANY, Canary, CanaryReport, compare
 from marlaas.engine.trainer.advantages import ClosedGroup, close_group, train_group
-from marlaas.engine.trainer.protocol import PolicyConfig
+from marlaas.engine.trainer.protocol import PolicyConfig, Probe
 from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message
 
-from ...seldom import seldom
+from ...seldom import often, seldom
 from ..rollout.endpoints import endpoint
+
+
+def group(own: int, *rewards: float) -> ClosedGroup:
+    """Two episodes of so many own tokens, the last of them after a token that another wrote: those are 0."""
+    mask = np.array([0] + [1] * (own - 1) + [0] + [1] * min(1, own) + [0], np.uint8)
+    spans = (Span(1, len(mask) - 1, 0),)
+    tokens, logprobs = np.arange(1, len(mask) + 1, dtype=np.int32) * mask, np.zeros(len(mask), np.float32)
+    trajectory = Trajectory("a", tokens.astype(np.int32), mask, logprobs, spans)
+    episodes = tuple(Episode(n, "ok", (replace(trajectory, reward=one),)) for n, one in enumerate(rewards or (0, 1)))
+    closed = close_group(Group(0, 0, 0, "e", episodes))
+    assert isinstance(closed, ClosedGroup)
+    return closed
+
+
+def said(value: float, tokens: Any, start: int) -> Any:
+    """One side's answer: a constant log-probability, and noise where others wrote."""
+    found = np.full(len(tokens) - start, value, np.float32)
+    found[tokens[start:] == 0] = np.nan
+    return found
+
+
+class Says:
+    """A sampler of a constant log-probability."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self.before = value
+        self.asked: list[str] = []
+
+    async def score(self, name: str, tokens: Any, start: int, temperature: float) -> Any:
+        self.asked.append(name)
+        return said(self.before if name == "old" else self.value, tokens, start)
+
+
+STRICT = Tolerance(largest=0.01, rounding=1e-4)
+
+
+class Pair:
+    """A canary between a sampler and a trainer that begin at -1, and perhaps a second sampler."""
+
+    def __init__(self, tolerance: Tolerance = STRICT, gap: float = 0.001, second: Tolerance = STRICT) -> None:
+        self.sampler, self.second, self.trained = Says(-1.0 + gap), Says(-1.0 + gap), -1.0
+        self.first, self.other = endpoint(self.sampler, 1, 9), endpoint(self.second, 1, 9, "rollout-2")
+        self.canary = Canary({"rollout": tolerance, "rollout-2": second}, 1.0)
+        self.probes: list[Probe | None] = []
+        """What the trainer was asked with the groups of each step."""
+
+    async def step(
+        self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
+    ) -> CanaryReport:
+        """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
+        endpoints = [self.first] if second is None else [self.first, self.other]
+        self.pass_(self.canary, self.trained, [group(3)] if groups is None else groups)
+        asked = self.canary.ask({one.name for one in endpoints})
+        self.trained, self.sampler.value = trained, served
+        self.second.value = self.second.value if second is None else second
+        scores = await self.canary.ask_samplers("new", "old", endpoints, asked)
+        if asked.chosen:
+            self.pass_(self.canary, trained, [])
+        report = await self.canary.judge("new", asked, scores)
+        self.sampler.before, self.second.before = self.sampler.value, self.second.value
+        return report
+
+    def pass_(self, canary: Canary, trained: float, groups: list[ClosedGroup]) -> None:
+        """The trainer passes groups with weights that give everything this log-probability."""
+        self.probes.append(canary.probe(groups))
+        wanted = self.probes[-1].sequences if self.probes[-1] else ()
+        canary.learn([said(trained, *one) for one in wanted])
+
+
+async def test_a_second_home_serving_the_old_version_is_found() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.299, second=-1.299)
+    with pytest.raises(AdapterError, match=r"rollout-2 says that it serves new, but .* 0% arrived"):
+        await pair.step(trained=-1.3085, served=-1.3075, second=-1.299)
+
+
+async def test_each_home_has_the_tolerance_of_its_own_arithmetic() -> None:
+    rough = Tolerance(mean=0.2)
+    assert (await Pair(second=rough).step(trained=-1.9, served=-1.9, second=-1.8)).gap == pytest.approx(0.1)
+    with pytest.raises(AdapterError, match="The sampler rollout serves"):
+        await Pair(second=rough).step(trained=-1.9, served=-1.8, second=-1.9)
+
+
+async def test_a_step_that_rounding_may_hide_is_not_resolved() -> None:
+    assert not (await Pair().step(trained=-1.003, served=-0.999)).resolved
+    assert not (await Pair().step(trained=-1.0, served=-0.999)).resolved
+
+
+async def test_a_look_at_few_tokens_does_not_bound_rounding() -> None:
+    """As after a restart: they agree by chance, then a tiny step is rounded differently."""
+    report = await Pair(EXACT, gap=0.0).step(trained=-1.0 - 2e-6, served=-1.0 - 5e-6)
+    assert not report.resolved
+
+
+async def test_a_policy_that_blew_up_is_named_as_such() -> None:
+    with pytest.raises(AdapterError, match="not finite: the policy has blown up"):
+        await Pair().step(float("nan"), float("nan"))
+
+
+async def test_a_home_that_was_left_is_new_when_it_comes_back() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.3, second=-1.3)
+    await pair.step(trained=-1.6, served=-1.6)
+    await pair.step(trained=-1.9, served=-1.9, second=-1.9)
+    assert pair.second.asked == ["old", "new", "old", "new"] and pair.sampler.asked.count("old") == 2
+
+
+async def test_a_batch_without_own_tokens_says_nothing() -> None:
+    report = await Pair().step(trained=-1.3, served=-5.0, groups=[group(0)])
+    assert not report.resolved and report.metrics()["gap_max"] == 0.0
+
+
+@pytest.mark.parametrize("size", [0.005, 0.02, 0.07, 0.3])
+@pytest.mark.parametrize("cancels", [0.0, 0.6])
+def test_verdicts_are_wrong_as_seldom_as_is_said(size: float, cancels: float) -> None:
+    """Changes and rounding with long tails, which are not what ``compare`` assumes; as in q8_0 of a real base."""
+    random, wrong, resolved = np.random.default_rng(0), 0, 0
+    for _ in range(2000):
+        moved = size * random.standard_t(3, MANY) / math.sqrt(3)
+        old, fresh = 0.11 * random.standard_t(5, (2, MANY)) * math.sqrt(3 / 5)
+        new = cancels * old + math.sqrt(1 - cancels**2) * fresh
+        for served, truth in ((moved + new - old, 1.0), (0.0 * moved, 0.0)):
+            share, doubt = compare(moved, served, old, 0.01)
+            resolved += doubt < 0.5
+            wrong += doubt < 0.5 and abs(share - truth) >= 0.5
+    assert not wrong and resolved >= {0.3: 3990}.get(size, 0) and resolved <= {0.005: 0, 0.02: 0}.get(size, 4000)
+
+
+@given(moved=st.lists(st.floats(-2, 2), min_size=1, max_size=8), stands=st.booleans())
+def test_without_rounding_the_share_is_what_was_served(moved: list[float], stands: bool) -> None:
+    trained = np.array(moved)
+    share, doubt = compare(trained, trained * (not stands), np.zeros(len(moved)), 1e-6)
+    assert doubt >= 0.5 or share == pytest.approx(0.0 if stands else 1.0)
+
 
 CONFIG = PolicyConfig(denominator=64.0)
 MEMBERS, REPLY = 4, 6
 TORCH, HALVED, FLOAT, EIGHT_BITS = "torch", "bf16", "f32", "q8_0"
 """Samplers: torch in float32 and bfloat16, and llama.cpp by what it keeps the base in."""
+
 ROUGH = {HALVED, EIGHT_BITS}
 
 
@@ -119,7 +257,7 @@ def trainer(base: BaseModel) -> Iterator[TorchTrainer]:
     trainer.shutdown()
 
 
-@pytest.fixture(params=[TORCH, HALVED, FLOAT, EIGHT_BITS])
+@pytest.fixture(params=[TORCH, seldom(HALVED), seldom(FLOAT), EIGHT_BITS])
 def weights(request: pytest.FixtureRequest) -> str:
     return cast(str, request.param)
 
@@ -150,8 +288,16 @@ async def test_honest_steps_raise_no_alarm(
     assert told >= 1 if weights in ROUGH else told == steps
 
 
-@pytest.mark.parametrize("weights", [TORCH, FLOAT], indirect=True)
-@pytest.mark.parametrize(("rate", "words"), [(1e-4, "away from the trainer's"), (1e-6, "0% arrived")])
+@pytest.mark.parametrize(
+    ("weights", "rate", "words"),
+    [
+        (TORCH, 1e-4, "away from the trainer's"),
+        seldom(TORCH, 1e-6, "0% arrived"),
+        seldom(FLOAT, 1e-4, "away from the trainer's"),
+        (FLOAT, 1e-6, "0% arrived"),
+    ],
+    indirect=["weights"],
+)
 @pytest.mark.parametrize("since", [seldom(0), 9])
 async def test_the_version_before_is_found_at_a_small_learning_rate(
     base: BaseModel,
@@ -185,18 +331,6 @@ async def test_a_rough_sampler_that_stands_is_found_in_a_few_steps(
     assert run.step > since
 
 
-def scrambled(adapter: dict[str, Any]) -> dict[str, Any]:
-    """Each layer has the matrices of the one before."""
-    layers = 1 + max(int(name.split(".layers.")[1].split(".")[0]) for name in adapter)
-
-    def before(name: str) -> str:
-        head, tail = name.split(".layers.")
-        number, rest = tail.split(".", 1)
-        return f"{head}.layers.{(int(number) - 1) % layers}.{rest}"
-
-    return {name: adapter[before(name)] for name in adapter}
-
-
 def of_another(adapter: dict[str, Any]) -> dict[str, Any]:
     """As large as this one, and trained for something else."""
     random = np.random.default_rng(0)
@@ -210,12 +344,9 @@ def one_spoilt(adapter: dict[str, Any]) -> dict[str, Any]:
 
 
 FAULTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "blank": lambda adapter: {name: 0 * value for name, value in adapter.items()},
-    "scrambled layers": scrambled,
     "one layer is missing": lambda adapter: {n: 0 * v if ".layers.1." in n else v for n, v in adapter.items()},
     "another tenant's": of_another,
     "one matrix is spoilt": one_spoilt,
-    "rows in another order": lambda adapter: {n: v[::-1].copy() if n.endswith("B") else v for n, v in adapter.items()},
     "half of its strength": lambda adapter: {n: v / 2 if n.endswith("B") else v for n, v in adapter.items()},
 }
 
@@ -239,7 +370,7 @@ class Wrong(Late):
 
 @pytest.mark.parametrize("weights", [TORCH], indirect=True)
 @pytest.mark.parametrize("since", [1, seldom(3)])
-@pytest.mark.parametrize("fault", list(FAULTS))
+@pytest.mark.parametrize("fault", often(("another tenant's", "one matrix is spoilt", "one layer is missing"), FAULTS))
 async def test_what_was_not_trained_is_found_at_once(
     base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, fault: str, since: int
 ) -> None:

@@ -1,33 +1,41 @@
-"""Members that have ended outlive their engine: the next one plays only those that are missing."""
+"""Samples that have ended outlive their engine, and a policy's group closes once its agents are done."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
+from marlaas.engine.environments.protocol import (
+    Answering,
+    DataFacts,
+    EpisodeOutcome,
+    EpisodeSpec,
+    FinalReward,
+    FinishedEpisode,
+    Ranking,
+)
 from marlaas.engine.queue.scheduler.scheduler import Ending
-from marlaas.engine.spec.task import PolicySpec, TaskSpec
+from marlaas.engine.spec.task import NamedPolicySpec, PolicySpec, TaskSpec
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.train import groups as module, publishing
+from marlaas.engine.train.failures import BiasWatch
+from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer
 from tests.oracle.audit import audit
 
-from ...queue.scheduler.fake_environments import FakeEnvironments
-from ...queue.scheduler.world import World
-from ..test_curriculum import DIFFICULT, drawn, score
-from ..test_learning import SPEC, check_history
-from ..test_several_policies import AGENTS, consumed
-from .test_early_groups import TWO, Paying, groups, until
+from ..queue.scheduler.fake_environments import FakeEnvironments
+from ..queue.scheduler.world import World
+from .test_drawing import DIFFICULT, drawn, score
+from .test_learning import SPEC, check_history
+from .test_several_policies import AGENTS, SPEC as SPECOfEarlyGroups, STEPS, consumed, steps, world
 
-FIRST = {(0, 0), (0, 1)}
 SOLO = replace(SPEC, policy=PolicySpec(rank=1, alpha=1.0))
 
 
@@ -89,12 +97,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEEP_AFTER", 0.0)
 
 
-@pytest.fixture
-def never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the end of a run stores members."""
-    monkeypatch.setattr(module, "KEEP_AFTER", 1e6)
-
-
 @pytest.mark.usefixtures("at_once")
 async def test_only_missing_members_are_played_by_the_next_engine(tmp_path: Path) -> None:
     here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
@@ -114,26 +116,6 @@ async def test_only_missing_members_are_played_by_the_next_engine(tmp_path: Path
         {"place": float(row["member"]), "word": "x"} for row in rows
     ], "what was logged is kept, too"
     assert {row["seconds"] for row in rows} == {0.25} and all(row["turns"] != "[]" for row in rows)
-
-
-@pytest.mark.usefixtures("never")
-async def test_a_run_that_ends_stores_what_it_has(tmp_path: Path) -> None:
-    here = held(tmp_path, lambda spec: spec.member == 1)
-    await dies(here, lambda: environment(here).well >= 4)
-    assert {member for _, member in kept(here)} == {0}
-    report = audit(here.home.root, updates=False)
-    assert report.problems == [] and report.proven["open plays are open"] > 0
-    environment(here).over.set()
-    assert await here.go() == Ending("done")
-    check_history(here)
-
-
-@pytest.mark.usefixtures("never")
-async def test_plays_that_are_soon_over_write_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = held(tmp_path, lambda spec: False)
-    monkeypatch.setattr(here.store.open_plays, "keep", lambda *given: pytest.fail("it was kept"))
-    assert await here.go() == Ending("done")
-    check_history(here)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -169,43 +151,6 @@ async def test_a_ranking_compares_members_of_both_engines(tmp_path: Path) -> Non
     assert [row["reward"] for row in rewards] == [0.0, 1.0]
 
 
-Retained = list[tuple[int, int]]
-
-
-@pytest.fixture
-def retained(monkeypatch: pytest.MonkeyPatch) -> Retained:
-    """Policy and newest version, whenever retention has removed what nobody needs; it does so after each step."""
-    done: Retained = []
-    retain = publishing.Retention.retain
-
-    async def noted(self: publishing.Retention, pending: Set[int]) -> None:
-        newest = self._store.versions.candidates(self._policy)[0].number
-        await retain(self, pending)
-        done.append((self._policy, newest))
-
-    monkeypatch.setattr(publishing, "INTERVAL", 0.0)
-    monkeypatch.setattr(publishing.Retention, "retain", noted)
-    return done
-
-
-def late(spec: EpisodeSpec) -> bool:
-    """A member of the first group that may begin before the first step, and belongs to the second."""
-    return (spec.index, spec.member) == (SPEC.train.groups_per_step, 1)
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_a_play_goes_on_with_the_version_that_it_began_with(tmp_path: Path) -> None:
-    here = held(tmp_path, late)
-    number = SPEC.train.groups_per_step
-    await dies(here, lambda: (number, 0) in kept(here) and here.query("SELECT 1 FROM steps"))
-    environment(here).holds = lambda spec: False
-    assert await here.go() == Ending("done")
-    assert begun(here)[number, 0] == 0
-    (group,) = here.query(f"SELECT version FROM groups WHERE number = {number} AND split = 'train'")
-    assert group["version"] == 0
-    check_history(here)
-
-
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("fate", ["void", "pruned"])
 async def test_members_of_a_version_that_is_gone_go_with_it(tmp_path: Path, fate: str) -> None:
@@ -229,53 +174,6 @@ async def test_members_of_a_version_that_is_gone_go_with_it(tmp_path: Path, fate
     assert begun(here)[number, 0] == 1
     check_history(here)
     assert here.query("SELECT 1 FROM open_plays") == []
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_a_group_that_was_stored_early_is_not_played_again(tmp_path: Path) -> None:
-    """The solver's group was stored early; the next engine plays what is missing for the critic alone."""
-    over = asyncio.Event()
-    here = World(tmp_path / "home", TWO)
-    here.environments = Paying(
-        here.chance, agents=AGENTS, pause=lambda spec: over if (spec.index, spec.member) == (0, 1) else None
-    )
-    await dies(here, lambda: (0, 0) in kept(here) and groups(here, "solver"))
-    assert groups(here, "solver")[0]["number"] == 0
-    assert 0 not in [row["number"] for row in groups(here, "critic")]
-    assert audit(here.home.root, updates=False).problems == []
-    over.set()
-    assert await here.go() == Ending("done")
-    assert begun(here)[0, 0] == 0 and begun(here)[0, 1] == 1
-    once = Counter({(number, number // 2 + 1): 1 for number in range(2 * TWO.steps)})
-    assert consumed(here) == {"solver": once, "critic": once}
-    here.store.tasks.set_state(here.task, "done")
-    assert audit(here.home.root, updates=False).problems == []
-    (first,) = [row for row in groups(here, "critic") if row["number"] == 0]
-    said = here.query(f'SELECT DISTINCT agent, speaker FROM trajectories WHERE "group" = {first["id"]}')
-    assert {(row["agent"], row["speaker"]) for row in said} == {("critic", ""), ("solver", "solver")}
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_a_version_stays_until_it_is_loaded_again(tmp_path: Path, retained: Retained) -> None:
-    """The solver goes two steps ahead while its version 0 is on its way back to the sampler, for the critic's sake."""
-    over = asyncio.Event()
-    here = World(tmp_path / "home", TWO)
-    here.environments = Paying(
-        here.chance, agents=AGENTS, pause=lambda spec: over if (spec.index, spec.member) == (0, 1) else None
-    )
-    await dies(here, lambda: (0, 0) in kept(here) and groups(here, "solver"))
-    over.set()
-    sampler, load = here.workers.sampler, here.workers.sampler.load
-
-    async def late_load(version: str, path: str) -> str:
-        if "solver-v0" in version:
-            await until(lambda: (1, 2) in retained)
-        return await load(version, path)
-
-    sampler.load = late_load  # type: ignore[method-assign]
-    assert await here.go() == Ending("done")
-    assert begun(here)[0, 0] == 0 and begun(here)[0, 1] == 1
-    assert here.query("SELECT 1 FROM versions WHERE number = 0 AND state = 'committed'") == []
 
 
 AHEAD = replace(SOLO, train=replace(SPEC.train, max_staleness=2), eval=replace(SPEC.eval, every=0))
@@ -342,15 +240,6 @@ async def test_a_play_for_one_gives_way_to_a_play_for_all(tmp_path: Path, monkey
     assert audit(here.home.root, updates=False).problems == []
 
 
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("state", ["cancelled", "failed", "done", "paused"])
-async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state: str) -> None:
-    here = held(tmp_path, lambda spec: spec.member == 1)
-    await dies(here, lambda: kept(here))
-    here.store.tasks.set_state(here.task, state)
-    assert bool(here.query("SELECT 1 FROM open_plays")) is bool(kept(here)) is (state == "paused")
-
-
 async def drawn_with(root: Path, dying: bool) -> list[tuple[int, ...]]:
     """What a curriculum drew; ``dying``: the engine dies while the first play is open."""
     here = World(root, DIFFICULT)
@@ -369,12 +258,164 @@ async def test_a_curriculum_knows_what_a_kept_play_drew(tmp_path: Path) -> None:
     assert await drawn_with(tmp_path / "whole", False) == await drawn_with(tmp_path / "killed", True)
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_a_member_that_was_kept_took_as_long_as_it_took(tmp_path: Path) -> None:
-    """Else it would be among the faster ones of its group, whatever it took, where members are redundant."""
-    here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
-    await dies(here, lambda: (0, 0) in kept(here))
-    play = here.store.open_plays.find(here.task, 0, ["policy"])
-    assert play is not None
-    (stored,) = here.store.open_plays.members(play)
-    assert stored.seconds > 0.0
+TWO = replace(SPECOfEarlyGroups, policies=dict.fromkeys(AGENTS, NamedPolicySpec(rank=1, alpha=1.0)))
+ONCE = Counter({(number, number // 2 + 1): 1 for number in range(2 * STEPS)})
+
+
+@dataclass
+class Paying(FakeEnvironments):
+    """The solver speaks first and is done then; the critic speaks after ``pause``. ``breaks``: it fails in between."""
+
+    pause: Callable[[EpisodeSpec], asyncio.Event | None] = lambda spec: None
+    breaks: Callable[[EpisodeSpec], bool] = lambda spec: False
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if spec.split == "train":
+            self.begun.append(spec)
+        await self.chance.wait()
+        said = (await answer(self.ask_for(spec, 0, "solver"))).text
+        rewards = {"solver": float(spec.member), "critic": float(sum(map(ord, said)) % 2)}
+        if isinstance(answer, Answering):  # else a constant answer is measured
+            answer.settle(FinalReward("solver", rewards["solver"]))
+        if spec.split == "train" and (event := self.pause(spec)) is not None:
+            await event.wait()
+        if spec.split == "train" and self.breaks(spec):
+            return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
+        await answer(self.ask_for(spec, 0, "critic"))
+        return EpisodeOutcome("ok", rewards)
+
+
+def paying(tmp_path: Path, **options: Any) -> tuple[World, Paying]:
+    here = world(tmp_path, options.pop("spec", TWO))
+    here.environments = environment = Paying(here.chance, agents=AGENTS, **options)
+    return here, environment
+
+
+async def until(there: Callable[[], object]) -> None:
+    """Let the event loop turn until something is so, in the test's time limit."""
+    async with asyncio.timeout(50):
+        while not there():
+            await asyncio.sleep(0)
+
+
+def groups(here: World, policy: str) -> list[dict[str, Any]]:
+    sql = f"SELECT g.* FROM groups g JOIN policies p ON p.id = g.policy WHERE p.name = '{policy}' AND g.split = 'train'"
+    return here.query(f"{sql} ORDER BY g.number")
+
+
+async def test_a_policy_learns_while_its_partner_still_plays(tmp_path: Path) -> None:
+    over = asyncio.Event()
+    here, _ = paying(tmp_path, pause=lambda spec: over)
+    run = asyncio.ensure_future(here.go())
+    await until(lambda: steps(here).get("solver"))
+    assert groups(here, "critic") == [] and steps(here)["critic"] == 0
+    assert {row["state"] for row in groups(here, "solver")[:2]} == {"consumed"}
+    over.set()
+    assert await run == Ending("done")
+    assert consumed(here) == {"solver": ONCE, "critic": ONCE}
+    here.store.tasks.set_state(here.task, "done")
+    report = audit(here.home.root, updates=False)
+    assert report.problems == [] and report.proven["plays are one"] == 2 * STEPS
+    plays = here.query("SELECT count(*) AS n FROM groups WHERE split = 'train' GROUP BY coalesce(play, id)")
+    assert {row["n"] for row in plays} == {2}, "both groups of a play say that they are one"
+
+
+async def test_a_final_reward_stands_where_the_episode_fails(tmp_path: Path) -> None:
+    """The critic's group is filled from another instance; the solver keeps what it was paid, once."""
+    here, environment = paying(tmp_path, breaks=lambda spec: spec.index == 0)
+    assert await here.go() == Ending("done")
+    assert consumed(here) == {"solver": ONCE, "critic": ONCE}
+    first = {name: groups(here, name)[0] for name in AGENTS}
+    assert first["solver"]["instance"] == 0 and first["critic"]["instance"] == 1_000_003
+    assert sum(spec.index == 0 for spec in environment.begun) == 2 * 3, "members are played again as ever"
+    rows = here.query(f'SELECT agent, status, reward FROM trajectories WHERE "group" = {first["solver"]["id"]}')
+    assert [(row["agent"], row["status"], row["reward"]) for row in rows if row["agent"] == "solver"] == [
+        ("solver", "ok", 0.0),
+        ("solver", "ok", 1.0),
+    ]
+    here.store.tasks.set_state(here.task, "done")
+    assert audit(here.home.root, updates=False).problems == []
+
+
+async def test_a_play_is_closed_with_its_last_group(tmp_path: Path) -> None:
+    """Its members may take their time to end: an engine that dies meanwhile leaves nothing open."""
+    open_plays: list[list[dict[str, Any]]] = []
+
+    class Leaving(Paying):
+        async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+            try:
+                return await super().play(lease, spec, answer, counts)
+            except asyncio.CancelledError:
+                open_plays.append(here.query(f"SELECT 1 FROM open_plays WHERE number = {spec.index}"))
+                raise
+
+    policies = {"solver": NamedPolicySpec(rank=1), "critic": NamedPolicySpec(frozen="base")}
+    here, _ = paying(tmp_path, spec=replace(TWO, policies=policies))
+    here.environments = Leaving(here.chance, agents=AGENTS, pause=lambda spec: asyncio.Event())
+    assert await asyncio.wait_for(here.go(), 50) == Ending("done")
+    assert len(open_plays) == 2 * 2 * STEPS and not any(open_plays)
+
+
+@pytest.mark.parametrize("partner", [NamedPolicySpec(frozen="base"), NamedPolicySpec(rank=1)])
+async def test_members_that_failed_are_counted_in_early_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partner: NamedPolicySpec
+) -> None:
+    """One member always fails before the solver is paid, and the others play on when its group closes."""
+    over, weighed = asyncio.Event(), Counter[tuple[str, ...]]()
+
+    class Failing(Paying):
+        async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+            if spec.split == "train" and spec.member == 2:
+                return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
+            return await super().play(lease, spec, answer, counts)
+
+    def see(watch: BiasWatch, version: str, members: Sequence[FinishedEpisode], component: str = "") -> None:
+        weighed[tuple(member.outcome.status for member in members)] += 1
+
+    monkeypatch.setattr(BiasWatch, "see", see)
+    policies = {"solver": NamedPolicySpec(rank=1), "critic": partner}
+    train = replace(TWO.train, group_size=3, min_members=2)
+    here, _ = paying(tmp_path, spec=replace(TWO, policies=policies, train=train))
+    here.environments = Failing(here.chance, agents=AGENTS, pause=lambda spec: over)
+    run = asyncio.ensure_future(here.go())
+    await until(lambda: steps(here).get("solver"))
+    over.set()
+    assert await asyncio.wait_for(run, 50) == Ending("done")
+    assert {(row["lost"], row["replayed"]) for row in groups(here, "solver")} == {(1, 2)}
+    assert weighed.keys() == {("ok", "ok", "error")} and weighed.total() == 2 * STEPS
+
+
+async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path) -> None:
+    class Insists(Paying):
+        async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+            outcome = await super().play(lease, spec, answer, counts)
+            await answer(self.ask_for(spec, 1, "solver"))
+            return outcome
+
+    here, _ = paying(tmp_path)
+    here.environments = Insists(here.chance, agents=AGENTS)
+    ending = await here.go()
+    assert ending.state == "paused" and "asked the agent 'solver', whose reward is final" in ending.reason.words
+
+
+WAITING = {
+    "two agents of one policy": replace(
+        SPECOfEarlyGroups, policies={"player": NamedPolicySpec(rank=1)}, agents=dict.fromkeys(AGENTS, "player")
+    ),
+    "deterministic": replace(TWO, train=replace(TWO.train, deterministic=True, max_staleness=0)),
+}
+
+
+@pytest.mark.parametrize("spec", WAITING.values(), ids=WAITING)
+async def test_some_groups_close_when_the_play_is_over(tmp_path: Path, spec: TaskSpec) -> None:
+    """Where another agent of the policy goes on, and in deterministic tasks."""
+    over = asyncio.Event()
+    here, environment = paying(tmp_path, spec=spec, pause=lambda spec: over)
+    run = asyncio.ensure_future(here.go())
+    most = 2 * 2 * (spec.train.max_staleness + 1)
+    await until(lambda: len(environment.begun) == most)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert here.query("SELECT 1 FROM groups WHERE split = 'train'") == []
+    over.set()
+    assert await run == Ending("done")
