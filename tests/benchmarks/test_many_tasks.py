@@ -35,7 +35,7 @@ from marlaas.engine.train.canary import Canary
 from marlaas.engine.train.loop import PolicyLearner
 from marlaas.engine.train.publishing import ExposedTime, PublishedVersions
 
-from ..engine.train.serving.test_canary import group
+from ..engine.train.test_canary import group
 
 USAGE = Usage(10.0, {"rollout": 6.0, "training": 3.0, "engine": 0.5, "env": 0.5}, {"rollout": 200.0}, 0.05)
 

@@ -1,13 +1,13 @@
 """The whole check, in order: the rows, the files, the groups, the rewards, and if asked each update made again.
 
-A database that is damaged is a finding; one that cannot be looked at is ``Unchecked``.
+A database that is damaged is a finding.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,37 +32,27 @@ from .report import Report
 if TYPE_CHECKING:
     from .updates import Oracle
 
-Say = Callable[[str], None]
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _ODD = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 """What is raised for rows that hold something else than they should."""
 
 
-class Unchecked(Exception):
-    """Nobody can say whether a home is sound; the message says why."""
-
-
-def audit(home: Path, base: str = "", updates: bool = True, threads: int = 1, say: Say = lambda text: None) -> Report:
-    """Check a home; ``updates`` are made again on ``base``, by default the one that the home's newest engine served.
-
-    ``say`` is told what comes next. Raises ``Unchecked``.
-    """
+def audit(home: Path, updates: bool = True) -> Report:
+    """Check a home; ``updates`` are made again on the base that its newest engine served."""
     report = Report()
     try:
-        _audit(home, base, updates, threads, say, report)
-    except sqlite3.Error as error:
+        _audit(home, updates, report)
+    except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGED:
-            raise Unchecked(f"{home / 'marlaas.db'} cannot be read: {error}.") from error
+            raise
         report.check(False, "the database is whole", "home", f"{home / 'marlaas.db'} is damaged: {error}")
-    except OSError as error:
-        raise Unchecked(f"{home} cannot be checked: {error}.") from error
     return report
 
 
-def _audit(home: Path, base: str, updates: bool, threads: int, say: Say, report: Report) -> None:
+def _audit(home: Path, updates: bool, report: Report) -> None:
     there = files_of(home)
     with opened(home / "marlaas.db") as record:
-        oracle = _oracle(base or record.base(), threads) if updates else None
+        oracle = _oracle(record.base()) if updates else None
         check_home(record, report)
         policies = record.policies()
         check_spare(policies, home, there, report)
@@ -71,7 +61,6 @@ def _audit(home: Path, base: str, updates: bool, threads: int, say: Say, report:
             check_plays(record, own, report)
             check_open(record, own, report)
         for policy in policies:
-            say(f"Checking {policy.task.where}: {policy.step} steps.")
             try:
                 check_steps(policy, report)
                 files = check_files(policy, home, record.state_now, report)
@@ -82,10 +71,10 @@ def _audit(home: Path, base: str, updates: bool, threads: int, say: Say, report:
                 report.check(False, "rows can be read", policy.task.where, problem)
 
 
-def _oracle(base: str, threads: int) -> Oracle:
+def _oracle(base: str) -> Oracle:
     from .updates import oracle
 
-    return oracle(base, threads)
+    return oracle(base)
 
 
 def _check_experience(

@@ -208,7 +208,6 @@ def _short(numbers: list[int]) -> str:
 # What must hold of tasks with several policies: who spoke for whom, which groups make a play, borrowed versions.
 
 UNFINISHED = ("submitted", "queued", "running", "paused")
-
 Plays = Mapping[int, Sequence[tuple[Policy, Group]]]
 """The groups of each play, with their policies."""
 

@@ -247,9 +247,9 @@ TINY = Path(__file__).resolve().parents[2] / "engine" / "models" / "tiny"
 """The base that ships with marlaas."""
 
 
-def oracle(base: str, threads: int) -> Oracle:
+def oracle(base: str) -> Oracle:
     """An ``Oracle`` on the base that an engine called ``base``."""
-    return Oracle(str(TINY) if base == "tiny" else base, threads)
+    return Oracle(str(TINY) if base == "tiny" else base)
 
 
 class Again:
@@ -349,8 +349,8 @@ class Moments:
 class Oracle:
     """One base, and an adapter on it that takes any version's weights."""
 
-    def __init__(self, base: str, threads: int = 1) -> None:
-        torch.set_num_threads(threads)  # more threads spin beside a busy engine, and cost more than they give
+    def __init__(self, base: str) -> None:
+        torch.set_num_threads(1)  # more threads spin beside a busy engine, and cost more than they give
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._base = base

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.queue.scheduler.scheduler import Ending
-from marlaas.engine.rollout.episodes import EPISODES
-from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.machine.supervisor import WorkerSupervisor
+from marlaas.engine.queue.scheduler.scheduler import Ending, run_task
+from marlaas.engine.rollout.episodes import Rollout
+from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 from marlaas.engine.train import admission as module
 from marlaas.engine.train.admission import (
@@ -34,7 +35,8 @@ from marlaas.engine.trajectories import Episode, Group, Trajectory
 from tests.oracle.audit import audit
 
 from ...examples import examples
-from .groups.test_early_groups import TWO, groups, until
+from ..queue.scheduler.world import World
+from .test_open_plays import TWO, groups, until
 from .test_several_policies import AGENTS, consumed, steps, world
 
 LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
@@ -73,14 +75,6 @@ def admission(
     return Admission(store, policies, moved or asyncio.Event(), draining or asyncio.Event(), **more)
 
 
-async def settled() -> None:
-    for _ in range(200):
-        await asyncio.sleep(0)
-
-
-# The rule.
-
-
 @given(
     groups_per_step=st.integers(1, 5),
     max_staleness=st.integers(0, 4),
@@ -111,36 +105,8 @@ def test_staleness_zero_is_the_synchronous_algorithm(version: int, groups_per_st
     assert allowed[-1] == step_groups(version, groups_per_step)[-1]
 
 
-# Complete groups wait for their step.
-
-
 async def take(pool: PolicyGroups, wanted: set[int], one_by_one: bool = False) -> list[int]:
     return [group.group.number for group in await pool.take_ready(sorted(wanted), len(wanted), one_by_one)]
-
-
-async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:
-    pool = policy(groups_per_step=8)
-    waiting = asyncio.ensure_future(take(pool, {1, 2, 3}))
-    await asyncio.sleep(0)
-    for number in (3, 7, 1):
-        pool.put(closed(number))
-    assert await waiting == [1, 3]
-    assert await take(pool, {7}) == [7]
-
-
-async def test_a_step_begins_with_one_group_then_with_half_of_the_rest() -> None:
-    pool = policy(groups_per_step=4)
-    waiting = asyncio.ensure_future(take(pool, {0, 1, 2, 3}))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    pool.put(closed(2))
-    assert await waiting == [2]
-    waiting = asyncio.ensure_future(take(pool, {0, 1, 3}))
-    pool.put(closed(0))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    pool.put(closed(3))
-    assert await waiting == [0, 3]
 
 
 async def test_no_call_is_so_large_that_others_wait_for_long() -> None:
@@ -152,26 +118,6 @@ async def test_no_call_is_so_large_that_others_wait_for_long() -> None:
     assert await take(pool, {3}) == [3]
 
 
-async def test_one_by_one_only_the_next_will_do() -> None:
-    pool = policy(groups_per_step=8)
-    ordered = asyncio.ensure_future(take(pool, {1, 3}, one_by_one=True))
-    pool.put(closed(3))
-    await asyncio.sleep(0)
-    assert not ordered.done()
-    pool.put(closed(1))
-    assert await ordered == [1]
-    assert await take(pool, {3}, one_by_one=True) == [3]
-
-
-async def test_a_failure_reaches_who_waits_for_groups() -> None:
-    pool = policy(groups_per_step=8)
-    taking = asyncio.ensure_future(take(pool, {1}))
-    await asyncio.sleep(0)
-    pool.fail(ValueError("no environment"))
-    with pytest.raises(ValueError, match="no environment"):
-        await taking
-
-
 async def test_a_complete_group_that_grows_too_old_begins_again() -> None:
     pool = policy(groups_per_step=2, steps=9, order="arrival", max_staleness=1)
     for number, version in ((0, 0), (1, 1)):
@@ -179,153 +125,6 @@ async def test_a_complete_group_that_grows_too_old_begins_again() -> None:
     pool.taken = 2
     pool.give_up_stale()
     assert pool.next_number() == 0 and pool.given_up == 1 and await take(pool, {0, 1}) == [1]
-
-
-# Room for samples.
-
-
-class Runner:
-    """Groups that end when they are told to."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.over = asyncio.Semaphore(0)
-        """Samples that may end."""
-        self.again = 0
-        """Samples that are to be run again when the next one ends."""
-        self.scored, self.place = asyncio.Event(), asyncio.Event()
-
-    def begin(self) -> None: ...
-
-    async def room(self, number: int, policies: Iterable[str]) -> None:
-        await self.place.wait()
-
-    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> Mapping[str, Any]:
-        self.begun.append(number)
-        left = policies[0].spec.train.group_size
-        while left:
-            await self.over.acquire()
-            left, again, self.again = left - 1 + self.again, self.again, 0
-            listener.on_samples(again - 1)
-        await self.scored.wait()
-        return {one.name: closed(number) for one in policies}
-
-
-def many(group_size: int = 8, kind: type[PolicyGroups] = PolicyGroups) -> Any:
-    """A policy that may begin 60 groups at once."""
-    return policy("policy", 60, kind, groups_per_step=1, group_size=group_size, max_staleness=60)
-
-
-@pytest.mark.parametrize(("group_size", "most"), [(8, 32), (100, 3), (256, 1), (300, 1), (2, 60)])
-async def test_a_group_begins_where_one_sample_has_room(group_size: int, most: int) -> None:
-    """It waits for no other group to close: the last sample of each may take as long as it likes."""
-    runner = Runner()
-    runner.place.set()
-    async with Background() as background:
-        background.produce(admission([many(group_size)]).run(cast(GroupRunner, runner), background))
-        await settled()
-        assert runner.begun == [*range(most)] and (most - 1) * group_size < EPISODES
-        for _ in range(max(0, most * group_size - EPISODES)):
-            runner.over.release()
-        await settled()
-        assert runner.begun == [*range(most)]
-        runner.over.release()
-        await settled()
-        assert runner.begun == [*range(min(60, most + 1))]
-
-
-async def test_what_is_filled_again_takes_its_room() -> None:
-    runner = Runner()
-    runner.place.set()
-    async with Background() as background:
-        background.produce(admission([many(128)]).run(cast(GroupRunner, runner), background))
-        await settled()
-        assert runner.begun == [0, 1]
-        runner.again = 128
-        for _ in range(128):
-            runner.over.release()
-        await settled()
-        assert runner.begun == [0, 1], "the first ended, and is filled again"
-
-
-async def test_groups_that_wait_for_scores_keep_no_others_waiting() -> None:
-    runner = Runner()
-    runner.place.set()
-    async with Background() as background:
-        background.produce(admission([many()]).run(cast(GroupRunner, runner), background))
-        await settled()
-        assert runner.begun == [*range(32)]
-        for _ in range(5 * 8):
-            runner.over.release()
-        await settled()
-        assert runner.begun == [*range(37)]
-        runner.scored.set()
-        await settled()
-        assert runner.begun == [*range(37)], "their samples gave their room back once"
-
-
-async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
-    runner = Runner()
-    async with Background() as background:
-        background.produce(admission([many()]).run(cast(GroupRunner, runner), background))
-        await settled()
-        assert runner.begun == []
-        runner.place.set()
-        await settled()
-        assert len(runner.begun) == 32
-
-
-class Counted(PolicyGroups):
-    """Counts waits, and how often it is asked what it needs."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.held: list[int] = []
-        self.asked = 0
-
-    def needs(self, number: int) -> bool:
-        self.asked += 1
-        return super().needs(number)
-
-    def held_up(self, number: int, began: float) -> None:
-        self.held.append(number)
-
-
-async def test_only_a_group_that_waits_while_nothing_runs_counts() -> None:
-    runner, moved = Runner(), asyncio.Event()
-    runner.place.set()
-    runner.scored.set()
-    learner = policy("policy", 2, Counted, groups_per_step=2, group_size=1, max_staleness=0)
-    async with Background() as background:
-        background.produce(admission([learner], moved).run(cast(GroupRunner, runner), background))
-        await settled()
-        assert (runner.begun, learner.held) == ([0, 1], [])
-        runner.over.release()
-        await settled()
-        assert learner.held == [], "another group still runs"
-        runner.over.release()
-        await settled()
-        learner.served = 1
-        moved.set()
-        await settled()
-        assert runner.begun == [0, 1, 2, 3] and learner.held == [2]
-
-
-async def test_an_engine_that_drains_begins_nothing_that_waited() -> None:
-    runner, draining = Runner(), asyncio.Event()
-    async with Background() as background:
-        admitting = admission([many()], draining=draining)
-        running = asyncio.ensure_future(admitting.run(cast(GroupRunner, runner), background))
-        await settled()
-        draining.set()
-        runner.place.set()
-        await settled()
-        assert runner.begun == [0], "the step in progress needs it"
-        admitting.stop()
-        await running
-
-
-# Several policies.
 
 
 class Steps(PolicyGroups):
@@ -473,12 +272,62 @@ async def test_a_policy_whose_partner_learns_slowly_goes_on(tmp_path: Path, monk
     assert audit(here.home.root, updates=False).problems == []
 
 
-async def test_a_deterministic_task_runs_groups_for_all_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
-    train = replace(TWO.train, deterministic=True, max_staleness=0)
-    here = world(tmp_path, replace(TWO, train=train))
-    assert await here.go() == Ending("done")
-    rows = here.query("SELECT count(*) AS n FROM groups WHERE split = 'train' GROUP BY coalesce(play, id)")
-    assert {row["n"] for row in rows} == {2}
+async def test_what_fails_while_it_is_cut_off_interrupts_nobody() -> None:
+    ended = []
+
+    async def fails_at_its_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("too late")
+
+    async def slow_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            ended.append(1)
+
+    with pytest.raises(KeyError):
+        async with Background() as background:
+            background.start(fails_at_its_end())
+            background.start(slow_end())
+            await asyncio.sleep(0)
+            raise KeyError("the body's own")
+    assert ended == [1]
+    current = asyncio.current_task()
+    assert current is not None and not current.cancelling()
+
+
+SLOTS, TASKS, SIZE, BATCH = 4, 4, 4, 4
+
+
+def spec(number: int) -> TaskSpec:
+    train = TrainSpec(groups_per_step=BATCH, group_size=SIZE, max_staleness=3, seed=number)
+    return TaskSpec(
+        f"tenant {number % 2}", f"task {number}", "sums", steps=2, train=train, eval=EvalSpec(every=0, prompts=1)
+    )
+
+
+async def test_few_episodes_live_whatever_the_number_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live, most, play = 0, 0, Rollout.run_episode
+
+    async def counted(*arguments: object, **named: object) -> object:
+        nonlocal live, most
+        live += 1
+        most = max(most, live)
+        try:
+            return await play(*arguments, **named)  # type: ignore[arg-type]
+        finally:
+            live -= 1
+
+    monkeypatch.setattr(Rollout, "run_episode", counted)
+    specs = [spec(number) for number in range(TASKS)]
+    world = World(tmp_path, specs[0], sequences=SLOTS, others=specs[1:])
+    tasks = zip((world.task, *world.others), specs, strict=True)
+    runs = (run_task(task, own, cast(WorkerSupervisor, world), lambda learner: None) for task, own in tasks)
+    ends = await asyncio.wait_for(asyncio.gather(*runs), 120)
+    assert ends == [Ending("done")] * TASKS
+    begun_at_once = TASKS * 2 * BATCH * SIZE  # all that the bound on staleness allows
+    assert most <= SLOTS + SLOTS + TASKS * 3 * SIZE < begun_at_once, "in slots, in line, and three groups of each task"

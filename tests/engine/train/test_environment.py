@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -10,15 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.environments.outcomes import OutcomeCounts
-from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
+from marlaas.engine.environments.protocol import DataFacts
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
-from marlaas.engine.rollout.conversation import Unplayable
+from marlaas.engine.errors import Blocked, ConfigError, EnvironmentMissing
 from marlaas.engine.spec.task import DataSpec, NamedPolicySpec, PolicySpec, TaskSpec
 from marlaas.engine.train.environment import TaskEnvironment
-from marlaas.engine.trajectories import Failure
-from marlaas.plugins.messages import Reply
 
 from .test_learning import SPEC
 
@@ -35,16 +30,9 @@ class PublishedVersions:
     """The newest version by full name."""
     agents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What versions declare; others declare none."""
-    resting: set[str] = field(default_factory=set)
     released: list[str] = field(default_factory=list)
-    outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
-    ends: str = ""
-    """What groups on a replaced version are told to wait for."""
     stamp: str = ""
     """Of the file that a task names."""
-    found: asyncio.Event | None = None
-    """Set once its rows are found; None: they are, at once."""
-
     saved: dict[str, str] = field(default_factory=dict)
     """The versions by full name that files have become, and that nobody has looked at yet."""
 
@@ -69,24 +57,15 @@ class PublishedVersions:
             raise EnvironmentMissing(f"There is no version {wanted}.")
         if not set(config) <= self.takes[wanted]:
             raise ConfigError(f"{wanted} does not take it.")
-        if wanted in self.resting:
-            raise EnvironmentFailure(f"{wanted} rests.")
         return config
 
     async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
-        if self.found is not None:
-            await self.found.wait()
         return DataFacts(1, 1, f"of {self.stamp}")
-
-    async def play(self, lease: Any, spec: EpisodeSpec, answer: Any, counts: bool) -> None:
-        await answer(None)
 
     async def bind(
         self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None, data: Any = None
     ) -> Any:
-        resting, self.resting = self.resting, set()
         config = self.validate(name, config or {}, version)
-        self.resting = resting
         full = self.resolve(name).name if version is None else self.full_name(name, version)
         wanted = version or self.served[full]
         return SimpleNamespace(
@@ -98,8 +77,8 @@ class PublishedVersions:
             digest="",
             declared=SimpleNamespace(name=full, agents=self.agents.get(wanted, ())),
             config=config,
-            ends=self.ends,
-            rest=Failure(f"{wanted} rests") if wanted in resting else None,
+            ends="",
+            rest=None,
             release=lambda: self.released.append(wanted),
         )
 
@@ -133,14 +112,6 @@ def edit(told: Told, version: str, *parameters: str) -> None:
     told.published.served["math/sums"] = version
 
 
-async def test_a_task_follows(told: Told) -> None:
-    environment = told.of()
-    assert await version_of(environment) == "v1"
-    edit(told, "v2", "digits", "more")
-    assert await version_of(environment) == "v2"
-    assert told.published.released == ["v1", "v2"] and told.sentences == []
-
-
 async def test_what_was_saved_before_it_begins_is_played(told: Told) -> None:
     told.published.takes["v2"] = {"digits"}
     told.published.saved["math/sums"] = "v2"
@@ -156,20 +127,6 @@ async def test_other_rows_in_the_file_are_another_digest(told: Told) -> None:
         async with environment.bound() as lease:
             digests.append(lease.digest)
     assert digests == ["of 1", "of 1", "of 2"]
-
-
-async def test_rows_that_take_long_to_find_are_told_of(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.train.environment.LOOKING", 0.0)
-    playing = told.of(replace(TASK, data=DataSpec("/d/rows.jsonl")))
-    told.published.found = asyncio.Event()
-    binding = asyncio.ensure_future(version_of(playing))
-    while not told.sentences:
-        await asyncio.sleep(0)
-    assert told.sentences == [
-        "The rows of rows.jsonl are looked through, once for each content of it; the task begins after that."
-    ]
-    told.published.found.set()
-    assert await binding == "v1" == await version_of(playing) and len(told.sentences) == 1
 
 
 @pytest.mark.parametrize("engine", ["the same", "a new one"])
@@ -216,20 +173,6 @@ async def test_it_stays_where_a_newer_version_has_other_agents(
     assert len(told.sentences) == 1 and sorted(told.published.released)[-2:] == ["v3", "v4"]
 
 
-async def test_with_other_agents_it_waits_and_holds_nothing(told: Told) -> None:
-    told.published.agents = {"v1": ("solver",)}
-    environment = told.of(TALK)
-    for waits in (environment.check(), environment.bound().__aenter__()):
-        with pytest.raises(Blocked, match=r"^sums has no agent 'critic'"):
-            await waits
-    assert told.published.released == ["v1"]
-
-
-async def test_one_policy_speaks_for_whoever_there_is(told: Told) -> None:
-    told.published.agents = {"v1": ("solver", "critic")}
-    assert await version_of(told.of()) == "v1"
-
-
 async def test_with_nothing_to_stay_on_it_waits(told: Told) -> None:
     edit(told, "v2", "width")
     for environment in (told.of(), told.of(last="v0")):  # v0 was removed from the disk
@@ -238,19 +181,6 @@ async def test_with_nothing_to_stay_on_it_waits(told: Told) -> None:
         with pytest.raises(Blocked, match=r"^v2 does not take it"):
             async with environment.bound():
                 pass
-
-
-async def test_a_pinned_task_stays_with_its_first_version(told: Told) -> None:
-    environment = told.of(PINNED)
-    assert await version_of(environment) == "v1"
-    edit(told, "v2", "digits")
-    assert await version_of(environment) == "v1"
-    told.published.served.clear()
-    assert await version_of(environment) == "v1"
-    assert await version_of(told.of(PINNED, first="v1", last="v1")) == "v1"
-    del told.published.takes["v1"]
-    with pytest.raises(Blocked, match="There is no version v1"):
-        await told.of(PINNED, first="v1").check()
 
 
 async def test_a_second_environment_of_that_name_is_ignored(told: Told) -> None:
@@ -271,38 +201,3 @@ async def test_a_plugin_that_was_renamed_is_found_by_the_short_name(told: Told) 
     whole = told.of(replace(TASK, environment="math/sums"))
     with pytest.raises(Blocked, match="0 environments are called 'math/sums'"):
         await whole.check()
-
-
-async def test_what_rests_blocks(told: Told) -> None:
-    environment = told.of()
-    await version_of(environment)
-    told.published.resting = {"v1"}
-    with pytest.raises(Blocked, match="v1 rests"):
-        await environment.check()
-    with pytest.raises(Blocked, match=r"^math: v1 rests"):
-        async with environment.bound():
-            pass
-    assert told.published.released == ["v1", "v1"]
-
-
-async def test_an_unplayable_episode_counts_as_an_error(told: Told) -> None:
-    async def unplayable(ask: object) -> Reply:
-        raise Unplayable("its messages cannot be put to the base model")
-
-    environment = told.of()
-    async with environment.bound() as lease:
-        with pytest.raises(Unplayable):
-            await environment.player(lease)(EpisodeSpec("train", 0, 0, 0), unplayable)
-    counted = told.published.outcomes.take()
-    assert [(one.environment, one.status, one.episodes) for one in counted.outcomes] == [("math/sums", "error", 1)]
-    assert counted.failures[0].failure.message == "its messages cannot be put to the base model"
-
-
-async def test_the_task_waits_for_groups_on_a_replaced_version(told: Told) -> None:
-    environment = told.of()
-    async with environment.bound():
-        assert environment.waits_for == ""
-        told.published.ends = "waits for v1"
-        async with environment.bound():
-            assert environment.waits_for == "waits for v1"
-        assert environment.waits_for == ""

@@ -1,21 +1,42 @@
-"""What every trainer keeps, whatever it computes with: subclass ``TrainerContract`` and give it ``new_trainer``."""
+"""What every trainer keeps, whatever it computes with: subclass a contract and give it ``new_trainer``."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from marlaas.engine.adapters.statefile import begin, checksum, read_state
-from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
+from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterMissing, AdapterUnreachable
+from marlaas.engine.machine.workers.wire import Answer, pack
+from marlaas.engine.spec.losses import published
+from marlaas.engine.trainer.losses import LOSSES, TokenLoss, TokenView
+from marlaas.engine.trainer.memory import TrainingState
+from marlaas.engine.trainer.protocol import (
+    GroupStats,
+    Job,
+    PolicyConfig,
+    Probe,
+    Refused,
+    StepResult,
+    Trainer,
+    TrainGroup,
+    TrainSequence,
+)
 
-from ...seldom import seldom
+from ...seldom import often, seldom
 from .oracle import Oracle
 from .samples import group, sequence
 
 NewTrainer = Callable[..., Trainer]
 """Given how many policies it holds at a time, ``slots``; all of them unless it is said."""
+
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
 TIGHT = 2e-5
 
@@ -44,7 +65,6 @@ class StepContract:
     @pytest.mark.parametrize(
         "config",
         [
-            CONFIG,
             replace(CONFIG, clip_norm=1e-3, weight_decay=0.1, rank=3),
             replace(CONFIG, clip_norm=0.0, temperature=0.7, kl=0.5),
             replace(CONFIG, clip_norm=0.0, temperature=0.7, entropy=0.5),
@@ -74,7 +94,7 @@ class StepContract:
         alone, norms = new_trainer(), []
         for offset, (policy, config) in enumerate(policies.items()):
             await alone.open(policy, config, str(tmp_path / "0"), resume=False)
-            for number in range(1, 4):
+            for number in (1, 2):
                 groups = (group(10 * offset + number), group(100 + 10 * offset + number))
                 result = await train(alone, policy, groups, tmp_path / f"{policy} alone")
             norms.append(result.grad_norm)
@@ -83,7 +103,7 @@ class StepContract:
         crowd, crowded = new_trainer(), []
         for policy, config in policies.items():
             await crowd.open(policy, config, str(tmp_path / "0"), resume=False)
-        for number in range(1, 4):
+        for number in (1, 2):
             for half in (0, 100):
                 for offset, policy in enumerate(policies):
                     await crowd.accumulate(policy, (group(half + 10 * offset + number),))
@@ -125,12 +145,6 @@ class TrainerContract(StepContract):
         expected = plain[np.arange(len(tokens) - 1), tokens[1:]]
         assert np.allclose(await trainer.score("a", tokens, 1, 1.0), expected, atol=self.tight)
 
-    async def test_the_seed_decides_the_first_weights(self, trainer: Trainer, tmp_path: Path) -> None:
-        first = await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=False)
-        same = await trainer.open("b", CONFIG, str(tmp_path / "b"), resume=False)
-        other = await trainer.open("c", replace(CONFIG, seed=1), str(tmp_path / "c"), resume=False)
-        assert first.checksum == same.checksum != other.checksum
-
     async def test_tokens_may_have_advantages_of_their_own(self, trainer: Trainer, base: str, tmp_path: Path) -> None:
         """Those of their turns, in a group whose members share their prompt; the same everywhere is one for all."""
         plain, draw = group(1), np.random.default_rng(3)
@@ -152,27 +166,6 @@ class TrainerContract(StepContract):
             await train(trainer, name, (some,), tmp_path / name)
         assert (tmp_path / "plain").read_bytes() == (tmp_path / "flat").read_bytes()
 
-    async def test_it_does_not_matter_in_how_many_calls_a_batch_comes(self, trainer: Trainer, tmp_path: Path) -> None:
-        whole = TrainGroup(0, group(1).sequences + group(2).sequences)
-        for policy, groups in (("many", (group(1), group(2))), ("one", (whole,))):
-            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-            await train(trainer, policy, groups, tmp_path / policy)
-        many, one = (read_state(tmp_path / name).moment1 for name in ("many", "one"))
-        assert all(np.allclose(many[name], one[name], atol=self.summed) for name in many)
-
-    async def test_groups_of_one_call_count_as_in_calls_of_their_own(self, trainer: Trainer, tmp_path: Path) -> None:
-        groups = (group(1), group(2), group(3))
-        for policy in ("one", "many"):
-            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-        together = await trainer.accumulate("one", groups)
-        apart = [await trainer.accumulate("many", (one,)) for one in groups]
-        norms = [(await trainer.step(policy, str(tmp_path / policy))).grad_norm for policy in ("one", "many")]
-        assert norms[0] == pytest.approx(norms[1], rel=self.relative)
-        for name in ("tokens", "measured", "clipped", "loss", "entropy", "gap_sum", "kl"):
-            sums = sum(getattr(stats, name) for stats in apart)
-            assert getattr(together, name) == pytest.approx(sums, rel=self.relative), name
-        assert together.gap_max == pytest.approx(max(stats.gap_max for stats in apart), rel=self.relative)
-
     async def test_a_step_in_the_call_of_its_last_groups_has_the_same_bits(
         self, trainer: Trainer, tmp_path: Path
     ) -> None:
@@ -188,11 +181,6 @@ class TrainerContract(StepContract):
         assert (last.step.step, last.step.checksum) == (2, second.checksum)
         for number in "12":
             assert (tmp_path / f"joined {number}").read_bytes() == (tmp_path / f"apart {number}").read_bytes()
-
-    async def test_a_call_without_groups_adds_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        stats = await trainer.accumulate("a", ())
-        assert (stats.tokens, stats.measured, stats.loss) == (0, 0, 0.0)
 
     async def test_opening_again_discards_an_unfinished_gradient(self, trainer: Trainer, tmp_path: Path) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
@@ -239,33 +227,6 @@ class TrainerContract(StepContract):
         with_probe = await trainer.score("a", *wanted[0], 0.6)
         assert np.allclose(with_probe, await trainer.score("b", *wanted[0], 0.6), atol=self.tight)
 
-    async def test_a_probe_alone_is_answered_and_no_group_counts(self, trainer: Trainer, tmp_path: Path) -> None:
-        """With the last bits of the gradient as they were."""
-        sums: list[str] = []
-        for policy, probes in (("a", True), ("b", False)):
-            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-            await trainer.accumulate(policy, (group(1),))
-            if probes:
-                tokens = group(2).sequences[0].tokens
-                stats = await trainer.accumulate(policy, (), Probe(((tokens, 1), (tokens[:3], 3))))
-                assert [len(one) for one in stats.scores] == [len(tokens) - 1, 0]
-                assert np.allclose(stats.scores[0], await trainer.score(policy, tokens, 1, 1.0), atol=self.tight)
-                assert not (stats.tokens or stats.measured or stats.loss or stats.gap_max or stats.weights)
-            sums.append((await trainer.step(policy, str(tmp_path / f"{policy}1"))).checksum)
-        assert sums[0] == sums[1]
-
-    async def test_probes_of_several_policies_share_a_pass(self, trainer: Trainer, tmp_path: Path) -> None:
-        tokens = [example.tokens for example in group(5).sequences]
-        for number, policy in enumerate("abc"):
-            await trainer.open(policy, replace(CONFIG, seed=number), str(tmp_path / policy), resume=False)
-            await train(trainer, policy, (group(number),), tmp_path / f"{policy}1")
-        jobs = tuple(Job(policy, (group(n),), Probe(((tokens[n], 1),))) for n, policy in enumerate("abc", start=1))
-        found = await trainer.accumulate_together((*jobs[:2], replace(jobs[2], probe=None)))
-        for n, (policy, stats) in enumerate(zip("ab", found, strict=False), start=1):
-            assert isinstance(stats, GroupStats)
-            assert np.allclose(stats.scores[0], await trainer.score(policy, tokens[n], 1, 1.0), atol=self.tight)
-        assert isinstance(found[2], GroupStats) and found[2].scores == ()
-
     async def test_a_probe_that_cannot_be_scored_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=False)
         tokens = group(1).sequences[0].tokens
@@ -273,28 +234,6 @@ class TrainerContract(StepContract):
             with pytest.raises(ValueError, match="Scoring can start at 1"):
                 await trainer.accumulate("a", (group(1),), Probe(((tokens, start),)))
         assert (await train(trainer, "a", (group(1),), tmp_path / "a1")).step == 1
-
-    async def test_what_is_rewarded_becomes_likely(self, trainer: Trainer, tmp_path: Path) -> None:
-        config = replace(CONFIG, denominator=8.0)
-        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
-        answers, right = range(8, 16), 11
-        bandit = TrainGroup(0, tuple(sequence([1, 2, t], 2, (t == right) - 1 / 8, logprob=-np.log(8)) for t in answers))
-        before = await trainer.score("a", np.array([1, 2, right], dtype=np.int32), 2, 1.0)
-        for number in range(20):
-            await train(trainer, "a", (bandit,), tmp_path / f"{number + 1}")
-        after = await trainer.score("a", np.array([1, 2, right], dtype=np.int32), 2, 1.0)
-        assert np.exp(before[0]) < 0.3 < 0.8 < np.exp(after[0])
-
-    async def test_the_norm_is_reported_before_clipping(self, trainer: Trainer, tmp_path: Path) -> None:
-        norms = {}
-        for clip_norm in (0.0, 1e-3):
-            config = replace(CONFIG, clip_norm=clip_norm)
-            await trainer.open("a", config, str(tmp_path / "0"), resume=False)
-            norms[clip_norm] = (await train(trainer, "a", (group(1),), tmp_path / "1")).grad_norm
-            moments = np.concatenate([m.ravel() for m in read_state(tmp_path / "1").moment1.values()])
-            kept = np.linalg.norm(moments) / (1 - config.betas[0])
-            assert kept == pytest.approx(clip_norm or norms[0.0], rel=1e-4)
-        assert norms[0.0] == norms[1e-3] > 1e-3
 
     async def test_statistics_are_sums_over_the_trained_tokens(
         self, trainer: Trainer, base: str, tmp_path: Path
@@ -320,15 +259,6 @@ class TrainerContract(StepContract):
         assert stats.loss / result.divisor == pytest.approx(loss, rel=self.relative)
         assert stats.kl == 0.0
         assert stats.seconds > 0.0
-
-    async def test_a_group_without_signal_counts_and_costs_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
-        silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
-        opened = await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        stats = await trainer.accumulate("a", (silent,))
-        stepped = await trainer.step("a", str(tmp_path / "1"))
-        assert (stats.tokens, stats.measured) == (sum(int(s.mask.sum()) for s in silent.sequences), 0)
-        assert (stats.loss, stats.entropy, stats.gap_sum, stats.weights) == (0.0, 0.0, 0.0, {})
-        assert (stepped.step, stepped.grad_norm, stepped.checksum) == (1, 0.0, opened.checksum)
 
     @pytest.mark.parametrize("epochs", [1, 2])
     async def test_a_step_without_signal_moves_nothing(self, trainer: Trainer, tmp_path: Path, epochs: int) -> None:
@@ -379,20 +309,6 @@ class TrainerContract(StepContract):
         assert [result.grad_norm for result in made] == pytest.approx(norms, rel=10 * self.relative)
         assert oracle.distance(read_state(tmp_path / "3")) < 2 * self.moved
 
-    async def test_with_kl_a_group_without_signal_pulls_to_the_base(self, trainer: Trainer, tmp_path: Path) -> None:
-        config = replace(CONFIG, kl=1.0)
-        silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
-        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
-        still = await trainer.accumulate("a", (silent,))
-        assert still.kl == pytest.approx(0.0, abs=1e-5)
-        await train(trainer, "a", (group(1),), tmp_path / "1")
-        away = await trainer.accumulate("a", (silent,))
-        for number in range(2, 12):
-            await train(trainer, "a", (silent,), tmp_path / f"{number}")
-        near = await trainer.accumulate("a", (silent,))
-        assert away.kl > 1e-3
-        assert near.kl < away.kl / 2
-
     async def test_sequences_without_own_tokens_are_ignored(self, trainer: Trainer, tmp_path: Path) -> None:
         given = sequence([1, 2, 3], 3, 0.5)
         for policy, extra in (("a", ()), ("b", (given,))):
@@ -405,3 +321,368 @@ async def train(trainer: Trainer, policy: str, groups: tuple[TrainGroup, ...], p
     for one in groups:
         await trainer.accumulate(policy, (one,))
     return await trainer.step(policy, str(path))
+
+
+GROUPS = (group(1), group(2), group(3, members=2))
+TOKENS = sum(int(s.mask.sum()) for some in GROUPS for s in some.sequences)
+EMPTY = TrainGroup(9, ())
+EVERY_DAY = ("dr_grpo", "dapo")
+"""One with each divisor; the gradient of every loss is taken by hand in ``test_losses``."""
+
+
+class LossContract:
+    @pytest.fixture
+    def new_trainer(self) -> NewTrainer:
+        """See ``TrainerContract``."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def trainer(self, new_trainer: NewTrainer) -> Trainer:
+        return new_trainer()
+
+    @pytest.mark.parametrize("loss", often(EVERY_DAY, LOSSES))
+    async def test_a_step_is_the_same_in_whatever_calls_its_groups_come(
+        self, trainer: Trainer, tmp_path: Path, loss: str
+    ) -> None:
+        """The divisor of a mean over tokens is known at the step alone; no call may divide by its own."""
+        config = replace(CONFIG, loss=loss, clip_norm=0.0)
+        made: list[tuple[StepResult, list[GroupStats]]] = []
+        for name, calls in (("a", [GROUPS]), ("b", [(GROUPS[2],), (), (EMPTY,), (GROUPS[1], GROUPS[0])])):
+            await trainer.open(name, config, str(tmp_path / name), resume=False)
+            stats = [await trainer.accumulate(name, call) for call in calls]
+            made.append((await trainer.step(name, str(tmp_path / f"{name}1")), stats))
+        (one, whole), (other, parts) = made
+        assert one.divisor == other.divisor == (TOKENS if published(loss).mean == "token" else CONFIG.denominator)
+        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5) and one.grad_norm > 0
+        assert sum(s.loss for s in parts) == pytest.approx(whole[0].loss, rel=1e-4)
+
+    @pytest.mark.parametrize("loss", often(EVERY_DAY, LOSSES))
+    async def test_what_is_rewarded_becomes_likely(self, trainer: Trainer, tmp_path: Path, loss: str) -> None:
+        config = replace(CONFIG, loss=loss, denominator=8.0, learning_rate=3e-2)
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        answers, right = range(8, 16), 11
+        asked = np.array([1, 2, right], dtype=np.int32)
+        before = float((await trainer.score("a", asked, 2, 1.0))[0])
+        for number in range(8):
+            members = []
+            for answer in answers:
+                tokens = np.array([1, 2, answer], dtype=np.int32)
+                (logprob,) = await trainer.score("a", tokens, 2, 1.0)
+                members.append(sequence(tokens.tolist(), 2, (answer == right) - 1 / 8, logprob=float(logprob)))
+            await train(trainer, "a", (TrainGroup(number, tuple(members)),), tmp_path / f"{number + 1}")
+        after = float((await trainer.score("a", asked, 2, 1.0))[0])
+        assert np.exp(before) < 0.3 < 0.8 < np.exp(after)
+
+    @pytest.mark.parametrize("kl", [0.0, 0.5])
+    async def test_a_group_of_which_nothing_is_left_adds_nothing(
+        self, trainer: Trainer, tmp_path: Path, kl: float
+    ) -> None:
+        """Its episodes were all cut off, and the task leaves such episodes out."""
+        await trainer.open("a", replace(CONFIG, loss="dapo", kl=kl), str(tmp_path / "0"), resume=False)
+        stats = await trainer.accumulate("a", (EMPTY,))
+        assert (stats.tokens, stats.measured, stats.loss) == (0, 0, 0.0)
+        result = await trainer.step("a", str(tmp_path / "1"))
+        assert (result.step, result.grad_norm, result.divisor) == (1, 0.0, 1.0)
+
+
+EPOCHS = replace(CONFIG, loss="ppo", epochs=2, schedule="cosine", warmup=2, steps=6, weight_decay=0.1)
+
+
+def sent(moved: TrainingState) -> TrainingState:
+    """As it arrives in another process."""
+    (answer,) = pickle.loads(pack(Answer(1, moved))[8:])
+    assert isinstance(answer.value, TrainingState)
+    return answer.value
+
+
+async def move(policy: str, source: Trainer, destination: Trainer) -> None:
+    await destination.set_state(policy, sent(await source.get_state(policy)))
+    await source.close(policy)
+
+
+class MovingContract:
+    @pytest.fixture
+    def new_trainer(self, base: str) -> NewTrainer:
+        """Makes a trainer over the base in the folder ``base``."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize(("config", "slots"), [seldom(CONFIG, 0), (CONFIG, 1), (EPOCHS, 0), seldom(EPOCHS, 1)])
+    async def test_a_policy_that_moves_ends_as_one_that_stays(
+        self, new_trainer: NewTrainer, tmp_path: Path, config: PolicyConfig, slots: int
+    ) -> None:
+        """It moves between two groups of a step, and between two steps; with one slot it is paged out by then."""
+        home, here, there = new_trainer(), new_trainer(slots=slots), new_trainer(slots=slots)
+        for trainer in (here, there):
+            await trainer.open("other", CONFIG, str(tmp_path / "other"), resume=False)
+        for trainer in (home, here):
+            await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        for step in range(3):
+            for number in range(3):
+                stays = await home.accumulate("a", (group(10 * step + number),))
+                moves = await here.accumulate("a", (group(10 * step + number),))
+                assert replace(stays, seconds=0.0) == replace(moves, seconds=0.0)
+                await here.accumulate("other", (group(99),))
+                await move("a", here, there)
+                here, there = there, here
+            await home.step("a", str(tmp_path / "stays"))
+            await here.step("a", str(tmp_path / "moves"))
+            assert (tmp_path / "stays").read_bytes() == (tmp_path / "moves").read_bytes()
+            await move("a", here, there)
+            here, there = there, here
+        with pytest.raises(AdapterError, match="Policy a is not open"):
+            await there.accumulate("a", (group(1),))
+
+
+class RefusalContract:
+    @pytest.fixture
+    def new_trainer(self, base: str) -> NewTrainer:
+        """Makes a trainer over the base in the folder ``base``; each call a new one."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def trainer(self, new_trainer: NewTrainer) -> Trainer:
+        return new_trainer()
+
+    @pytest.mark.parametrize(
+        ("fault", "message"),
+        [
+            (sequence([1, 2, 99], 1, 0.5), "from 2 to 99, the vocabulary from 0 to 31|from 1 to 99"),
+            (sequence([1, 2, -1], 1, 0.5), "from -1"),
+            (sequence([1, 2], 0, 0.5), "nothing precedes it"),
+            (sequence([1, 2], 1, float("nan")), "advantage is nan"),
+            (sequence([1, 2], 1, 0.5, logprob=float("-inf")), "not finite"),
+            (sequence([1, 2], 1, 0.5, logprob=0.1), "positive"),
+            (sequence([], 0, 0.5), "empty"),
+            (replace(sequence([1, 2], 1, 0.5), mask=np.array([0, 2], dtype=np.uint8)), "other than 0 and 1"),
+            (replace(sequence([1, 2], 1, 0.5), mask=np.array([1], dtype=np.uint8)), "shapes"),
+        ],
+    )
+    async def test_a_bad_sequence_is_named_and_changes_nothing(
+        self, trainer: Trainer, tmp_path: Path, fault: TrainSequence, message: str
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        faulty = TrainGroup(7, (*group(2).sequences, fault))
+        with pytest.raises(ValueError, match=f"Sequence 4 of group 7 .*({message})"):
+            await trainer.accumulate("a", (group(2), faulty))
+        assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
+
+    async def test_a_state_that_does_not_fit_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
+        path = tmp_path / "0"
+        await trainer.open("a", CONFIG, str(path), resume=False)
+        with pytest.raises(AdapterError, match=r"rank 4 and alpha 8, .* rank 5 and alpha 8"):
+            await trainer.open("a", replace(CONFIG, rank=5), str(path), resume=True)
+        with pytest.raises(AdapterMissing, match="missing: the state file is gone"):
+            await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
+        with pytest.raises(AdapterError, match="Policy a is not open"):  # nor is what was there before
+            await trainer.accumulate("a", (group(1),))
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(AdapterDamaged, match="is damaged"):
+            await trainer.open("a", CONFIG, str(path), resume=True)
+
+    async def test_a_policy_that_is_not_open_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        await trainer.close("a")
+        await trainer.close("never was")
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: trainer.accumulate("a", (group(1),)),
+            lambda: trainer.step("a", str(tmp_path / "1")),
+            lambda: trainer.score("a", np.array([1, 2], dtype=np.int32), 1, 1.0),
+        ]
+        for call in calls:
+            with pytest.raises(AdapterError, match="Policy a is not open"):
+                await call()
+
+    @pytest.mark.parametrize(("start", "temperature"), [(0, 1.0), (4, 1.0), (1, 0.0), (1, -1.0)])
+    async def test_what_cannot_be_scored_is_refused(
+        self, trainer: Trainer, tmp_path: Path, start: int, temperature: float
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        with pytest.raises(ValueError, match=r"start at 1 to 3|must be above 0"):
+            await trainer.score("a", np.array([1, 2, 3], dtype=np.int32), start, temperature)
+
+    async def test_a_step_that_cannot_be_written_has_not_happened(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        await trainer.accumulate("a", (group(1),))
+        (tmp_path / "file").write_text("in the way")
+        with pytest.raises(AdapterError, match="could not be written"):
+            await trainer.step("a", str(tmp_path / "file" / "1"))
+        again = await trainer.step("a", str(tmp_path / "1"))
+        assert (again.step, again.checksum) == (1, expected.checksum)
+
+
+STEPS = 4
+
+POLICIES = {
+    "a": CONFIG,
+    "same rank": replace(CONFIG, seed=1),
+    "other rank": replace(CONFIG, rank=7, kl=0.3, learning_rate=0.05),
+    "other scale": replace(CONFIG, alpha=64.0, temperature=2.0),
+    "other loss": replace(CONFIG, loss="grpo", seed=3),
+    # three times that rate is chaotic: sums in another order end at five times the bound; with this one the clip still
+    # cuts 3 % of the tokens of later updates
+    "epochs": replace(CONFIG, loss="ppo", epochs=3, learning_rate=1e-2),
+    "schedule": replace(CONFIG, schedule="cosine", warmup=3, steps=STEPS, rank=1, weight_decay=0.1),
+    "small": replace(CONFIG, loss="cispo", rank=2, temperature=0.7),
+}
+
+
+def lessons(policy: int, step: int) -> tuple[TrainGroup, ...]:
+    """Two groups, at times one that teaches nothing."""
+    silent = TrainGroup(99, tuple(replace(s, advantage=0.0) for s in group(7).sequences))
+    second = silent if (policy + step) % 5 == 0 else group(1000 + 100 * policy + step, members=3)
+    return group(100 * policy + step), second
+
+
+async def train_alone(trainer: Trainer, folder: Path) -> dict[str, bytes]:
+    """What each policy's last state file holds when one is open at a time."""
+    files = {}
+    for number, (policy, config) in enumerate(POLICIES.items()):
+        await trainer.open(policy, config, str(folder / "0"), resume=False)
+        for step in range(STEPS):
+            await train(trainer, policy, lessons(number, step), folder / "alone")
+        await trainer.close(policy)
+        files[policy] = (folder / "alone").read_bytes()
+    return files
+
+
+class SharingContract:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def new_trainer(cls, base: str) -> NewTrainer:
+        """Makes a trainer over the base in the folder ``base``; with ``slots``, one that holds so many policies."""
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def alone(cls, new_trainer: NewTrainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+        """The last state file of each policy, trained with nobody beside it."""
+        return asyncio.run(train_alone(new_trainer(), tmp_path_factory.mktemp("alone")))
+
+    @pytest.fixture
+    def trainer(self, new_trainer: NewTrainer) -> Trainer:
+        return new_trainer()
+
+    @pytest.mark.parametrize("slots", [seldom(0), 3])
+    async def test_policies_in_turn_end_as_each_alone_to_the_last_bit(
+        self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path, slots: int
+    ) -> None:
+        trainer, draw = new_trainer(slots=slots), np.random.default_rng(slots)
+        for policy, config in POLICIES.items():
+            await trainer.open(policy, config, str(tmp_path / "0"), resume=False)
+        calls = {policy: [(step, half) for step in range(STEPS) for half in (0, 1, 2)] for policy in POLICIES}
+        names = list(POLICIES)
+        while waiting := [policy for policy, left in calls.items() if left]:
+            policy = waiting[draw.integers(len(waiting))]
+            step, half = calls[policy].pop(0)
+            if half < 2:
+                await trainer.accumulate(policy, (lessons(names.index(policy), step)[half],))
+            else:
+                await trainer.step(policy, str(tmp_path / f"{policy}-{step}"))
+        for policy, expected in alone.items():
+            assert (tmp_path / f"{policy}-{STEPS - 1}").read_bytes() == expected, policy
+
+    async def test_policies_that_share_one_slot_end_as_each_alone(
+        self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        trainer = new_trainer(slots=1)
+
+        async def run(number: int, policy: str) -> None:
+            await trainer.open(policy, POLICIES[policy], str(tmp_path / policy), resume=False)
+            for step in range(STEPS):
+                await train(trainer, policy, lessons(number, step), tmp_path / policy)
+
+        await asyncio.gather(*(run(number, policy) for number, policy in enumerate(POLICIES)))
+        for policy, expected in alone.items():
+            assert (tmp_path / policy).read_bytes() == expected, policy
+
+    @pytest.mark.parametrize("slots", [seldom(0), 3])
+    async def test_policies_in_one_pass_end_as_each_alone(
+        self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path, slots: int
+    ) -> None:
+        trainer = new_trainer(slots=slots)
+        for policy, config in POLICIES.items():
+            await trainer.open(policy, config, str(tmp_path / "0"), resume=False)
+        for step in range(STEPS):
+            jobs = tuple(Job(policy, lessons(number, step)) for number, policy in enumerate(POLICIES))
+            assert all(isinstance(stats, GroupStats) for stats in await trainer.accumulate_together(jobs))
+            for policy in POLICIES:
+                await trainer.step(policy, str(tmp_path / policy))
+        for policy, expected in alone.items():
+            (tmp_path / "expected").write_bytes(expected)
+            ours, theirs = read_state(tmp_path / policy), read_state(tmp_path / "expected")
+            assert ours.header == theirs.header
+            # a weight moves by about the rate in a step; sums in other orders came to 0.4 % of the bound
+            for name, array in theirs.adapter.items():
+                assert np.abs(ours.adapter[name] - array).max() < 0.02 * POLICIES[policy].learning_rate * STEPS, policy
+
+    async def test_a_bad_job_is_refused_and_the_others_are_done(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+        for policy in ("a", "b"):
+            await trainer.open(policy, CONFIG, str(tmp_path / "0"), resume=False)
+        faulty = TrainGroup(7, (sequence([1, 2, 99], 1, 0.5),))
+        jobs = (Job("b", (group(2), faulty)), Job("a", (group(1),)), Job("never was", (group(1),)))
+        bad, good, missing = await trainer.accumulate_together(jobs)
+        assert isinstance(bad, Refused) and isinstance(missing, Refused)
+        with pytest.raises(ValueError, match="Sequence 0 of group 7 cannot be trained on"):
+            raise bad.error()
+        with pytest.raises(AdapterError, match="Policy never was is not open"):
+            raise missing.error()
+        assert isinstance(good, GroupStats) and good.measured > 0
+        for policy in ("a", "b"):
+            if policy == "b":
+                await trainer.accumulate("b", (group(1),))
+            assert (await trainer.step(policy, str(tmp_path / policy))).checksum == expected.checksum
+
+    async def test_of_policies_in_a_pass_those_step_that_are_to(self, trainer: Trainer, tmp_path: Path) -> None:
+        policies = ("a", "waits", "sick", "b")
+        for policy in policies:
+            await trainer.open(policy, CONFIG, str(tmp_path / f"{policy} 0"), resume=False)
+        paths = {"a": tmp_path / "1", "sick": tmp_path / "gone" / "2", "b": tmp_path / "2"}
+        jobs = (Job(policy, (group(1),), path=str(paths.get(policy, ""))) for policy in policies)
+        found = dict(zip(policies, await trainer.accumulate_together(tuple(jobs)), strict=True))
+        refused = found.pop("sick")
+        assert isinstance(refused, Refused), "its folder is not there"
+        assert isinstance(refused.error(), AdapterUnreachable), "its task waits, as where it trains alone"
+        with pytest.raises(AdapterError):
+            raise refused.error()
+        steps = {policy: stats.step for policy, stats in found.items() if isinstance(stats, GroupStats)}
+        assert steps["waits"] is None and {*steps} == {"a", "waits", "b"}
+        late = await trainer.step("waits", str(tmp_path / "3"))
+        again = await trainer.step("sick", str(tmp_path / "4"))
+        for step in (steps["a"], steps["b"], late, again):
+            assert step is not None and step.step == 1 and read_state(Path(step.path)).header.step == 1
+        assert len({step.checksum for step in (steps["a"], steps["b"], late, again) if step}) == 1
+
+    async def test_a_loss_that_is_no_number_stays_with_its_policy(
+        self, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(view: TokenView, config: PolicyConfig) -> TokenLoss:
+            terms = LOSSES["dr_grpo"](view, config)
+            return replace(terms, values=torch.where(view.advantage > 0, terms.values * torch.nan, terms.values))
+
+        configs = {"a": CONFIG, "sick": replace(CONFIG, loss="cispo", seed=5), "b": replace(CONFIG, rank=2)}
+        jobs = tuple(Job(policy, (group(number),)) for number, policy in enumerate(configs))
+        moments: list[dict[str, np.ndarray]] = []
+        for loss in (LOSSES["cispo"], broken):
+            monkeypatch.setitem(LOSSES, "cispo", loss)
+            for policy, config in configs.items():
+                await trainer.open(policy, config, str(tmp_path / f"{policy} 0"), resume=False)
+            await trainer.accumulate_together(jobs)
+            for policy in ("a", "b"):
+                await trainer.step(policy, str(tmp_path / policy))
+                moments.append(read_state(tmp_path / policy).moment1)
+        for beside_sound, beside_sick in zip(moments[:2], moments[2:], strict=True):
+            for name, expected in beside_sound.items():
+                assert np.allclose(beside_sick[name], expected, atol=1e-6), name
+        for _ in range(2):
+            with pytest.raises(AdapterError, match=r"The loss is not finite, .*first of them in group 1: token "):
+                await trainer.step("sick", str(tmp_path / "none"))
+        assert not (tmp_path / "none").exists()
+        monkeypatch.undo()
+        await trainer.open("sick", configs["sick"], str(tmp_path / "sick 0"), resume=True)
+        assert (await train(trainer, "sick", (group(1),), tmp_path / "sick 1")).step == 1

@@ -1,4 +1,4 @@
-"""How many bytes of tensors a computation holds at a time, each storage counted once."""
+"""How many bytes of tensors a computation holds at a time, and how large its tensors become."""
 
 import weakref
 from typing import Any
@@ -44,3 +44,18 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)
         self._now -= size
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, ``elements`` is the number of elements of the largest result that is not in ``known``."""
+
+    def __init__(self, *known: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements = 0
+        self._known = known
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        sizes = [part.numel() for part in tree_leaves(result) if isinstance(part, Tensor)]
+        self.elements = max([self.elements, *(size for size in sizes if size not in self._known)])
+        return result

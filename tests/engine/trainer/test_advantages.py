@@ -1,3 +1,5 @@
+"""Advantages of episodes and turns, what becomes of overlong episodes, and what a group trains on."""
+
 from dataclasses import replace
 from typing import get_args
 
@@ -6,8 +8,24 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import AdvantageKind
-from marlaas.engine.trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, group_advantages
-from marlaas.engine.trajectories import Episode, EpisodeStatus, Group, Span, Trajectory
+from marlaas.engine.trainer.advantages import (
+    PLAIN,
+    ClosedGroup,
+    ClosingRules,
+    Credit,
+    Overlong,
+    TooFewRewards,
+    close_group,
+    group_advantages,
+    has_signal,
+    returns_to_go,
+    spread,
+    train_group,
+)
+from marlaas.engine.trainer.group_pass import check_group
+from marlaas.engine.trainer.model import trained_tokens_of
+from marlaas.engine.trainer.protocol import PolicyConfig
+from marlaas.engine.trajectories import Episode, EpisodeStatus, Group, Span, Trajectory, TurnReward
 
 REWARDS = st.floats(-1e6, 1e6)
 
@@ -25,8 +43,8 @@ def solo(*rewards: float | None) -> Group:
     return group(*((trajectory(reward),) for reward in rewards))
 
 
-def closed(some: Group) -> ClosedGroup:
-    result = close_group(some)
+def closed(some: Group, rules: ClosingRules = PLAIN) -> ClosedGroup:
+    result = close_group(some, rules)
     assert isinstance(result, ClosedGroup)
     return result
 
@@ -90,21 +108,6 @@ def test_an_agent_rewarded_once_has_no_signal() -> None:
     assert advantages(result) == [[0.5, 0.0], [-0.5]]
 
 
-def test_forking_an_episode_does_not_move_the_baseline() -> None:
-    result = closed(group((trajectory(1.0), trajectory(1.0), trajectory(1.0)), (trajectory(0.0),)))
-    assert advantages(result) == [[0.5, 0.5, 0.5], [-0.5]]
-    assert closed(group((trajectory(0.1),) * 3, (trajectory(0.1),))).rewards.constant
-
-
-def test_a_rewritten_episode_counts_once_by_its_tokens() -> None:
-    """Three turns in three trajectories: the same rewards, and each sampled token has the same advantage."""
-    apart = closed(group((trajectory(1.0),) * 3, (trajectory(0.0),), (trajectory(0.2),)))
-    together = closed(solo(1.0, 0.0, 0.2))
-    assert apart.rewards == together.rewards
-    assert [own[0] for own in advantages(apart)] == [own[0] for own in advantages(together)]
-    assert len(set(advantages(apart)[0])) == 1
-
-
 @given(st.lists(st.tuples(REWARDS, st.integers(1, 5)), min_size=2, max_size=6))
 def test_how_often_an_episode_began_anew_changes_no_advantage(members: list[tuple[float, int]]) -> None:
     apart = closed(group(*((trajectory(reward),) * parts for reward, parts in members)))
@@ -112,13 +115,6 @@ def test_how_often_an_episode_began_anew_changes_no_advantage(members: list[tupl
     assert apart.rewards == together.rewards
     for own, (alone,), (_, parts) in zip(advantages(apart), advantages(together), members, strict=True):
         assert own == [alone] * parts
-
-
-@pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e6 + 0.7])
-def test_equal_rewards_give_exact_zeros(reward: float) -> None:
-    result = closed(solo(*[reward] * 7))
-    assert advantages(result) == [[0.0]] * 7
-    assert result.rewards.constant
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
@@ -160,9 +156,253 @@ def test_advantages_sum_to_zero_and_ignore_a_constant(rewards: list[float], shif
     assert np.allclose(values, group_advantages([r + shift for r in rewards]), atol=1e-9 * scale)
 
 
-def test_everything_else_of_the_group_stays() -> None:
-    before = solo(1.0, 0.0)
-    after = closed(before).group
-    assert (after.number, after.index, after.version, after.environment_version) == (3, 0, 0, "v1")
-    for old, new in zip(before.episodes, after.episodes, strict=True):
-        assert new.trajectories[0].tokens is old.trajectories[0].tokens
+KINDS: tuple[AdvantageKind, ...] = ("mean", "standard", "leave_one_out")
+TURN = ClosingRules(credit=Credit())
+AMOUNTS = st.floats(-100.0, 100.0)
+
+
+def said(turns: int, reward: float | None, agent: str = "agent", fork: bool = False) -> Trajectory:
+    """A prompt token before each reply of two tokens."""
+    mask = np.tile(np.array([0, 1, 1], np.uint8), max(1, turns))
+    spans = tuple(Span(3 * turn + 1, 3 * turn + 3, 0, fork) for turn in range(turns))
+    return Trajectory(agent, np.full(len(mask), 5, np.int32), mask, -0.5 * mask.astype(np.float32), spans, reward)
+
+
+def member(number: int, turns: int, reward: float, *paid: tuple[int, float]) -> Episode:
+    """``paid``: (replies by then, amount)."""
+    payments = tuple(TurnReward("agent", replies, amount) for replies, amount in paid)
+    return Episode(number, "ok", (said(turns, reward),), paid=payments)
+
+
+def turns_closed(rules: ClosingRules, *episodes: Episode) -> ClosedGroup:
+    return closed(Group(3, 0, 0, "v1", episodes), rules)
+
+
+def of_turns(result: ClosedGroup) -> list[list[float | None]]:
+    return [[s.advantage for t in episode.trajectories for s in t.spans] for episode in result.group.episodes]
+
+
+def test_a_reply_is_answerable_for_what_follows_it() -> None:
+    """Returns to go by hand: 3, 2, 2 (paid 1 after the first reply, 2 at the end) against 1, 1, 0."""
+    result = turns_closed(TURN, member(0, 3, 3.0, (1, 1.0)), member(1, 3, 1.0, (2, 1.0)))
+    assert of_turns(result) == [[1.0, 0.5, 1.0], [-1.0, -0.5, -1.0]]
+    assert [e.trajectories[0].advantage for e in result.group.episodes] == [1.0, -1.0]  # people see the episode's
+
+
+def test_a_discount_makes_later_payments_smaller() -> None:
+    assert returns_to_go(7.0, [1.0, 2.0, 0.0], 0.5) == [1.0 + 0.5 * (2.0 + 0.5 * 4.0), 2.0 + 0.5 * 4.0, 4.0]
+    assert returns_to_go(7.0, [1.0, 2.0, 0.0], 1.0) == [7.0, 6.0, 4.0]
+    assert returns_to_go(7.0, [0.0, 0.0], 0.0) == [0.0, 7.0]
+
+
+def test_equal_episodes_that_were_paid_elsewhere_have_a_signal() -> None:
+    """Two episodes of reward 1; one was paid for its first reply, the other for its second."""
+    early, late = member(0, 2, 1.0, (1, 1.0)), member(1, 2, 1.0, (2, 1.0))
+    assert turns_closed(ClosingRules(), early, late).rewards.constant
+    result = turns_closed(TURN, early, late)
+    assert of_turns(result) == [[0.0, -0.5], [0.0, 0.5]] and not result.rewards.constant
+    assert has_signal(train_group(result.group), PolicyConfig())
+
+
+def test_who_ended_before_counts_with_its_last_turn() -> None:
+    """At the second turn 2 against 1, and at the third, which one alone reached, 1 against 1."""
+    result = turns_closed(TURN, member(0, 3, 4.0, (1, 2.0), (2, 1.0)), member(1, 1, 1.0))
+    assert of_turns(result) == [[1.5, 0.5, 0.0], [-1.5]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), AMOUNTS), min_size=2, max_size=6), st.sampled_from(KINDS))
+def test_paid_at_the_end_alone_every_turn_has_the_episodes(
+    members: list[tuple[int, float]], kind: AdvantageKind
+) -> None:
+    """To the last bit, however many turns each member has, and whatever the kind."""
+    episodes = [member(number, turns, reward) for number, (turns, reward) in enumerate(members)]
+    whole, turns = (
+        turns_closed(ClosingRules(kind), *episodes),
+        turns_closed(ClosingRules(kind, credit=Credit()), *episodes),
+    )
+    for one, other in zip(whole.group.episodes, turns.group.episodes, strict=True):
+        expected = one.trajectories[0].advantage
+        assert other.trajectories[0].advantage == expected
+        assert [span.advantage for span in other.trajectories[0].spans] == [expected] * len(other.trajectories[0].spans)
+    trained = [trained_tokens_of(train_group(some.group).sequences).advantage for some in (whole, turns)]
+    assert trained[0].tobytes() == trained[1].tobytes() and whole.rewards == turns.rewards
+
+
+@given(
+    st.lists(
+        st.tuples(AMOUNTS, st.lists(st.tuples(st.integers(0, 2), AMOUNTS), max_size=3)),
+        min_size=2,
+        max_size=6,
+    ),
+    st.sampled_from(KINDS),
+    st.floats(0.0, 1.0),
+)
+def test_a_single_turn_has_the_whole_reward(
+    members: list[tuple[float, list[tuple[int, float]]]], kind: AdvantageKind, discount: float
+) -> None:
+    """Also what was paid before its reply, or after an ask that had no room for one."""
+    episodes = [member(number, 1, reward, *paid) for number, (reward, paid) in enumerate(members)]
+    whole = turns_closed(ClosingRules(kind), *episodes)
+    turns = turns_closed(ClosingRules(kind, credit=Credit(discount)), *episodes)
+    assert of_turns(turns) == [[e.trajectories[0].advantage] for e in whole.group.episodes]
+
+
+def test_each_agent_has_its_own_payments() -> None:
+    paid = (TurnReward("b", 1, 5.0), TurnReward("a", 1, 1.0))
+    first = Episode(0, "ok", (said(2, 1.0, "a"), said(2, 5.0, "b")), paid=paid)
+    second = Episode(1, "ok", (said(2, 1.0, "a"), said(2, 0.0, "b")), paid=(TurnReward("a", 2, 1.0),))
+    assert of_turns(turns_closed(TURN, first, second)) == [[0.0, -0.5, 2.5, 0.0], [0.0, 0.5, -2.5, 0.0]]
+
+
+def test_turns_are_counted_over_rewritten_histories() -> None:
+    """Three replies in three trajectories have the advantages that they have in one."""
+    together = turns_closed(TURN, member(0, 3, 3.0, (1, 1.0), (2, 2.0)), member(1, 3, 0.0))
+    parts = tuple(said(1, 3.0) for _ in range(3))
+    apart = Episode(0, "ok", parts, paid=(TurnReward("agent", 1, 1.0), TurnReward("agent", 2, 2.0)))
+    assert (
+        of_turns(turns_closed(TURN, apart, member(1, 3, 0.0)))
+        == of_turns(together)
+        == [[1.5, 1.0, 0.0], [-1.5, -1.0, 0.0]]
+    )
+
+
+def test_a_fork_without_a_name_has_the_whole_episode() -> None:
+    """Its replies have no place among those that payments count; they weigh as the episode does."""
+    paid = (TurnReward("agent", 1, 1.0),)
+    forked = Episode(0, "ok", (said(2, 1.0), said(1, 1.0, fork=True)), paid=paid)
+    result = turns_closed(TURN, forked, member(1, 2, 0.0))
+    assert of_turns(result) == [[0.5, 0.0, None], [-0.5, 0.0]]
+    trained = trained_tokens_of(train_group(result.group).sequences)
+    assert trained.advantage.tolist() == [0.5, 0.5, 0.0, 0.0, 0.5, 0.5, -0.5, -0.5, 0.0, 0.0]
+
+
+def test_overlong_episodes_are_left_out_or_punished() -> None:
+    cut = replace(member(2, 2, 9.0, (1, 9.0)), trajectories=(replace(said(2, 9.0), cut=True),))
+    pair = (member(0, 2, 3.0, (1, 1.0)), member(1, 2, 1.0))
+    masked = turns_closed(replace(TURN, overlong=Overlong("mask")), *pair, cut)
+    assert of_turns(masked) == [[1.0, 0.5], [-1.0, -0.5], [None, None]]
+    punished = turns_closed(replace(TURN, overlong=Overlong("penalty", 1, 100, 100)), *pair, cut)
+    # returns 3, 2; 1, 1; 8, −1, since the penalty comes at the end
+    assert of_turns(punished) == [
+        [-1.0, pytest.approx(4 / 3)],
+        [-3.0, pytest.approx(1 / 3)],
+        [4.0, pytest.approx(-5 / 3)],
+    ]
+
+
+def test_closing_anew_gives_the_same_bits() -> None:
+    """A restart closes stored groups again: what an earlier closing left has no effect."""
+    episodes = [member(n, 3, 0.1 * n, (1, 0.03 * n), (3, 0.1)) for n in range(5)]
+    rules = ClosingRules("standard", credit=Credit(0.9))
+    once = turns_closed(rules, *episodes)
+    assert of_turns(turns_closed(rules, *once.group.episodes)) == of_turns(once)
+    assert of_turns(turns_closed(ClosingRules(), *once.group.episodes)) == [[None] * 3] * 5
+
+
+def test_an_advantage_that_is_not_finite_is_refused() -> None:
+    group = train_group(turns_closed(TURN, member(0, 2, 1.0, (1, 1.0)), member(1, 2, 0.0)).group)
+    check_group(group, 10)
+    (broken, *_), shape = group.sequences, group.sequences[0].tokens.shape
+    for advantages, says in ((np.full(shape, np.nan, np.float32), "not finite"), (np.zeros(2, np.float32), "shape")):
+        with pytest.raises(ValueError, match=says):
+            check_group(replace(group, sequences=(replace(broken, advantages=advantages),)), 10)
+
+
+MASK = ClosingRules(overlong=Overlong("mask"))
+PENALTY = Overlong("penalty", buffer=4, max_tokens=10, max_episode_tokens=16)
+
+
+def replied(*turns: int, cut: bool = False, reward: float = 1.0) -> Trajectory:
+    """Turns of so many sampled tokens, a prompt token before each."""
+    mask = [bit for turn in turns for bit in [0] + [1] * turn]
+    starts = np.cumsum([0, *(turn + 1 for turn in turns)])
+    spans = tuple(Span(int(start) + 1, int(start) + 1 + turn, 0) for start, turn in zip(starts, turns, strict=False))
+    count = len(mask)
+    tokens, logprobs = np.arange(count, dtype=np.int32), np.zeros(count, np.float32)
+    return Trajectory("agent", tokens, np.array(mask, np.uint8), logprobs, spans, reward, cut=cut)
+
+
+def closed_by(rules: ClosingRules, *trajectories: Trajectory) -> ClosedGroup:
+    return closed(group(*((trajectory,) for trajectory in trajectories)), rules)
+
+
+@pytest.mark.parametrize(
+    ("turns", "penalty"),
+    [
+        ((1,), 0.0),
+        ((6,), 0.0),  # 4 of 10 tokens are left: the whole buffer
+        ((7,), -0.25),
+        ((8,), -0.5),
+        ((10,), -1.0),
+        ((6, 6), 0.0),  # the turn has 4 left, the episode 4 of 16
+        ((8, 6), -0.5),  # the episode has 2 left
+        ((1, 9), -0.75),  # the last turn has 1 left
+        ((9, 1), 0.0),  # earlier turns count for the episode alone, and it has 6 left
+    ],
+)
+def test_the_punishment_is_a_line_over_the_buffer(turns: tuple[int, ...], penalty: float) -> None:
+    assert PENALTY.penalty([replied(*turns)]) == penalty
+
+
+def test_a_cut_episode_has_the_whole_punishment() -> None:
+    assert PENALTY.penalty([replied(2, cut=True)]) == -1.0
+
+
+def test_parts_of_a_rewritten_episode_are_punished_once() -> None:
+    assert PENALTY.penalty([replied(8), replied(6)]) == -0.5
+
+
+def test_a_punishment_moves_the_advantage_and_not_the_reward() -> None:
+    result = closed_by(ClosingRules(overlong=PENALTY), replied(2), replied(8))
+    assert advantages(result) == [[0.25], [-0.25]]  # rewards 1 and 1 − 0.5
+    assert (result.rewards.mean, result.rewards.constant) == (1.0, False)
+
+
+def test_masked_episodes_count_in_no_loss_or_baseline() -> None:
+    result = closed_by(MASK, replied(2, reward=1.0), replied(2, reward=0.0), replied(5, reward=0.0, cut=True))
+    assert advantages(result) == [[0.5], [-0.5], [0.0]]
+    assert result.rewards.mean == pytest.approx(1 / 3)  # the reward is reported as it was
+    assert [len(s.tokens) for s in train_group(result.group, overlong=MASK.overlong).sequences] == [3, 3]
+    assert len(train_group(result.group).sequences) == 3
+
+
+def test_a_group_with_nothing_to_compare_has_no_signal() -> None:
+    """It must not be filled again: a base that never ends its replies would be sampled for ever."""
+    result = closed_by(MASK, replied(2, reward=1.0), replied(5, reward=0.0, cut=True))
+    assert advantages(result) == [[0.0], [0.0]] and result.rewards.constant
+    assert closed_by(MASK, replied(5, cut=True), replied(6, cut=True)).rewards.constant
+
+
+def test_kept_episodes_are_like_any_other() -> None:
+    result = closed_by(ClosingRules(), replied(2, reward=1.0), replied(5, reward=0.0, cut=True))
+    assert advantages(result) == [[0.5], [-0.5]]
+
+
+def test_an_episode_without_a_word_is_not_punished() -> None:
+    assert PENALTY.penalty([replace(replied(), reward=0.0)]) == 0.0
+
+
+def test_only_rewarded_trajectories_with_tokens_train() -> None:
+    silent = replace(trajectory(1.0), mask=np.zeros(2, dtype=np.uint8))
+    some = group(
+        (replace(trajectory(1.0), advantage=0.1), trajectory(2.0, "critic")),
+        (trajectory(None), silent),
+        (replace(trajectory(0.0), advantage=-0.1),),
+    )
+    assert [s.advantage for s in train_group(some).sequences] == [0.1, 0.0, -0.1]
+    assert train_group(some).number == some.number
+
+
+def test_a_sequence_knows_its_agents_tokens_per_episode() -> None:
+    two = replace(trajectory(1.0), tokens=np.arange(4, dtype=np.int32), mask=np.array([0, 1, 0, 1], dtype=np.uint8))
+    some = group((trajectory(1.0), two, trajectory(1.0, "critic")), (trajectory(0.0),))
+    assert [s.episode_tokens for s in train_group(some).sequences] == [3, 3, 1, 1]
+
+
+def test_weights_lie_beside_every_token_that_was_sampled() -> None:
+    two = replace(trajectory(1.0), tokens=np.arange(4, dtype=np.int32), mask=np.array([0, 1, 0, 1], dtype=np.uint8))
+    some = group((trajectory(1.0), two), (trajectory(None),), (trajectory(0.0),))
+    trained = train_group(some)
+    assert [int(s.mask.sum()) for s in trained.sequences] == [1, 2, 1]
+    spread_out = spread(some, trained, np.array([0.1, 0.2, 0.3, 0.4], np.float16))
+    np.testing.assert_array_equal(spread_out, np.array([0.1, 0.2, 0.3, np.nan, 0.4], np.float16))

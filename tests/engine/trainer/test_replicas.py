@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.trainer import torch_trainer
 from marlaas.engine.trainer.decoder.decoder import Decoder
-from marlaas.engine.trainer.protocol import Job, PolicyConfig
-from marlaas.engine.trainer.torch_trainer import TorchTrainer
+from marlaas.engine.trainer.protocol import Job, PolicyConfig, TrainGroup
+from marlaas.engine.trainer.torch_trainer import TorchTrainer, shares
 
-from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train
-from .contract_losses import LossContract
-from .contract_sharing import POLICIES
+from ...seldom import often
+from .contract import CONFIG, POLICIES, LossContract, NewTrainer, TrainerContract, train
+from .random_models import random_groups
 from .samples import group
 
 GROUPS = tuple(group(number) for number in range(1, 5))
@@ -41,15 +42,13 @@ def new_pair(base: str, tmp_path: Path) -> Iterator[NewTrainer]:
         trainer.shutdown()
 
 
-class TestSteps(StepContract):
+@pytest.mark.slow
+class TestContract(TrainerContract):
+    """Every day the updates below are compared with those of one device, whose steps are those of plain PEFT."""
+
     @pytest.fixture
     def new_trainer(self, new_pair: NewTrainer) -> NewTrainer:
         return new_pair
-
-
-@pytest.mark.slow
-class TestContract(TestSteps, TrainerContract):
-    """All of it: besides its steps, the pair's code is that of one device."""
 
 
 @pytest.mark.slow
@@ -62,7 +61,7 @@ class TestLosses(LossContract):
 
 
 @pytest.mark.usefixtures("main_library")
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", often(("epochs", "other loss", "other rank"), sorted(POLICIES)))
 async def test_the_update_and_its_statistics_are_those_of_one_device(
     new_pair: NewTrainer, tmp_path: Path, name: str
 ) -> None:
@@ -116,3 +115,34 @@ async def test_a_failed_replica_is_raised_when_all_have_ended(
         await trainer.accumulate("a", GROUPS)
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
     assert (await train(trainer, "a", GROUPS, tmp_path / "1")).checksum == expected
+
+
+calls = st.lists(st.tuples(st.integers(0, 999), st.integers(0, 4), st.integers(1, 8)), min_size=1, max_size=4)
+
+
+def tokens(groups: list[TrainGroup]) -> int:
+    return sum(len(sequence.tokens) for each in groups for sequence in each.sequences)
+
+
+@given(calls, st.integers(1, 5))
+def test_every_group_has_one_replica(calls: list[tuple[int, int, int]], replicas: int) -> None:
+    work = [random_groups(seed, groups, members, 9) for seed, groups, members in calls]
+    found = shares(work, replicas, worth=0)
+    assert len(found) == replicas and all(len(share) == len(work) for share in found)
+    assert found == shares(work, replicas, worth=0)
+    for policy, groups in enumerate(work):
+        for each in groups:
+            assert [other for share in found for other in share[policy] if other.number == each.number] == [each]
+
+
+@given(calls, st.integers(2, 4))
+def test_no_replica_has_much_more_than_another(calls: list[tuple[int, int, int]], replicas: int) -> None:
+    work = [random_groups(seed, groups, members, 9) for seed, groups, members in calls]
+    loads = [sum(tokens(list(groups)) for groups in share) for share in shares(work, replicas, worth=0)]
+    assert max(loads) - min(loads) <= max((tokens([each]) for groups in work for each in groups), default=0)
+
+
+def test_a_small_call_stays_on_the_primary() -> None:
+    work = [random_groups(0, 3, 4, 9)]
+    first, second = shares(work, 2, worth=1_000)
+    assert list(first[0]) == work[0] and second == [()]

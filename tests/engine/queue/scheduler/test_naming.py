@@ -10,8 +10,8 @@ from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.queue.scheduler.commands import delete_versions, name_version, roll_back, unname
 from marlaas.engine.store.submissions import command
 
-from ...train.serving.test_retention import fill
 from ...train.test_learning import SPEC
+from ...train.test_publishing import fill
 from .test_commands import outcome
 from .world import World
 

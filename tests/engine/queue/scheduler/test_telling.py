@@ -20,7 +20,7 @@ from marlaas.engine.train.watch import DETECTORS
 
 from ...by_hand import change
 from ...train.test_learning import SPEC
-from ...train.watch.test_watch import CHEATED, cheated
+from ...train.test_watch import CHEATED, cheated
 from .test_scheduler import reaches
 from .test_waiting import Time, until
 from .world import World
