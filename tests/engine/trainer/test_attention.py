@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from marlaas.engine.models.kernels import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from marlaas.engine.models.tensors import HeadShape
 from marlaas.engine.trainer.decoder.attention import Attention, FusedAttention, TiledAttention
 from marlaas.engine.trainer.decoder.decoder import compute_on
@@ -162,6 +163,40 @@ def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -
     leaf = x.clone().requires_grad_()
     (result,) = torch.autograd.grad(function(leaf), leaf, grad)
     return result
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (7, 3, 12)])
+def test_the_backward_of_rms_norm_is_autograds(shape: tuple[int, ...]) -> None:
+    x, weight, grad = draw(*shape), draw(12, seed=1), draw(*shape, seed=2)
+
+    def norm(x: Tensor) -> Tensor:
+        return torch.nn.functional.rms_norm(x, (12,), weight, 1e-6)
+
+    result, unit, inverse = rms_norm(x, weight, 1e-6)
+    torch.testing.assert_close(result, norm(x))
+    torch.testing.assert_close(rms_norm_backward(grad, unit, inverse, weight), by_autograd(norm, x, grad))
+
+
+def test_the_backward_of_swiglu_is_autograds() -> None:
+    x, grad = draw(7, 20), draw(7, 10, seed=1)
+
+    def plain(x: Tensor) -> Tensor:
+        return torch.nn.functional.silu(x[:, :10]) * x[:, 10:]
+
+    result, opened = swiglu(x)
+    torch.testing.assert_close(result, plain(x))
+    torch.testing.assert_close(swiglu_backward(grad, x, opened), by_autograd(plain, x, grad))
+
+
+def test_rotating_back_is_the_backward_of_rotating() -> None:
+    x, grad, angles = draw(5, 3, 8), draw(5, 3, 8, seed=1), draw(5, 1, 4, seed=2)
+    cosine, sine = (torch.cat([f, f], -1) for f in (angles.cos(), angles.sin()))
+
+    def plain(x: Tensor) -> Tensor:  # as transformers writes it
+        return x * cosine + torch.cat([-x[..., 4:], x[..., :4]], -1) * sine
+
+    torch.testing.assert_close(rotate(x, angles.cos(), angles.sin()), plain(x))
+    torch.testing.assert_close(rotate(grad, angles.cos(), -angles.sin()), by_autograd(plain, x, grad))
 
 
 @pytest.mark.usefixtures("each_library")
