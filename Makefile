@@ -97,7 +97,7 @@ fuzz: dev
 
 # Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
 kills: dev
-	@$(BIN)/python -m tools.kills --kills $(KILLS)
+	@$(BIN)/python -m tests.kills --kills $(KILLS)
 
 # The suite once more, counting lines: writes the number that `make check` prints, and fails where it has sunk by more
 # than half a point. Lines of processes that end by `kill -9`, and of plugins' processes, are not counted.

@@ -257,7 +257,6 @@ def test_two_runs_agree_to_the_bit() -> None:
 
 
 SHIPPED = Path("engine/models/tiny")
-
 EVALUATION = json.loads((SHIPPED / "evaluation.json").read_text())
 
 

@@ -316,7 +316,6 @@ def pins(text: str) -> dict[str, str]:
 
 
 TESTED = pins(install.PINS.read_text())
-
 LISTS = {path.stem: path.read_text() for path in sorted(steps.HASHES.glob("*.txt"))}
 
 

@@ -94,7 +94,6 @@ def test_every_token_is_what_bpe_makes_of_its_own_bytes(size: int, numbers: bool
 Messages = list[dict[str, Any]]
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
-
 TOOL_LINE = '{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}'
 
 USER: Messages = [{"role": "user", "content": "hi"}]

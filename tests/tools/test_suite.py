@@ -13,13 +13,12 @@ import pytest
 
 from marlaas.engine.faults import VARIABLE, Point
 from tests.arming import arm, recorded
+from tests.kills import Lab, exact, finish
 from tests.oracle.audit import audit
 from tools import matrix
-from tools.kills import Lab, exact, finish
 from tools.suite import ROOT, in_order, run
 
 GREEN = "def test_one():\n    pass\n"
-
 MIXED = """
 import pytest
 

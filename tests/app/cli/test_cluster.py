@@ -29,9 +29,7 @@ from ..filling import Filling
 from .conftest import Outcome, commands_of
 
 HEAD = LocalNode(1, "10.0.0.5:6379", True, "ada", "10.0.0.5")
-
 NODE = LocalNode(1, "10.0.0.5:6379", False, "bob", "10.0.0.6")
-
 ADA = NodeRow(
     *("a1a1", "ada", "10.0.0.5", True, True, False, "", 16, 10**10),
     *(("gpu 0 H1",), ("gpu 1 is left alone: eve holds it.",), 0.25, "Python 3.12.3", ("rollout", "training"), 5.0),

@@ -17,7 +17,7 @@ from marlaas.app.cli import terminal
 from marlaas.app.operations import commands
 from marlaas.app.operations.environments.templates import SHAPES, written
 from marlaas.engine.environments import served_version
-from marlaas.engine.environments.conformance.check import Scope, check as check_new
+from marlaas.engine.environments.conformance.check import Scope, check as conformance
 from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import OWN, Venv
 from marlaas.engine.environments.files.source import read_source
@@ -215,11 +215,11 @@ async def test_every_template_is_served_and_played(served: EnvironmentService) -
 @pytest.mark.processes
 async def test_every_template_is_found_sound(served: EnvironmentService) -> None:
     for shape in SHAPES:
-        found = await check_new(served, f"my_{shape}", scope=Scope(prompts=16))
+        found = await conformance(served, f"my_{shape}", scope=Scope(prompts=16))
         assert [(shape, finding) for finding in found if finding.level != "note"] == []
 
 
-PLUGIN_ALLOW = '# /// script\n# dependencies = ["b", "A==1"]\n# ///\n'
+WITH_LIBRARIES = '# /// script\n# dependencies = ["b", "A==1"]\n# ///\n'
 
 
 @pytest.fixture
@@ -246,11 +246,11 @@ def _script(path: Path, text: str) -> None:
 def venv(home: Home) -> Venv:
     """The environment of the plugin ``chain``, which is in the home's folder."""
     home.create()
-    (home.plugins / "chain.py").write_text(PLUGIN_ALLOW)
+    (home.plugins / "chain.py").write_text(WITH_LIBRARIES)
     return Venv.of(Requirements(("a==1", "b")), OWN, home.venvs)
 
 
-def answer_allow(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def type_answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(terminal, "has_terminal", lambda: True)
     monkeypatch.setattr(builtins, "input", lambda prompt: text)
 
@@ -259,7 +259,7 @@ def answer_allow(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_shows_the_list_asks_and_installs(
     uv: Path, venv: Venv, marlaas: Commander, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_allow(monkeypatch, "y")
+    type_answer(monkeypatch, "y")
     said = marlaas("env", "allow", "chain/some_environment")
     assert said.code == 0 and venv.built and venv.allowed
     assert [text.strip() for text in said.out.splitlines()] == [
@@ -277,7 +277,7 @@ def test_shows_the_list_asks_and_installs(
 
 @pytest.mark.processes
 def test_a_no_is_a_no(uv: Path, venv: Venv, marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer_allow(monkeypatch, "")
+    type_answer(monkeypatch, "")
     said = marlaas("env", "allow", "chain")
     assert said.code == 1 and "Nothing was installed." in said.err and not venv.allowed and not venv.built
 

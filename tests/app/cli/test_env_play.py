@@ -48,7 +48,6 @@ from marlaas.plugins.parameters import Parameter
 from ..commanding import Commander
 
 ENTRY = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]
-
 SHOP = '''
 from marlaas.plugins import Invalid, Score, env
 
@@ -291,8 +290,7 @@ async def test_one_leaves_by_command_or_with_the_end_of_the_input(
 
 
 ASK = Ask("agent", (Message("user", "?"),))
-
-TOOL_TYPED = {
+BUY = {
     "type": "function",
     "function": {
         "name": "buy",
@@ -322,11 +320,11 @@ TOOL_TYPED = {
     ],
 )
 def test_a_call_has_the_types_of_the_schema(text: str, arguments: dict[str, Any]) -> None:
-    assert call_of(text, [TOOL_TYPED]) == ToolCall("buy", arguments)
+    assert call_of(text, [BUY]) == ToolCall("buy", arguments)
 
 
 def test_calls_stand_on_lines_of_their_own() -> None:
-    reply = reply_of("Let me see.\n/call buy item=ink\n//sic\n/call buy item=pen", ASK, [TOOL_TYPED], 3)
+    reply = reply_of("Let me see.\n/call buy item=ink\n//sic\n/call buy item=pen", ASK, [BUY], 3)
     assert (reply.text, reply.finish, reply.turn) == ("Let me see.\n/sic", "tool", 3)
     assert [call.arguments["item"] for call in reply.tool_calls] == ["ink", "pen"]
 
@@ -345,7 +343,7 @@ def test_anything_else_is_the_reply_as_it_stands(text: str) -> None:
 @given(st.text(alphabet=st.sampled_from("/cal buy={}[]\"'\\\n1t"), max_size=40))
 def test_whatever_is_typed_is_a_reply_or_a_sentence(text: str) -> None:
     try:
-        reply = reply_of(f"/call {text}", ASK, [TOOL_TYPED])
+        reply = reply_of(f"/call {text}", ASK, [BUY])
     except ValueError:
         return
     json.dumps([call.arguments for call in reply.tool_calls], allow_nan=False)
@@ -373,7 +371,6 @@ def test_any_json_arrives_as_it_is(value: object) -> None:
 
 
 SHORT = SamplingSpec(max_tokens=8, max_episode_tokens=16)
-
 DUEL = TaskSpec(
     "lab",
     "duel",

@@ -172,7 +172,6 @@ def test_without_a_terminal_the_list_is_printed(home: Home) -> None:
 
 
 TASK = 'tenant = "lab"\nname = "sums"\nenvironment = "arithmetic"\nsteps = 5\n'
-
 WORDS = {
     "submit": "FILE",
     "eval": "1",
@@ -191,11 +190,9 @@ WORDS = {
     "api key revoke": "tml-ada",
     **dict.fromkeys(("cluster drain", "cluster undrain"), "grace"),
 }
-
 """What each verb needs besides its home."""
 
 OF_NO_HOME = {"keys", "completion", "explain", "simulate"}
-
 """Those that read none; a simulation's file says from where it draws."""
 
 MAKE_ONE = {"home new", "home restore", "demo"}
@@ -382,7 +379,6 @@ HOMES: dict[str, tuple[Callable[[Path], Filling], tuple[str, ...]]] = {
 }
 
 LINES = [(name, verb) for name, (_, verbs) in HOMES.items() for verb in verbs]
-
 ANYWHERE = ("explain", "explain drift", "keys", "--help", "submit --help", "submitt", "list --state odd", "show")
 
 

@@ -304,13 +304,13 @@ def test_following_as_json_lines(told: Filling, marlaas: Commander, monkeypatch:
 
 
 @pytest.fixture
-def filled_policies(home: Home) -> Home:
+def duel(home: Home) -> Home:
     """Task 2 trains a player and a judge."""
     fill_duel(home.database)
     return home
 
 
-def test_list_has_a_line_for_each(filled_policies: Home, marlaas: Commander) -> None:
+def test_list_has_a_line_for_each(duel: Home, marlaas: Commander) -> None:
     lines = [text.split() for text in marlaas("list").out.splitlines()]
     assert lines[2][:3] == ["2", "lab", "duel"] and len(lines) == 7
     assert [row[:3] for row in lines[3:5]] == [["player", "first", "trained"], ["judge", "referee", "trained"]]
@@ -320,14 +320,14 @@ def test_list_has_a_line_for_each(filled_policies: Home, marlaas: Commander) -> 
     assert second["policies"][1]["reward"] == 0.5 and second["policies"][2]["pool"] == "player"
 
 
-def test_a_policy_that_is_not_trained_is_refused(filled_policies: Home, marlaas: Commander) -> None:
+def test_a_policy_that_is_not_trained_is_refused(duel: Home, marlaas: Commander) -> None:
     said = marlaas("metrics", "2", "--policy", "jugde")
     assert (said.code, said.err) == (2, "marlaas: Task 2 trains no policy 'jugde'.\n  Did you mean 'judge'?\n")
     assert marlaas("show", "2", "--policy", "rivals").code == 2
     assert marlaas("show", "1", "--policy", "policy").code == 0, "what the only one is called"
 
 
-def test_compare_sets_policies_beside_each_other(filled_policies: Home, marlaas: Commander) -> None:
+def test_compare_sets_policies_beside_each_other(duel: Home, marlaas: Commander) -> None:
     head, *rows = marlaas("compare", "2").out.splitlines()
     assert head.split() == ["TASK", "2", "player", "2", "judge"]
     assert ["reward", "0.60", "0.50"] in [row.split() for row in rows]
@@ -335,7 +335,7 @@ def test_compare_sets_policies_beside_each_other(filled_policies: Home, marlaas:
     assert marlaas("compare", "2", "--policy", "judge").code == 2
 
 
-def test_matrix_says_who_beat_whom(filled_policies: Home, marlaas: Commander) -> None:
+def test_matrix_says_who_beat_whom(duel: Home, marlaas: Commander) -> None:
     rows = [row.split() for row in marlaas("matrix", "2").out.splitlines()]
     assert " ".join(rows[0]).startswith("player against player: mean reward of the row, its standard error,")
     assert rows[1:5] == [
@@ -367,7 +367,7 @@ def test_agents_of_any_name_are_harmless(home: Home, marlaas: Commander, engine:
     ],
 )
 def test_the_engine_is_told_whose_version_it_is(
-    filled_policies: Home,
+    duel: Home,
     marlaas: Commander,
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],

@@ -350,7 +350,6 @@ RECORD = bytes.fromhex(
     "33000000000000000ca72056090000000000448f4010ac022a250a130a0c747261696e2f726577617264150000003f0a0e0a076576616c2fc3bc"
     "150000c07f03f64e6d"
 )
-
 """What tensorboard 2.21's ``RecordWriter`` writes for the event of the test below."""
 
 

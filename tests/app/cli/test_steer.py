@@ -217,7 +217,6 @@ def test_interrupt_ends_it_at_once(filling: Filling, home: Home) -> None:
 
 
 ONE = ["show", "logs", "rollouts", "matrix", "adapters list"]
-
 SEVERAL = ["pause", "watch", "metrics", "compare", "wait"]
 
 

@@ -258,7 +258,6 @@ def test_an_environment_that_the_last_engine_did_not_see(
 
 
 PARTS = (ComponentSpec("arithmetic", 3.0, {"digits": 2}), ComponentSpec("guess/guess", name="hard"))
-
 MIXED = TaskSpec("lab", "both", mixture=PARTS)
 
 

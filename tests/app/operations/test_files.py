@@ -23,7 +23,6 @@ from marlaas.engine.home.settings import DOCUMENTED
 from marlaas.engine.store.rows import EnvironmentRow
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
-
 LINES = st.sampled_from(
     [
         "# a comment",
