@@ -17,7 +17,7 @@ from benchmarks.beside_trl.workload import LONG, SHORT
 from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import FleetRun, TaskRun
 from benchmarks.machinery.meter import Usage
-from benchmarks.many_tasks import concurrency, learned, quality, scaling, staleness
+from benchmarks.many_tasks import concurrency, learned, quality, scaling
 from benchmarks.many_tasks.concurrency import load
 from benchmarks.many_tasks.quality import ENVIRONMENTS, SUMS
 from benchmarks.plugins.real import grading
@@ -105,15 +105,6 @@ def test_an_interval_is_students() -> None:
     assert high - mean == pytest.approx(mean - low) == pytest.approx(2.776 * (2.5**0.5) / 5**0.5)
 
 
-def test_a_score_is_the_same_if_its_interval_is_near_0() -> None:
-    def verdict(*points: float) -> str:
-        return staleness.verdict(learned.difference("staleness 2 − staleness 0", points, [0.0] * len(points)))
-
-    assert verdict(-0.5, 0.0, 0.5) == "at staleness 2 the interval lies within ±2 points"
-    assert "lies outside" in verdict(-7.0, -7.5, -8.0)
-    assert "reaches beyond" in verdict(-6.0, 0.0, 6.0)
-
-
 def both(better: float) -> FleetRun:
     """Two seeds of each environment; the second learns ``better`` more than the first, in percent."""
     return run(
@@ -144,13 +135,6 @@ def test_arms_are_compared_seed_by_seed() -> None:
 def timed(step: float, steps: int, rewards: float = 0.5, start: float = 5.0) -> Run:
     ends = [100.0 + start + step * number for number in range(steps)]
     return Run(100.0, ends, [rewards] * steps, [6.0] * steps, {"rollout": 0.5, "training": 1.0}, 0.1, 0.04)
-
-
-def test_steps_count_after_warm_up_and_waiting_from_the_start() -> None:
-    one = Run(100.0, [107.0, 110.0, 110.5, 111.0], [0.1, 0.2, 0.4, 0.6], [6.0] * 4)
-    assert one.step_seconds(2, 4) == pytest.approx(0.5)
-    assert one.wall_seconds(3) == pytest.approx(10.5)
-    assert one.reward_near(4, 2) == pytest.approx(0.5)
 
 
 def test_rows_pair_each_arm_with_trl() -> None:

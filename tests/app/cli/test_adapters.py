@@ -78,6 +78,7 @@ def test_going_back_says_what_is_void(
     assert (said.code, said.err) == (0, "Task 1 goes on from version 2 (t1-v2-i1); 1 later step is void.\n")
     said = marlaas("adapters", "rollback", "1", "--version", "2")
     assert said.code == 2 and "cannot be rolled back" in said.err
+    assert "No version is given to go on from." in marlaas("adapters", "rollback", "1").err
     assert "has no version '1' on disk" in marlaas("adapters", "rollback", "1", "--version", "1").err
 
 
@@ -154,3 +155,11 @@ def test_names_are_listed_and_removed(sent: list[tuple[Any, ...]], filling: Fill
 def test_what_cannot_be(sent: list[tuple[Any, ...]], marlaas: Commander, words: tuple[str, ...], sentence: str) -> None:
     said = marlaas("adapters", "name", *words)
     assert said.code != 0 and sentence in said.err and not sent
+
+
+def test_a_name_that_moves_says_what_it_meant(
+    sent: list[tuple[Any, ...]], filling: Filling, marlaas: Commander
+) -> None:
+    given(filling, "lab", "prod", "t1-v2-i1")
+    assert "prod meant t1-v2-i1 before.\n" in marlaas("adapters", "name", "prod", "1@3").err
+    assert "before" not in marlaas("adapters", "name", "prod", "1@2").err

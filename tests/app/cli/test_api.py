@@ -112,6 +112,7 @@ def test_keys_are_listed_with_what_they_have_used(home: Home, marlaas: Commander
     assert store.api.key(digest(keys[0])) is not None
     store.close()
     assert marlaas("api", "key", "revoke", keys[0]).err == f"The key {keys[0][:14]}… of tenant ada is revoked.\n"
+    assert marlaas("completion", "--words", "keys").out == f"{keys[1][:14]}\n"
     heading, ada, bob = marlaas("api", "key", "list").out.splitlines()
     assert heading.split()[:3] == ["KEY", "TENANT", "NAME"]
     assert ada.split()[:4] == [f"{keys[0][:14]}…", "ada", "chat", "0"] and "never" in ada and "revoked" in ada

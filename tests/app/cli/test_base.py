@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.cli.base import advice
 from marlaas.app.operations import commands
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import load_settings
@@ -427,3 +428,36 @@ def test_another_file_than_the_pinned_one_is_refused(marlaas: Commander, home: H
         packed.writestr("more.py", "")
     said = marlaas("base", "use", "smollm2", "--yes")
     assert said.code == 2 and "DO NOT MATCH THE HASHES" in said.err and not list(home.bases.iterdir())
+
+
+def test_download_wants_a_name_of_the_hub(marlaas: Commander, other: Path, cache: HubCache, home: Home) -> None:
+    for name in (str(other), "tiny"):
+        said = marlaas("base", "use", name, "--download")
+        assert said.code == 2 and "is no name on the Hugging Face hub" in said.err
+    cache.add("org/model")
+    said = marlaas("base", "use", "org/model", "--download")
+    assert said.code == 0 and "in the Hugging Face cache already" in said.err
+
+
+def test_an_architecture_without_a_gguf_is_said_to_need_one(
+    marlaas: Commander, home: Home, engine: FakeEngine, other: Path
+) -> None:
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "banana"}))
+    said = marlaas("base", "use", str(other))
+    assert said.code == 0 and "writes no GGUF for the architecture 'banana'" in said.err and "gguf = FILE" in said.err
+    home.config.write_text(home.config.read_text().replace('# gguf = ""', 'gguf = "mine.gguf"'))
+    assert "GGUF" not in marlaas("base", "use", str(other)).err
+
+
+def tried(**seconds: float) -> list[Tried]:
+    trials = {name: replace(TRIAL, sampling=one) for name, one in seconds.items()}
+    return [replace(TRIED, copy=Copy("llama.cpp", name), trial=trial) for name, trial in trials.items()]
+
+
+def test_only_a_clear_gain_is_spoken_of() -> None:
+    assert advice(F32, tried(f32=10.0, q8_0=9.5)) == ""
+    assert advice(Q8_0, tried(f32=10.0, q8_0=4.0)) == ""
+    assert advice(Copy("llama.cpp", "q4_k_m"), tried(f32=10.0, q8_0=4.0)) == "", "nobody measured it"
+    said = advice(F32, tried(f32=10.0, q8_0=4.0))
+    assert '`weights = "q8_0"`' in said and "2.5 times as fast as f32" in said

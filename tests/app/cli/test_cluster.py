@@ -128,6 +128,13 @@ def test_a_cluster_that_lets_everybody_in_is_refused(joins: Callable[..., Any], 
     assert "`insecure = true`" in said.err
 
 
+def test_without_a_cluster_each_verb_says_so(marlaas: Commander) -> None:
+    said = marlaas("cluster", "status")
+    assert said.code == 3 and "this machine works alone" in said.out and "`marlaas cluster join`" in said.err
+    assert "This machine is in no cluster." in marlaas("cluster", "drain", "bob").err
+    assert "'long' is no span of time" in marlaas("engine", "yield", "--for", "long").err
+
+
 def test_other_versions_are_named(joins: Callable[..., Any], answers: Answers) -> None:
     own = asdict(own_versions())
     answers({"nodes": [], "record": {"versions": own | {"python": "3.99.1", "torch": "1.0"}}})
@@ -179,6 +186,7 @@ def test_nobody_leaves_while_tasks_run(
     said = marlaas("cluster", "leave")
     assert said.code == 2 and "The engine works over this cluster." in said.err and "--force" in said.err
     running(NODE)
+    assert "This machine is in a cluster at 10.0.0.5:6379 already." in marlaas("cluster", "join").err
     monkeypatch.setattr(cluster, "workers", lambda node: 2)
     said = marlaas("cluster", "leave")
     assert said.code == 2 and "2 of the engine's workers run on this machine." in said.err
@@ -288,3 +296,18 @@ def test_doctor_says_how_a_cluster_stands(home: Home, running: Callable[[LocalNo
     assert cluster.standing(home, SET) == ("ok", "in that at 10.0.0.5:6379, its head", "")
     verdict, _, advice = cluster.standing(home, replace(SET, insecure=True))
     assert verdict == "note" and "whoever reaches its ports" in advice
+
+
+def test_status_asks_the_head_where_no_engine_runs(
+    marlaas: Commander, running: Callable[[LocalNode], None], home: Home, answers: Answers, listening: int
+) -> None:
+    make_token(home.create(), ClusterSettings())
+    running(replace(NODE, head=f"127.0.0.1:{listening}"))
+    seen = [{"id": "a", "name": "ada", "address": "10.0.0.5", "alive": True, "head": True}]
+    seen += [{"id": "b", "name": "bob", "address": "10.0.0.6", "alive": False, "head": False}]
+    answers({"nodes": seen, "record": {}})
+    said = marlaas("cluster", "status")
+    assert said.code == 0 and "ada         10.0.0.5  ready" in said.out and "bob (here)  10.0.0.6  gone" in said.out
+    assert "Nodes are drained where the engine runs." in marlaas("cluster", "drain", "bob").err
+    answers({"failed": "time", "why": "no answer within 45 s"})
+    assert marlaas("cluster", "status").code == 3

@@ -210,7 +210,7 @@ def test_a_version_and_the_base_answer_beside_each_other(filling: Filling, home:
     task = with_silent_adapter(filling, home)
     typed = '17+4=\n\n"""\ntwo\nlines\n"""\n/system Be kind.\n17+4=\n/help\n/quit\nnot read\n'
     command = [*ENTRY, "--home", str(home.root), "chat", f"{task}@last", "--beside", "base", "--temperature", "1"]
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, input=typed, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert "A sampler of its own takes about" in done.stderr and "are free." in done.stderr
     assert f"You talk with version 2 of task {task} (sums, last), and with the base without an adapter." in done.stderr
@@ -237,3 +237,9 @@ def test_a_base_that_does_not_fit_is_refused_at_once(marlaas: Commander, monkeyp
     monkeypatch.setattr("marlaas.engine.machine.lone_sampler.available_memory", lambda limit: 1_000_000)
     said = marlaas("chat", "base")
     assert said.code and "The base needs" in said.err and "0.0 GB are free on this machine" in said.err
+
+
+def test_an_engine_with_another_sampler_is_left_alone(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
+    said = marlaas("demo", "--sampler", "llama.cpp")
+    assert said.code == 2 and "samples with something else than llama.cpp" in said.err
+    assert f"`marlaas --home {home.root} engine stop`" in said.err and "start" not in engine.asked

@@ -253,3 +253,11 @@ def home(folder: Path, text: str) -> Home:
     made = Home(folder)
     made.config.write_text(text)
     return made
+
+
+def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    (home.venvs / "0123abcd").mkdir(parents=True)
+    (home.venvs / "0123abcd" / "x.py").write_bytes(bytes(5_000_000))
+    (finding,) = (f for f in marlaas("doctor", "--json").json["findings"] if f["name"] == "libraries")
+    assert finding["verdict"] == "note" and str(home.venvs) in finding["value"]
+    assert "No plugin asks for 0123abcd (5 MB)" in finding["advice"] and "pinned" in finding["advice"]

@@ -149,6 +149,19 @@ def test_prompts_of_a_bundled_environment(home: Home, marlaas: Commander) -> Non
     asked = marlaas("env", "prompts", "arithmetic", "-n", "1", "--json").json
     assert asked["environment"] == "arithmetic/arithmetic" and asked["problem"] == ""
     assert asked["prompts"][0]["messages"][0]["role"] == "user"
+    path = home.root.parent / "late.py"
+    path.write_text(f"{HEAD}@env\nasync def late(ep):\n    raise KeyError('gone')\n")
+    said = marlaas("env", "prompts", str(path), "--json")
+    assert said.code == 1 and "gone" in said.json["problem"] and "gone" in said.err
+
+
+def test_rows_that_are_missing_are_a_sentence(rows: Path, marlaas: Commander) -> None:
+    said = marlaas("env", "check", "repeats", "--rows", str(rows.with_name("gone.jsonl")))
+    assert said.code == 2 and "no rows for 'train': there is no " in said.err
+    task = rows.with_name("task.toml")
+    task.write_text('tenant = "lab"\nname = "sums"\nenvironment = "arithmetic"\n')
+    said = marlaas("env", "check", "repeats", "--rows", str(task))
+    assert said.code == 2 and "task.toml: names no rows for repeats/repeats" in said.err
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -173,9 +186,10 @@ def test_nothing_is_written_over(home: Home, marlaas: Commander, other: str) -> 
 
 
 @pytest.mark.parametrize("name", ["my-game", "", "class", "../up", "env"])
-def test_a_name_must_be_one(home: Home, marlaas: Commander, name: str) -> None:
+def test_a_name_must_be_one_and_hide_no_other(home: Home, marlaas: Commander, name: str) -> None:
     said = marlaas("env", "new", "--", name)
     assert said.code == 2 and said.err.startswith("marlaas: ") and not list(home.create().plugins.iterdir())
+    assert "would hide it" in marlaas("env", "new", "arithmetic").err
 
 
 async def answer(ask: Ask) -> Reply:
@@ -273,6 +287,7 @@ def test_shows_the_list_asks_and_installs(
 
     again = marlaas("env", "allow", "chain")
     assert again.code == 0 and "nothing is to be done" in again.err
+    assert "arithmetic needs no libraries" in marlaas("env", "allow", "arithmetic").err
 
 
 @pytest.mark.processes
@@ -333,6 +348,7 @@ def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Com
     ):
         assert words in said.out
     assert "line 94" not in said.out
+    assert [row["name"] for row in marlaas("env", "list", "GUESS", "--json").json] == ["games/guess"]
     assert [row["name"] for row in marlaas("env", "show", "games", "--json").json] == ["games/guess", "games/nim"]
     assert marlaas("env", "log", "guess", "-n", "2").out == "line 98\nline 99\n"
     assert "has printed nothing" in marlaas("env", "log", "arithmetic").err
@@ -456,3 +472,11 @@ def test_what_cannot_be_replayed(replay: Callable[..., Said], save: Save, marlaa
     said = replay()
     assert said.code == 2 and "refuses what the task is played with" in said.err and "needs 'first'" in said.err
     assert marlaas("env", "replay", "9").code == 2
+
+
+def test_what_cannot_be_allowed(venv: Venv, home: Home, marlaas: Commander) -> None:
+    said = marlaas("env", "allow", "chian")
+    assert said.code == 2 and "Did you mean 'chain'?" in said.err
+    (home.plugins / "chain.py").write_text(WITH_LIBRARIES.replace("==1", "=1"))
+    said = marlaas("env", "allow", "chain")
+    assert said.code == 2 and "chain.py:2: 'A=1' is no requirement" in said.err

@@ -42,7 +42,7 @@ from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.plugins.messages import Ask, Message, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
 
 from ..commanding import Commander
@@ -459,3 +459,16 @@ def test_each_agent_may_be_played_by_another_version(played: Home) -> None:
 def test_what_means_nobody_is_a_sentence(played: Home, words: str, says: str) -> None:
     with pytest.raises((AdapterError, ConfigError), match=says):
         players(played, *words.split())
+
+
+async def test_a_fork_has_the_tools_and_the_turns_of_where_it_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = Game(typing(monkeypatch, "a", "b", "/tools", "c"), lambda agent: True).answering(None)
+    await answer(ask("agent", "1", tools=(TOOL,)))
+    await answer(ask("agent", "2"))
+    forked = await answer(ask("agent", "2b", branch=1, fork=Fork("agent", 0, 1)))
+    assert (forked.text, forked.turn) == ("c", 1)
+    shown = capsys.readouterr().out
+    assert "--- agent, fork 1\n(goes on after reply 1 of agent)\nuser       2b" in shown
+    assert shown.count("price(item?: string)") == 2

@@ -96,6 +96,7 @@ def test_a_command_line_loads_its_own_verb_alone(line: str, modules: tuple[str, 
 
 
 def test_the_help_lists_every_verb_on_one_screen(marlaas: Commander) -> None:
+    assert marlaas("--version").out.startswith("marlaas 0.")
     lines = marlaas("--help").out.splitlines()
     assert len(lines) <= 24
     assert {verb for verbs in VERBS.values() for verb in verbs} <= set(" ".join(lines).split())
@@ -416,3 +417,23 @@ def test_json_stays_what_it_is(home: Home, marlaas: Commander, engine: FakeEngin
     Filling(home.database).task(state="done")
     assert marlaas("list", "--plain", "--json").json == marlaas("list", "--json").json
     assert marlaas("watch", "--json", "--plain", "1").out.startswith("{")
+
+
+def test_a_typo_gets_the_nearest(marlaas: Commander) -> None:
+    said = marlaas("explain", "entrpy")
+    assert (said.code, said.out) == (2, "")
+    assert "There is no term 'entrpy'." in said.err and "Did you mean `marlaas explain entropy`" in said.err
+    assert "`marlaas explain` lists all" in marlaas("explain", "xqzw").err
+
+
+def test_a_home_that_cannot_be_read_is_no_error_on_a_key(home: Home, marlaas: Commander) -> None:
+    assert marlaas("completion", "--words", "tasks").out == ""
+    home.root.mkdir(parents=True)
+    home.database.write_text("no database at all, but long enough to be taken for one by whoever looks at it")
+    said = marlaas("completion", "--words", "tasks")
+    assert (said.out, said.err) == ("", "")
+
+
+def test_errors_of_the_system_name_the_file(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, PermissionError(13, "Permission denied", "/some/file"))
+    assert marlaas("list").err.startswith("marlaas: Permission denied: /some/file.")

@@ -8,6 +8,7 @@ import time
 import tomllib
 import unicodedata
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,15 @@ def test_list(home: Home, marlaas: Commander, engine: object) -> None:
     assert lines[1].split()[:4] == ["1", "physics-lab", "task", "number"]
     assert "waits for a free place" in lines[3]
     assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
+
+
+def test_of_many_scores_the_first_the_best_and_the_last_are_shown(marlaas: Commander, filling: Filling) -> None:
+    filling.task(made=80)
+    filling.execute("UPDATE evals SET score = 0.9 WHERE step = 20")
+    shown = " ".join(marlaas("show", "1").out.split())
+    assert "at step 0, best 0.90 ± 0.03 at step 20, last " in shown and "at step 80; 9 in all" in shown
+    filling.execute("UPDATE evals SET series = 'e0' WHERE step < 80")
+    assert "at step 80; 8 of earlier series" in " ".join(marlaas("show", "1").out.split())
 
 
 def test_list_by_a_query_and_in_an_order(home: Home, marlaas: Commander) -> None:
@@ -331,6 +341,7 @@ def test_compare_sets_policies_beside_each_other(duel: Home, marlaas: Commander)
     head, *rows = marlaas("compare", "2").out.splitlines()
     assert head.split() == ["TASK", "2", "player", "2", "judge"]
     assert ["reward", "0.60", "0.50"] in [row.split() for row in rows]
+    assert "Of task 2 this is player; --policy shows judge." in marlaas("metrics", "1", "2").err
     assert [task["policy"] for task in marlaas("compare", "1", "2", "--json").json["tasks"]] == ["", "player", "judge"]
     assert marlaas("compare", "2", "--policy", "judge").code == 2
 
@@ -380,3 +391,14 @@ def test_the_engine_is_told_whose_version_it_is(
 
     monkeypatch.setattr(adapters, "ask", ask)
     assert marlaas("adapters", *words).code == 0 and told == [asked]
+
+
+def test_check_says_who_speaks_for_whom(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    file = tmp_path / "race.toml"
+    file.write_text(
+        'tenant = "lab"\nname = "race"\nenvironment = "race"\n[policies.player]\n[agents]\nfirst = "player"\n'
+        'second = "player"\n[eval]\nrotate = true\nagents = { second = "player@0" }\n'
+    )
+    out = marlaas("submit", "--check", str(file)).out
+    assert "policies of race\n  player acts as first, second: trained, rank 16\n" in out
+    assert "  held-out: player@0 for second; the agents change places from prompt to prompt\n" in out

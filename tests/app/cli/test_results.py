@@ -44,6 +44,8 @@ def test_csv_has_all_and_reads_back(filling: Filling, marlaas: Commander) -> Non
         ("1", "eval", "0"), ("1", "step", "1"), ("1", "step", "2"), ("1", "eval", "2"),
         ("2", "eval", "0"), ("2", "step", "1"), ("2", "eval", "1"),
     ]  # fmt: skip
+    lines = [json.loads(text) for text in marlaas("metrics", "1", "--jsonl").out.splitlines()]
+    assert lines == marlaas("metrics", "1", "--json").json and lines[1]["metrics"]["entropy"] == 0.74
     assert float(rows[1]["reward"]) == reward(1, 1) and rows[1]["lenient"] == "" and rows[1]["n"] == ""
     assert float(rows[3]["lenient"]) == 0.7 and rows[3]["n"] == "64" and float(rows[5]["loss"]) == float("inf")
 
@@ -73,6 +75,8 @@ def test_event_files_lie_in_a_folder_for_each_task(filling: Filling, marlaas: Co
     for _ in range(2):  # a second time replaces what the first wrote
         said = marlaas("metrics", "1", "2", "--tensorboard", str(tmp_path / "logs"))
         assert said.code == 0
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in marlaas("metrics", "1", "--tensorboard", str(tmp_path / "file")).err
     files = sorted(path for path in (tmp_path / "logs").rglob("*") if path.is_file())
     assert sorted(said.out.split("\n")[:2]) == [str(path) for path in files]
     assert files[0].parent.name == "1-..-sums-rate=1e-4" and files[0].parent.parent == tmp_path / "logs"
@@ -210,6 +214,8 @@ def test_taking_away(played: Filling, marlaas: Commander, tmp_path: Path) -> Non
     assert again.code == 2 and "is there already" in again.err
     assert marlaas("rollouts", "1", "--step", "3", "--failures", "--out", str(tmp_path / "a.txt")).code == 0
     assert "the sum was no number" in (tmp_path / "a.txt").read_text()
+    played.task()
+    assert marlaas("rollouts", "2").err == "There are no episodes yet.\n"
     nowhere = marlaas("rollouts", "1", "--out", str(tmp_path / "no" / "where"))
     assert nowhere.code == 2 and "cannot be written" in nowhere.err
 
@@ -298,6 +304,10 @@ def test_the_tables_fit_eighty_columns(filling: Filling, marlaas: Commander) -> 
 def test_only_the_time_asked_for_counts(filling: Filling, marlaas: Commander) -> None:
     fill(filling)
     assert marlaas("stats", "--json", "--since", "1h").json["stages"][0]["ended"] == 700
+    everything = marlaas("stats", "--json", "--since", "all", "--tenant", "club").json
+    assert everything["stages"][0]["ended"] == 1400 and [task["id"] for task in everything["tasks"]] == [3]
+    (tenant,) = everything["tenants"]
+    assert tenant["tokens"] == 905 and tenant["share"] == pytest.approx(22.0 / 46.0)
     assert marlaas("stats", "--json", "--since", "2d").json["stages"][0]["ended"] == 1400
 
 
@@ -324,6 +334,14 @@ def test_exactly_what_is_not_the_same(tables: list[dict[str, object]]) -> None:
 
 def configured(filling: Filling, task: int, **config: object) -> None:
     filling.execute("UPDATE tasks SET config = ? WHERE id = ?", json.dumps(config), task)
+
+
+def test_scores_of_different_series_do_not_compare(filling: Filling, marlaas: Commander) -> None:
+    for _ in range(2):
+        filling.task(made=3)
+    assert marlaas("compare", "1", "2").err == "Their configurations are the same.\n"
+    filling.execute("UPDATE evals SET series = 'e2' WHERE policy = 2")
+    assert "do not compare" in marlaas("compare", "1", "2").err
 
 
 def test_side_by_side(filling: Filling, marlaas: Commander) -> None:

@@ -67,6 +67,9 @@ def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEn
     assert said.code == 0 and said.out.splitlines()[0] == "task 1: physics-lab/one, 5 steps"
     assert engine.asked == ["start"] and queued(home) == ["one", "two"]
     assert marlaas("submit", write("three"), "--json").json == {"ids": [3], "submitted_before": {}}
+    filling.engine()
+    filling.execute("UPDATE engines SET rest = 'yielded'")
+    assert "tasks wait; `marlaas engine resume` takes it back" in marlaas("submit", write("four")).err
 
 
 @pytest.mark.parametrize(
@@ -354,6 +357,7 @@ def test_the_rows_of_the_task_are_measured(trained: Filling, marlaas: Commander)
         (("base",), "No environment is given to measure on"),
         (("7@best",), "There is no adapter '7'"),
         (("1@99",), "has no version '99' on disk"),
+        (("1@best", "--agents", "second"), "is no AGENT=VERSION"),
         (("1@best", "--set", "dgits=1"), "has no parameter 'dgits'"),
         (("./nowhere", "--environment", "arithmetic"), "cannot be read"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.client import Home, MarlaasError
 from marlaas.app.operations import commands
-from marlaas.engine.errors import ConfigError, EngineUnreachable, UnknownTask
+from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
 from marlaas.engine.home import paths
 
 from ..commanding import Commander, FakeEngine
@@ -144,3 +144,18 @@ def test_estimating_submits_nothing(home: paths.Home, filling: Filling) -> None:
     known, unknown = estimates.tasks
     assert known.time is not None and known.time.seconds == pytest.approx(5 * 0.41) and unknown.time is None
     assert estimates.seconds is None and estimates.disk > 0 and len(Home(home.root).tasks()) == 1
+
+
+def test_exporting_what_is_not_there(home: paths.Home, filling: Filling, tmp_path: Path) -> None:
+    filling.task(made=2)
+    client = Home(home.root)
+    with pytest.raises(AdapterError, match="has no version '7' on disk"):
+        client.export(1, tmp_path / "out", version=7)
+    with pytest.raises(UnknownTask):
+        client.export(2, tmp_path / "out")
+
+
+def test_the_engine_is_started_and_stopped(home: paths.Home, engine: FakeEngine) -> None:
+    client = Home(home.root)
+    client.start_engine()
+    assert client.stop_engine() and not client.stop_engine() and engine.asked == ["start", "stop", "stop"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,26 @@ from hypothesis import given, strategies as st
 from marlaas.app.operations import log_files
 from marlaas.app.operations.api import Request, requests_in
 from marlaas.app.operations.commands import written
-from marlaas.app.operations.environments.source_lines import source_line
+from marlaas.app.operations.environments.source_lines import (
+    definition,
+    place_to_mend,
+    source_line,
+    source_lines,
+    task_place,
+)
+from marlaas.app.operations.estimating import Estimates, Workers, told
 from marlaas.app.operations.log_files import LogLine, Tail, tail
 from marlaas.app.operations.settings_file import Setting, settings, with_setting, write_setting
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.gateway.http.logs import Log
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.home.settings import DOCUMENTED
+from marlaas.engine.queue.submission.estimate import DiskEstimate, TaskEstimate, TimeEstimate
+from marlaas.engine.spec.task import TOGETHER
+from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure
 from marlaas.engine.store.rows import EnvironmentRow
+
+from ..rows import task
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 LINES = st.sampled_from(
@@ -231,3 +245,85 @@ def row(path: Path, file: str, line: int, message: str = "NameError: x") -> Envi
 )
 def test_what_is_not_there_or_not_its_own_is_not_read(plugins: Path, plugin: str, file: str, line: int) -> None:
     assert source_line(str(plugins / plugin), file, line) == ""
+
+
+SEVERAL = """import random
+
+# how many
+MOST = 3
+def helper():
+    return MOST
+# Sums.
+@env(
+    on_error=0.0,
+)
+async def sums(
+    ep,
+):
+    reply = await ep.ask("1 + 1")
+
+    return reply.text == "2"
+
+
+@env
+class Other:
+    pass
+"""
+
+
+def test_an_environment_is_shown_as_it_is_defined(plugins: Path) -> None:
+    path = plugins / "sums.py"
+    path.write_text(SEVERAL)
+    sums = replace(row(path, "", 0, ""), name="sums/sums")
+    found = definition(sums)
+    assert found is not None and (found.file, found.first, found.line) == ("sums.py", 7, 11)
+    assert found.lines[:2] == ("# Sums.", "@env(") and found.lines[-1] == '    return reply.text == "2"'
+    other = definition(replace(sums, name="sums/Other"))
+    assert other is not None and other.lines == ("@env", "class Other:", "    pass") and other.line == 20
+    unnamed = definition(replace(sums, name="sums/renamed"))
+    assert unnamed is not None and unnamed.lines[0] == "import random" and unnamed.line == 0, "the plugin's beginning"
+    path.write_text("async def sums(ep):\n    return 1\n")
+    os.utime(path, ns=(1, 1))
+    again = definition(sums)
+    assert again is not None and again.lines == ("async def sums(ep):", "    return 1"), "as it is now"
+
+
+def test_the_editor_opens_where_it_is_wrong(plugins: Path) -> None:
+    sums, shop = row(plugins / "sums.py", "sums.py", 3), row(plugins / "shop", "", 0, "")
+    failed = EnvironmentUse({"error": 1}, failure=EpisodeFailure("KeyError", "shop/goods.py", 2, "v", 0.0))
+    assert place_to_mend(sums, EnvironmentUse()) == (plugins / "sums.py", 3)
+    assert place_to_mend(replace(sums, file="/etc/passwd"), EnvironmentUse()) == (plugins / "sums.py", 0)
+    ready = replace(shop, name="shop/buy", state="ready")
+    assert place_to_mend(ready, failed) == (plugins / "shop" / "goods.py", 2)
+    mixed = task(1, environment=TOGETHER.join(("sums", "shop/buy")))
+    fine = replace(sums, name="sums/sums", state="ready", message="", file="", line=0)
+    assert task_place(mixed, [fine, ready], {"shop/buy": failed}) == (plugins / "shop" / "goods.py", 2)
+    assert task_place(mixed, [fine, ready], {}) == (plugins / "sums.py", 0), "nothing is wrong: the first"
+    assert source_lines(sums, failed) == {("sums.py", 3): "total = (1 +"}
+
+
+TIME = TimeEstimate(720.0, 700.0, 800.0, runs=3, alike=True, rollout=300.0, training=500.0)
+TASK = TaskEstimate(TIME, DiskEstimate(5_000_000, 9_000_000, True), 8_000_000, 983_040)
+WORKERS = Workers(1_100_000_000, False, 21_000_000_000, 2048)
+
+
+def words(*tasks: TaskEstimate, workers: Workers = WORKERS, free: int = 10**12) -> dict[str, str]:
+    return dict(told(Estimates(tasks, workers, free), ["arithmetic"] * len(tasks)))
+
+
+def test_estimates_say_what_they_rest_on() -> None:
+    assert words(TASK)["time"] == "about 12 min, from 3 earlier tasks on arithmetic"
+    assert words(TASK)["memory"] == "the workers take 1.1 GB of 21.0 GB that are free; this task adds 8 MB"
+    assert words(TASK)["disk"] == "about 14 MB: adapters 5 MB, trajectories 9 MB"
+    wide = replace(TASK, time=replace(TIME, most=1500.0, runs=1, alike=False))
+    assert words(wide)["time"] == "12 min to 25 min, from 1 earlier task on arithmetic, with another max_tokens"
+    unknown = words(replace(TASK, time=None))["time"]
+    assert unknown == "unknown: no task here has trained on arithmetic yet; at most 983.0k tokens are sampled"
+    several = words(TASK, TASK, TASK)
+    assert several["time"] == "about 25 min until all are done, from 3 earlier tasks on arithmetic"
+    assert several["memory"].endswith("these tasks add 24 MB")
+    running = words(TASK, workers=replace(WORKERS, running=True))["memory"]
+    assert running == "the workers take 1.1 GB now; this task adds 8 MB"
+    cards = words(TASK, workers=replace(WORKERS, cards="gpu 0", problem="It does not fit.\x1b[2J"))["memory"]
+    assert cards.startswith("on the processor alone (an engine would use gpu 0, ") and cards.endswith(" not fit.")
+    assert words(TASK, free=1_000_000)["disk"].endswith("only 1 MB are free, and tasks will wait for room")
