@@ -16,13 +16,13 @@ from .app.driving import Driver, driving
 from .app.filling import HOSTILE, Filling, fill_hostile
 
 TEXTS = {
-    "markup": "[/INST] [b \x1b[31m",
-    "brackets": "[/][@click=app.quit]x[/][link=file:///etc/passwd]x[/link] {0} {name!r} %s %(x)d $text-error" * 9,
-    "escapes": "\x1b[2J\x1b]0;owned\x07\x1bP1$r\x1b\\\x9b31m\u202e\u2066\u200fabc\u2069",
-    "control": "".join(map(chr, range(32))) + "\x7f\x80\x9f",
-    "wide": "名前が広い👩\u200d👩\u200d👧 🇩🇪 ☎\ufe0f" * 100 + "a" + "\u0301" * 5000,
+    "markup": "[/INST] [b \x1b[31m"
+    + "[/][@click=app.quit]x[/][link=file:///etc/passwd]x[/link] {0} {name!r} %s %(x)d $text-error" * 9,
+    "escapes": "\x1b[2J\x1b]0;owned\x07\x1bP1$r\x1b\\\x9b31m\u202e\u2066\u200fabc\u2069"
+    + "".join(map(chr, range(32)))
+    + "\x7f\x80\x9f",
+    "wide": "名前が広い👩\u200d👩\u200d👧 🇩🇪 ☎\ufe0f" * 100 + "a" + "\u0301" * 5000 + "\n" * 10_000,
     "long": "x" * 100_000,
-    "lines": "\n" * 10_000,
     "empty": "",
 }
 

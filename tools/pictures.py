@@ -18,8 +18,8 @@ from pathlib import Path
 
 from marlaas.app.screenshot import save_screenshots
 from marlaas.engine.home.paths import Home
-
-from .kills import tasks_of
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.schema import is_current
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -82,8 +82,10 @@ def until(home: Home, task: int, step: int) -> None:
     """Wait until a task has made that many steps. Raises ``RuntimeError`` if it does not."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        if any(row.id == task and row.step >= step for row in tasks_of(home)):
-            return
+        if is_current(home.database):
+            with Reader(home.database) as reader:
+                if any(row.id == task and row.step >= step for row in reader.tasks()):
+                    return
         time.sleep(0.5)
     raise RuntimeError(f"Task {task} did not come to step {step}.")
 

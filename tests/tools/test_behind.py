@@ -162,13 +162,6 @@ def test_the_demo_does_not_wait_and_the_tests_do(checkout: Checkout) -> None:
     assert checkout.made("--llama-behind") == "", "nothing is done twice"
 
 
-def test_two_at_once_do_each_step_once(checkout: Checkout) -> None:
-    checkout.go()
-    both = [checkout.make("dev") for _ in range(2)]
-    assert [process.wait(PATIENCE) for process in both] == [0, 0]
-    assert checkout.calls("torch") == checkout.calls("wheel") == 1
-
-
 def test_ctrl_c_ends_the_compiler_and_leaves_nothing_half(checkout: Checkout) -> None:
     process = checkout.make("dev")
     compiler = checkout.compiler()
@@ -179,13 +172,6 @@ def test_ctrl_c_ends_the_compiler_and_leaves_nothing_half(checkout: Checkout) ->
     checkout.go()
     checkout.made("dev")
     assert checkout.state == "done"
-
-
-def test_ctrl_c_in_the_demo_does_not_reach_the_background(checkout: Checkout) -> None:
-    process = checkout.make("--llama-behind")
-    assert process.wait(PATIENCE) == 0
-    behind = holder(checkout.venv / LOCK)
-    assert behind and os.getpgid(behind) == behind != process.pid
 
 
 def test_one_that_was_killed_is_known_and_begun_again(checkout: Checkout) -> None:
@@ -224,11 +210,3 @@ def test_a_compiler_that_fails_is_told_with_its_words(checkout: Checkout) -> Non
     assert "in the background" in checkout.made("--llama-behind"), "the demo is to go on"
     until(lambda: checkout.build is not None and checkout.build.state == "failed" and checkout.build.ended)
     assert checkout.build and cause in checkout.build.reason and checkout.build.log.endswith(".venv-llama.log")
-
-
-def test_without_a_compiler_only_the_demo_goes_on(checkout: Checkout, tmp_path: Path) -> None:
-    said = checkout.made("dev", code=1, PATH=str(tmp_path))
-    assert "Set-up stopped: There is no C++ compiler" in said and "apt-get install g++" in said
-    assert "llama.cpp is left out: There is no C++ compiler" in checkout.made("--llama-behind", PATH=str(tmp_path))
-    assert checkout.state == "failed"
-    assert checkout.calls("wheel") == 0

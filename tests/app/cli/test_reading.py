@@ -8,17 +8,20 @@ import time
 import tomllib
 import unicodedata
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.tasks import scores_in_words
+from marlaas.app.cli import adapters
+from marlaas.app.client.home import Home as Client
 from marlaas.app.text import tasks
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import TaskSpec, parse
-from marlaas.engine.store.rows import EvalRow
 
-from ..commanding import Commander
-from ..filling import Filling, fill_full, fill_hostile
+from ..commanding import Commander, FakeEngine, Said
+from ..filling import HOSTILE, Filling, fill_full, fill_hostile
+from ..filling_policies import fill_duel
+from ..filling_rollouts import fill_rollouts
 
 VERBS = [
     ("list",),
@@ -32,19 +35,18 @@ VERBS = [
 ]
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_hostile_text_is_harmless(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
-    fill_hostile(home.database, time.time())
-    said = marlaas(*verb)
-    assert said.code in (0, 3)
-    assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
+def harmless(said: Said) -> bool:
+    """Nothing that a terminal would obey."""
+    return all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_json_is_one_document(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+def test_hostile_text_is_harmless_and_json_one_document(home: Home, marlaas: Commander) -> None:
     fill_hostile(home.database, time.time())
-    said = marlaas(*verb, "--json")
-    assert said.code in (0, 3) and said.json and said.out.isascii()
+    for verb in VERBS:
+        said = marlaas(*verb)
+        assert said.code in (0, 3) and harmless(said), verb
+        told = marlaas(*verb, "--json")
+        assert told.code in (0, 3) and told.json and told.out.isascii(), verb
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb[-1] != "1"], ids=" ".join)
@@ -62,6 +64,15 @@ def test_list(home: Home, marlaas: Commander, engine: object) -> None:
     assert lines[1].split()[:4] == ["1", "physics-lab", "task", "number"]
     assert "waits for a free place" in lines[3]
     assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
+
+
+def test_of_many_scores_the_first_the_best_and_the_last_are_shown(marlaas: Commander, filling: Filling) -> None:
+    filling.task(made=80)
+    filling.execute("UPDATE evals SET score = 0.9 WHERE step = 20")
+    shown = " ".join(marlaas("show", "1").out.split())
+    assert "at step 0, best 0.90 ± 0.03 at step 20, last " in shown and "at step 80; 9 in all" in shown
+    filling.execute("UPDATE evals SET series = 'e0' WHERE step < 80")
+    assert "at step 80; 8 of earlier series" in " ".join(marlaas("show", "1").out.split())
 
 
 def test_list_by_a_query_and_in_an_order(home: Home, marlaas: Commander) -> None:
@@ -82,12 +93,6 @@ def test_a_task_is_shown_as_the_file_that_would_make_it(filling: Filling, marlaa
     assert said.code == 0 and parse(tomllib.loads(said.out), "again").to_json() == parse(config, "once").to_json()
 
 
-def test_a_reason_of_pages_is_cut_in_the_list_and_whole_in_show(filling: Filling, marlaas: Commander) -> None:
-    filling.task(state="paused", reason="z" * 4000)
-    assert len(marlaas("list").out.splitlines()[1]) < 300
-    assert "z" * 4000 in marlaas("show", "1").out and "z" * 4000 in marlaas("list", "--json").out
-
-
 def test_show_has_what_is_promised(home: Home, marlaas: Commander) -> None:
     fill_full(home.database, tasks=3)
     shown = marlaas("show", "2", "--json").json
@@ -96,27 +101,6 @@ def test_show_has_what_is_promised(home: Home, marlaas: Commander) -> None:
     assert [(row["step"], round(row["score"], 2)) for row in shown["eval"]] == [(0, 0.15), (8, 0.38)]
     assert shown["metrics"]["entropy"] == 0.74 and shown["adapter_version"] == "t2-v8-i1"
     assert "held-out 0.15 ± 0.03 at step 0, 0.38 ± 0.03 at step 8" in " ".join(marlaas("show", "2").out.split())
-
-
-@pytest.mark.parametrize("verb", ["show", "pause", "resume", "cancel", "wait", "logs"])
-def test_unknown_tasks(home: Home, marlaas: Commander, verb: str, engine: object) -> None:
-    said = marlaas(verb, "7")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == "marlaas: There is no task 7.\n  `marlaas list` shows the tasks.\n"
-
-
-def test_numbers_that_json_lacks(filling: Filling, marlaas: Commander) -> None:
-    filling.task(made=1)
-    filling.execute("UPDATE metrics SET value = 9e999 WHERE name = 'loss'")
-    assert marlaas("show", "1", "--json").json["metrics"]["loss"] is None
-    assert marlaas("show", "1").code == 0
-
-
-def test_environment_errors_name_the_place(filling: Filling, marlaas: Commander) -> None:
-    filling.environment("broken", "broken", "SyntaxError: invalid syntax")
-    said = marlaas("env", "list")
-    assert "broken: SyntaxError: invalid syntax (arithmetic.py:7)" in said.err
-    assert said.out.splitlines()[1].split()[:4] == ["broken", "broken", "9f2c41aa", "digits=2"]
 
 
 def test_engine_status(home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,13 +161,6 @@ def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Co
     assert "None of the 4 tasks matches." in marlaas("list", "--tenant", "nobody").err
 
 
-def test_show_compares_scores_of_one_series(marlaas: Commander, filling: Filling) -> None:
-    filling.task(made=20)
-    filling.execute("UPDATE evals SET series = 'e0' WHERE step < 20")
-    (shown,) = [text for text in marlaas("show", "1").out.splitlines() if text.strip().startswith("held-out")]
-    assert "at step 20; 2 of earlier series" in shown and "at step 0" not in shown
-
-
 def test_show_says_what_a_score_rests_on_and_why_there_is_none(marlaas: Commander, filling: Filling) -> None:
     filling.task(made=20)
     filling.execute("UPDATE evals SET n = 62, failures = 2, prompts = 62, samples = 4, pass_at = 0.9, best_of = 0.95")
@@ -203,18 +180,225 @@ def test_show_says_what_a_score_rests_on_and_why_there_is_none(marlaas: Commande
     assert {"failures", "prompts", "samples", "pass_at", "best_of", "series"} <= set(exported[0].split(","))
 
 
-def evaluated(*scores: float | None) -> list[EvalRow]:
-    return [EvalRow(10 * place, "v", score, 0.04, 64, None, {}) for place, score in enumerate(scores)]
+REASON = "sums.py:12: NameError: name 'x' is not defined."
 
 
-def test_of_many_scores_the_first_the_best_and_the_last_are_told() -> None:
-    few = scores_in_words(evaluated(0.1, 0.2, None, 0.3, 0.4, 0.5))
-    assert few.count(" at step ") == 6 and "in all" not in few
-    assert scores_in_words(evaluated(0.1, 0.2, 0.9, None, 0.4, 0.5, 0.6)) == (
-        "0.10 ± 0.04 at step 0, best 0.90 ± 0.04 at step 20, last 0.60 ± 0.04 at step 60; 7 in all"
+@pytest.fixture
+def filled(filling: Filling) -> Filling:
+    filling.task(state="running", made=3)
+    filling.task(state="blocked", reason=REASON)
+    filling.task(state="queued", reason="the only slot is busy; it is next")
+    return filling
+
+
+def test_blocked_tasks_are_found_and_told_apart(
+    filled: Filling, marlaas: Commander, engine: FakeEngine, home: Home
+) -> None:
+    for words in (("--filter", "state:blocked"), ("--state", "blocked")):
+        assert [(row["id"], row["state"]) for row in marlaas("list", *words, "--json").json] == [(2, "blocked")]
+    assert [row["id"] for row in marlaas("list", "--state", "queued", "--json").json] == [3]
+    first = marlaas("list").out.splitlines()[1]
+    assert first.split()[0] == "2" and "■ blocked" in first and REASON in first, "it comes first"
+    shown = marlaas("show", "2").out
+    assert "■ blocked" in shown and REASON in shown and "goes on by itself" in shown
+    assert marlaas("show", "2", "--json").json["state"] == "blocked"
+    assert [task.id for task in Client(home.root).tasks(state="blocked")] == [2]
+
+
+def test_without_an_engine_nothing_is_said_to_run(filled: Filling, marlaas: Commander, engine: FakeEngine) -> None:
+    engine.living = False
+    said = marlaas("list")
+    assert said.out.count("○ waiting") == said.out.count("waiting for the engine") == 2
+    assert "running" not in said.out and "it is next" not in said.out and "■ blocked" in said.out
+    assert "○ waiting" in marlaas("show", "1").out and "waiting for the engine" in marlaas("show", "3").out
+    assert [row["state"] for row in marlaas("list", "--json").json] == ["running", "blocked", "queued"]
+
+
+@pytest.fixture
+def wrong(filling: Filling, engine: FakeEngine) -> int:
+    """A task with a finding that holds, shown by two rollouts, and one that is over."""
+    task = fill_rollouts(filling, 10)
+    common = {"policy": 1, "pending": 0, "created": 1.0}
+    moved, shown = json.dumps({"moved": 1.5}), json.dumps([3, 1])
+    filling.insert("findings", code="large_steps", step=8, evidence=moved, rollouts=shown, holds=1, **common)
+    filling.insert("findings", code="one_reply", step=9, evidence=moved, rollouts="[]", holds=0, **common)
+    return task
+
+
+def test_show_has_what_was_found(wrong: int, marlaas: Commander) -> None:
+    lines = [" ".join(text.split()) for text in marlaas("show", str(wrong)).out.splitlines()]
+    first = lines.index("finding Steps too large at step 8")
+    assert lines[first + 1].startswith("evidence a step changes the log-probability")
+    assert lines[first + 2].startswith("what to do Begin a new task")
+    assert lines[first + 3] == f"rollouts 3, 1: `marlaas rollouts {wrong} --finding large_steps`"
+    assert lines[first + 4] == "finding One reply for every prompt at step 9, over by now"
+    shown = marlaas("show", str(wrong), "--json").json["findings"]
+    assert [(one["code"], one["holds"], one["step"]) for one in shown] == [
+        ("one_reply", False, 9),
+        ("large_steps", True, 8),
+    ]
+    assert shown[1]["evidence"] == {"moved": 1.5} and shown[1]["rollouts"] == [3, 1] and shown[1]["advice"]
+
+
+def test_list_marks_the_task(wrong: int, marlaas: Commander) -> None:
+    listed = marlaas("list").out
+    assert "● running !" in listed and "Steps too large at step 8" in listed
+    assert marlaas("list", "--json").json[0]["findings"][1]["code"] == "large_steps"
+
+
+def test_the_rollouts_that_show_it(wrong: int, marlaas: Commander) -> None:
+    records = marlaas("rollouts", str(wrong), "--finding", "large_steps", "--json").json
+    assert [record["id"] for record in records] == [3, 1]
+    assert marlaas("rollouts", str(wrong), "--finding", "large_steps").out.count("What is") == 2
+    said = marlaas("rollouts", str(wrong), "--finding", "large")
+    assert said.code == 2 and said.err.endswith("no finding 'large'.\n  It has one_reply, large_steps.\n")
+
+
+WORDS = f"Some replies make the environment fail at grader.py, line 31 ({HOSTILE}).".replace("\ud800", "")
+
+
+def test_every_warning_is_shown_made_safe(filling: Filling, marlaas: Commander) -> None:
+    task = filling.task("sums")
+    for about, words in (("a", WORDS), ("b", "Another.")):
+        filling.insert("warnings", task=task, about=about, message=words, created=1.0)
+    said = marlaas("show", str(task))
+    shown = [text for text in said.out.splitlines() if text.startswith("  warning ")]
+    assert len(shown) == 2 and shown[1].endswith(" Another.") and "line 31" in shown[0]
+    assert all(letter.isprintable() for text in shown for letter in text)
+    listed = marlaas("show", str(task), "--json").json
+    assert listed["warnings"] == [WORDS, "Another."] and listed["warning"] == WORDS
+
+
+@pytest.fixture
+def told(filling: Filling) -> Filling:
+    """A home in which something happened to two tenants."""
+    filling.task("bio", "sums")
+    filling.task("physics", "more")
+    filling.event("The task is done.", 1)
+    filling.event("The task is blocked: 100% broken", 2, "warning")
+    filling.event("A worker died.", None, "error")
+    return filling
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ((), [1, 2, 3]),
+        (("2",), [2]),
+        (("--level", "warning"), [2, 3]),
+        (("--grep", "TASK", "--grep", "100%"), [2]),
+        (("--kind", "test", "-n", "1"), [3]),
+        (("--since", "2999-01-01"), []),
+    ],
+)
+def test_only_what_fits(told: Filling, marlaas: Commander, options: tuple[str, ...], ids: list[int]) -> None:
+    assert [event["id"] for event in marlaas("logs", "--json", *options).json] == ids
+    said = marlaas("logs", *options)
+    assert len(said.out.splitlines()) == len(ids)
+    assert ids or said.err == "No event matches yet.\n"
+
+
+def test_following_as_json_lines(told: Filling, marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = iter(["It goes on."])
+
+    def sleep(seconds: float) -> None:
+        message = next(more, "")
+        if not message:
+            raise KeyboardInterrupt
+        told.event(message)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    said = marlaas("logs", "-f", "--json", "-n", "1")
+    assert said.code == 130
+    assert [json.loads(text)["message"] for text in said.out.splitlines()] == ["A worker died.", "It goes on."]
+
+
+@pytest.fixture
+def duel(home: Home) -> Home:
+    """Task 2 trains a player and a judge."""
+    fill_duel(home.database)
+    return home
+
+
+def test_list_has_a_line_for_each(duel: Home, marlaas: Commander) -> None:
+    lines = [text.split() for text in marlaas("list").out.splitlines()]
+    assert lines[2][:3] == ["2", "lab", "duel"] and len(lines) == 7
+    assert [row[:3] for row in lines[3:5]] == [["player", "first", "trained"], ["judge", "referee", "trained"]]
+    assert lines[3][-5:] == ["1/20", "0.60", "0.75", "±", "0.10"] and lines[5][2:] == ["pool", "of", "player"]
+    (first, second) = marlaas("list", "--json").json
+    assert first["policies"] == [] and [policy["name"] for policy in second["policies"]][1] == "judge"
+    assert second["policies"][1]["reward"] == 0.5 and second["policies"][2]["pool"] == "player"
+
+
+def test_a_policy_that_is_not_trained_is_refused(duel: Home, marlaas: Commander) -> None:
+    said = marlaas("metrics", "2", "--policy", "jugde")
+    assert (said.code, said.err) == (2, "marlaas: Task 2 trains no policy 'jugde'.\n  Did you mean 'judge'?\n")
+    assert marlaas("show", "2", "--policy", "rivals").code == 2
+    assert marlaas("show", "1", "--policy", "policy").code == 0, "what the only one is called"
+
+
+def test_compare_sets_policies_beside_each_other(duel: Home, marlaas: Commander) -> None:
+    head, *rows = marlaas("compare", "2").out.splitlines()
+    assert head.split() == ["TASK", "2", "player", "2", "judge"]
+    assert ["reward", "0.60", "0.50"] in [row.split() for row in rows]
+    assert "Of task 2 this is player; --policy shows judge." in marlaas("metrics", "1", "2").err
+    assert [task["policy"] for task in marlaas("compare", "1", "2", "--json").json["tasks"]] == ["", "player", "judge"]
+    assert marlaas("compare", "2", "--policy", "judge").code == 2
+
+
+def test_matrix_says_who_beat_whom(duel: Home, marlaas: Commander) -> None:
+    rows = [row.split() for row in marlaas("matrix", "2").out.splitlines()]
+    assert " ".join(rows[0]).startswith("player against player: mean reward of the row, its standard error,")
+    assert rows[1:5] == [
+        ["v0", "v1", "v3"],
+        ["v3", "·", "0.50±0.50", "n2", "·"],
+        ["v1", "0.75±0.25", "n2", "·", "0.50±0.50", "n2"],
+        ["v0", "·", "0.25±0.25", "n2", "·"],
+    ]
+    assert rows[6][:3] == ["player", "against", "judge:"]
+    judge = marlaas("matrix", "2", "--policy", "judge", "--json").json
+    assert [(table["against"], len(table["cells"])) for table in judge] == [("player", 2)]
+    assert judge[0]["cells"][0] == {"version": 2, "against_version": 1, "games": 2, "mean": 0.625, "stderr": 0.125}
+    assert "has met another one" in marlaas("matrix", "1").err
+
+
+def test_agents_of_any_name_are_harmless(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
+    fill_duel(home.database, hostile=True).execute("UPDATE tasks SET state = 'done'")
+    for verb in ("list", "show 2", "watch 2", "matrix 2", "rollouts 2"):
+        said = marlaas(*verb.split())
+        assert said.code == 0 and harmless(said), verb
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("rollback", "2/judge@1"), ("rollback", {"version": 1, "policy": "judge"})),
+        (("delete", "2/player", "--version", "1"), ("delete", {"version": 1, "policy": "player"})),
+        (("delete", "2"), ("delete", {})),
+    ],
+)
+def test_the_engine_is_told_whose_version_it_is(
+    duel: Home,
+    marlaas: Commander,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    asked: tuple[str, dict[str, object]],
+) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+
+    def ask(home: Home, kind: str, task: int, **arguments: object) -> None:
+        told.append((kind, arguments))
+
+    monkeypatch.setattr(adapters, "ask", ask)
+    assert marlaas("adapters", *words).code == 0 and told == [asked]
+
+
+def test_check_says_who_speaks_for_whom(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    file = tmp_path / "race.toml"
+    file.write_text(
+        'tenant = "lab"\nname = "race"\nenvironment = "race"\n[policies.player]\n[agents]\nfirst = "player"\n'
+        'second = "player"\n[eval]\nrotate = true\nagents = { second = "player@0" }\n'
     )
-    rising = scores_in_words(evaluated(*(place / 10 for place in range(8))))
-    assert rising == "0.00 ± 0.04 at step 0, best and last 0.70 ± 0.04 at step 70; 8 in all"
-    flat = scores_in_words(evaluated(None, *[0.5] * 6, None))
-    assert flat.startswith("no score at step 0, best 0.50 ± 0.04 at step 10, last no score at step 70")
-    assert scores_in_words(evaluated(0.9, *[0.5] * 6)).startswith("best 0.90 ± 0.04 at step 0, last 0.50")
+    out = marlaas("submit", "--check", str(file)).out
+    assert "policies of race\n  player acts as first, second: trained, rank 16\n" in out
+    assert "  held-out: player@0 for second; the agents change places from prompt to prompt\n" in out

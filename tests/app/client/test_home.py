@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError
 from functools import partial
 from pathlib import Path
@@ -19,12 +17,6 @@ from ..commanding import Commander, FakeEngine
 from ..filling import HOSTILE, Filling
 
 TASK = {"tenant": "bio", "name": "sums", "environment": "arithmetic", "steps": 5}
-
-
-def test_it_needs_nothing_heavy() -> None:
-    code = "import sys; from marlaas.app.client import Home; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"textual", "rich", "torch", "numpy", "asyncio"} & set(loaded.split())
 
 
 def test_an_empty_home(home: paths.Home) -> None:
@@ -136,27 +128,12 @@ def test_steering(home: paths.Home, filling: Filling, engine: FakeEngine, monkey
         client.pause(1)
 
 
-def test_exporting_what_is_not_there(home: paths.Home, filling: Filling, tmp_path: Path) -> None:
-    filling.task(made=2)
-    client = Home(home.root)
-    with pytest.raises(AdapterError, match="has no version '7' on disk"):
-        client.export(1, tmp_path / "out", version=7)
-    with pytest.raises(UnknownTask):
-        client.export(2, tmp_path / "out")
-
-
 def test_the_table_of_a_notebook_is_safe(home: paths.Home, filling: Filling) -> None:
     filling.task(HOSTILE, "<script>alert(1)</script>", "<b>", reason=HOSTILE * 9, made=1)
     html = Home(home.root).tasks()._repr_html_()
     assert "&lt;script&gt;" in html and "<script" not in html and "<b>" not in html
     assert "\x1b" not in html and "\u202e" not in html and html.count("<tr>") == 2
     assert "and 4 more" in type(Home(home.root).tasks())([*Home(home.root).tasks()] * 204)._repr_html_()
-
-
-def test_the_engine_is_started_and_stopped(home: paths.Home, engine: FakeEngine) -> None:
-    client = Home(home.root)
-    client.start_engine()
-    assert client.stop_engine() and not client.stop_engine() and engine.asked == ["start", "stop", "stop"]
 
 
 def test_estimating_submits_nothing(home: paths.Home, filling: Filling) -> None:
@@ -167,3 +144,18 @@ def test_estimating_submits_nothing(home: paths.Home, filling: Filling) -> None:
     known, unknown = estimates.tasks
     assert known.time is not None and known.time.seconds == pytest.approx(5 * 0.41) and unknown.time is None
     assert estimates.seconds is None and estimates.disk > 0 and len(Home(home.root).tasks()) == 1
+
+
+def test_exporting_what_is_not_there(home: paths.Home, filling: Filling, tmp_path: Path) -> None:
+    filling.task(made=2)
+    client = Home(home.root)
+    with pytest.raises(AdapterError, match="has no version '7' on disk"):
+        client.export(1, tmp_path / "out", version=7)
+    with pytest.raises(UnknownTask):
+        client.export(2, tmp_path / "out")
+
+
+def test_the_engine_is_started_and_stopped(home: paths.Home, engine: FakeEngine) -> None:
+    client = Home(home.root)
+    client.start_engine()
+    assert client.stop_engine() and not client.stop_engine() and engine.asked == ["start", "stop", "stop"]

@@ -135,20 +135,6 @@ async def test_a_lost_step_is_not_taken_for_a_rollback(home: Home, base: str) ->
     assert report.lines()[-1] == "1 loss."
 
 
-def test_spare_files_are_reported_and_are_no_fault(home: Home) -> None:
-    shutil.copy(files(home)[0], files(home)[0].with_name("policy-v9-i9.safetensors"))
-    put = home.root / "lost+found" / "task-1" / "policy-v1-i1.safetensors"
-    put.parent.mkdir(parents=True)
-    put.write_bytes(b"damaged")
-    report = check(home)
-    assert report.sound
-    assert report.spare == [
-        "1 file that no version names, of an unfinished step or a pruned version:"
-        " adapters/task-1/policy-v9-i9.safetensors",
-        "1 file in lost+found, of versions that were void",
-    ]
-
-
 def test_a_damaged_database_is_a_finding(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     whole = home.database.read_bytes()
     for broken in (whole[: len(whole) // 2], b"no database" * 1000, whole[:8192] + bytes(8192) + whole[16384:]):
@@ -175,11 +161,3 @@ def test_a_flipped_bit_in_the_moments_breaks_the_seal(home: Home) -> None:
     place = whole.index(arrays[max(arrays)].tobytes())
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     assert any("version 2: " in problem for problem in check(home).problems)
-
-
-def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["home", "check", "--home", str(tmp_path)]) == 2
-    assert "No home at" in capsys.readouterr().err
-    change(Home(tmp_path), "CREATE TABLE versions (name)")
-    assert main(["home", "check", "--home", str(tmp_path)]) == 1
-    assert "no such table" in capsys.readouterr().err

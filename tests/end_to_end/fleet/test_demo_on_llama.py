@@ -17,7 +17,7 @@ import pytest
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
-from tools.kills import tasks_of
+from tests.kills import tasks_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

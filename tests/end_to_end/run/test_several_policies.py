@@ -10,8 +10,8 @@ import pytest
 from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.store.queries.reader import Reader
 from tests.arming import arm, recorded
+from tests.kills import Lab, TaskFile, exact_pair, finish, opponent_pool
 from tests.oracle.audit import audit
-from tools.kills import Lab, TaskFile, exact_pair, finish, opponent_pool
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ from marlaas.engine.machine.cluster.node import own_versions
 from marlaas.engine.machine.cluster.node_host import Folder
 from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
 from marlaas.engine.models.find import load_base
-from tools.ray_nodes import ROOT, VARIABLES, RayNodes
+from tests.ray_nodes import ROOT, VARIABLES, RayNodes
 
 BRIDGE = "marlaas.engine.machine.cluster.bridge:Bridge"
 

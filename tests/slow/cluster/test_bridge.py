@@ -24,7 +24,7 @@ from marlaas.engine.models.find import load_base
 from tests.engine.environments.conftest import World, a_spec, echoing
 from tests.engine.environments.test_nodes import WAITS, plays_of
 from tests.engine.machine.workers.contract import LauncherContract, Spawn, spawning
-from tools.ray_nodes import MEMORY, RayNodes
+from tests.ray_nodes import MEMORY, RayNodes
 
 from .conftest import open_bridge
 

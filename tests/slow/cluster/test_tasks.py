@@ -20,8 +20,8 @@ from marlaas.engine.daemon import control
 from marlaas.engine.store.queries.machine import nodes
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, configured, consumed_once
+from tests.ray_nodes import VARIABLES, RayNodes
 from tests.slow.waiting import finished
-from tools.ray_nodes import VARIABLES, RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
