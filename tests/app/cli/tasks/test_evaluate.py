@@ -157,7 +157,7 @@ def test_versions_are_compared_by_prompt(trained: Filling, marlaas: Commander) -
         for prompt, reward in enumerate(by_prompt):
             group_of(trained, policy, prompt, reward)
     (pair,) = marlaas("compare", "2", "--json").json["paired"]
-    # differences -1, 0, -1, 0; see tests/app/text/test_scores.py
+    # differences -1, 0, -1, 0; see tests/app/test_learning.py
     assert (pair["of"], pair["against"], pair["mean"], pair["prompts"]) == ("2 1@3", "2 1@best", -0.5, 4)
     assert pair["low"] == pytest.approx(-0.5 - 3.1824463 * (1 / 12) ** 0.5)
     said = marlaas("compare", "2")
