@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from marlaas.engine.home.paths import Home
 
 from .commanding import Commander, FakeEngine
-from .filling import Filling, fill_full, fill_hostile
+from .filling import Filling
 
 
 @pytest.fixture
@@ -26,14 +25,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 def filling(home: Home) -> Filling:
     """A database with nothing in it."""
     return Filling(home.database)
-
-
-@pytest.fixture(params=["empty", "full", "hostile"])
-def any_home(request: pytest.FixtureRequest, home: Home) -> Home:
-    """Each kind of home."""
-    fill: dict[str, Callable[[Path], object]] = {"full": fill_full, "hostile": fill_hostile, "empty": lambda path: None}
-    fill[request.param](home.database)
-    return home
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,22 +18,11 @@ from marlaas.app import app as noticing
 from marlaas.app.app import MarlaasApp
 from marlaas.engine.home.paths import Home
 
-from ..seldom import often, seldom
 from .filling import NOW
 from .resting import drawing_put_off, known_threads, pilots_know_rest, rest
 
-SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 50)
-SIZES: list[Any] = often([SMALL], [SMALL, MIDDLE, LARGE])
-"""Of terminals. Tests that do not care have the one in the middle; the large one is met every day by ``looks``."""
+SMALL, LARGE = (80, 24), (200, 50)
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-
-
-def looks(kinds: Iterable[str]) -> list[Any]:
-    """Kinds of homes and sizes, for pictures of a view: every day each kind once, and the full one at the largest."""
-    cases = [(kind, size) for kind in kinds for size in (SMALL, MIDDLE, LARGE)]
-    return [case if case[1] == SMALL or case == ("full", LARGE) else seldom(*case) for case in cases]
-
-
 STILL = 1.0
 """The moment at which notices come, and which it stays for them: how long a test takes decides nothing."""
 PARSE = Stylesheet._parse_rules

@@ -1,77 +1,46 @@
-"""Every screen, at every size, as text."""
+"""Every screen, at every size, as text and as pictures."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from textual.geometry import Offset, Region
 from textual.widget import Widget
 from textual.widgets import Button, Input
 
-from marlaas.app.text import tasks
+from marlaas.app.screenshot import VIEWS, save_screenshots
+from marlaas.app.text.format import cells
+from marlaas.app.tui.screens import adapters
+from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
 
-from ..seldom import often, seldom
-from .driving import Driver, assert_snapshot, driving, looks
+from ..seldom import often
+from ..test_hostile_text import harmless
+from .driving import LARGE, SMALL, Driver, assert_snapshot, driving
 from .filling import Filling, fill_full, fill_hostile
-
-
-@pytest.mark.parametrize(("kind", "size"), looks(["empty", "full", "hostile"]))
-async def test_queue(home: Home, kind: str, size: tuple[int, int]) -> None:
-    fill(home, kind)
-    async with driving(home, size) as driver:
-        assert_snapshot(f"queue-{kind}-{size[0]}x{size[1]}", driver.text())
-
-
-@pytest.mark.parametrize("size", often([(1, 1)], [(40, 12), (20, 5), (1, 1)]))
-async def test_tiny_terminals_do_not_crash(home: Home, size: tuple[int, int]) -> None:
-    fill_full(home.database)
-    async with driving(home, size) as driver:
-        await driver.press("enter")
-        await driver.pilot.resize_terminal(120, 40)
-        await driver.press("escape")
-        assert "physics-lab" in driver.text()
+from .filling_api import fill_api, fill_hostile_api
+from .filling_environments import fill_environments, fill_hostile_environments
+from .filling_machine import fill_cards, fill_hostile_machine, fill_machine, same_machine
+from .filling_policies import fill_duel
+from .filling_rollouts import fill_rollouts
+from .filling_task import fill_task
 
 
 async def test_resizing_changes_the_columns_and_keeps_the_cursor(home: Home) -> None:
     fill_full(home.database)
-    async with driving(home, (80, 24)) as driver:
-        await driver.press("j", "j")
+    async with driving(home, (1, 1), demo=True) as driver:
+        await driver.press("enter")
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.press("escape", "j", "j")
+        assert "physics-lab" in driver.text()
         await driver.pilot.resize_terminal(200, 50)
         await driver.settle()
-        assert "tokens/s" in driver.text()
+        assert "tokens/s" in driver.text() and driver.text().startswith(" marlaas demo  ~/home")
         assert "9  physics-lab / task number 8" in " ".join(driver.text().split()) or "9 physics-lab" in driver.text()
-
-
-@pytest.mark.parametrize("size", [(80, 24)])
-async def test_demo_says_so(home: Home, size: tuple[int, int]) -> None:
-    async with driving(home, size, demo=True) as driver:
-        assert driver.text().startswith(" marlaas demo  ~/home")
-
-
-async def test_help_names_the_keys_and_goes_again(home: Home) -> None:
-    fill_full(home.database)
-    async with driving(home) as driver:
-        await driver.press("question_mark")
-        assert "All tasks;" in driver.text() and "pause/resume" in driver.text()
-        await driver.press("question_mark")
-        assert "All tasks;" not in driver.text()
-
-
-def fill(home: Home, kind: str) -> None:
-    if kind == "full":
-        fill_full(home.database)
-    elif kind == "hostile":
-        fill_hostile(home.database)
-
-
-async def test_a_frozen_engine_is_said_to_let_acts_wait(
-    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "process_exists", lambda pid, heard: True)
-    filling.engine(age=30)
-    filling.task("running", made=2)
-    async with driving(home, (80, 24)) as driver:
-        assert "engine: ! silent" in driver.text() and "actions wait until it answers" in driver.text()
 
 
 async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
@@ -82,8 +51,8 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
         assert driver.app.selected == 2 and driver.app.current_mode == "task"
 
 
-@pytest.mark.parametrize("size", [(60, 15), seldom((120, 40))])
-async def test_a_zoomed_pane_has_the_whole_screen(home: Home, size: tuple[int, int]) -> None:
+async def test_a_zoomed_pane_has_the_whole_screen(home: Home) -> None:
+    size = 60, 15
     fill_full(home.database)
     async with driving(home, size) as driver:
         for view in "12345678":
@@ -102,13 +71,10 @@ async def test_a_zoomed_pane_has_the_whole_screen(home: Home, size: tuple[int, i
             assert screen.maximized is None and "all panes" not in driver.text(), view
 
 
-@pytest.mark.parametrize("size", [(80, 24), seldom((200, 50))])
-async def test_nothing_jumps_when_data_arrives(
-    home: Home, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_jumps_when_data_arrives(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands on the screen before the store has answered is where it was once it has."""
     fill_full(home.database)
-    async with driving(home, size) as driver:
+    async with driving(home, (80, 24)) as driver:
         for view in "12345678":
             with monkeypatch.context() as unanswered:
                 unanswered.setattr(driver.app, "poll", lambda: None)
@@ -151,3 +117,92 @@ async def test_every_screen_is_of_use_on_60_by_15(home: Home, keys: str) -> None
             await driver.press("tab")
             if driver.app.focused is first:
                 break
+
+
+def with_engine(home: Home) -> Filling:
+    filling = Filling(home.database)
+    filling.engine()
+    return filling
+
+
+def with_cards(home: Home) -> None:
+    fill_machine(home)
+    fill_cards(home)
+
+
+FULL: dict[str, tuple[Callable[[Home], object], str]] = {
+    "queue": (lambda home: fill_full(home.database), "1"),
+    "task": (lambda home: fill_task(home.database), "2"),
+    "rollouts": (lambda home: fill_rollouts(with_engine(home), 12), "3"),
+    "environments": (lambda home: fill_environments(home.database), "4"),
+    "adapters": (lambda home: fill_full(home.database), "5"),
+    "engine": (fill_machine, "6"),
+    "engine-cards": (with_cards, "6"),
+    "logs": (fill_machine, "7o"),
+    "api": (lambda home: fill_api(home.database), "8"),
+}
+"""What fills a home for a picture of a view, and the keys that open it."""
+HOSTILE: dict[str, tuple[Callable[[Home], object], str]] = {
+    "machine": (fill_hostile_machine, "12367"),
+    "environments": (lambda home: fill_hostile_environments(home.database), "45"),
+    "api": (lambda home: fill_hostile_api(home.database), "8"),
+    "policies": (lambda home: fill_duel(home.database, hostile=True), "1235"),
+}
+"""Homes in which all that others wrote is hostile, and the views that show it."""
+
+
+@pytest.fixture
+def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every machine is this one, with its disk and its time of day."""
+    same_machine(monkeypatch)
+    monkeypatch.setattr(adapters, "home_size", lambda home: HomeSize(5_000_000, 80_000_000, 0, 40_000))
+    with monkeypatch.context() as here:
+        here.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("same_everywhere")
+@pytest.mark.parametrize("view", FULL)
+async def test_a_view_of_a_full_home(home: Home, view: str) -> None:
+    fill, keys = FULL[view]
+    fill(home)
+    async with driving(home, SMALL) as driver:
+        await driver.press(*keys)
+        for size in (SMALL, LARGE):
+            await driver.pilot.resize_terminal(*size)
+            await driver.settle()
+            assert_snapshot(f"{view}-full-{size[0]}x{size[1]}", driver.text())
+
+
+@pytest.mark.usefixtures("same_everywhere")
+async def test_views_of_an_empty_home(home: Home) -> None:
+    async with driving(home, SMALL) as driver:
+        for key, view in enumerate(driver.app.views, 1):
+            await driver.press(str(key))
+            assert_snapshot(f"{view.name}-empty-80x24", driver.text())
+
+
+@pytest.mark.usefixtures("same_everywhere")
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_views_of_a_hostile_home(home: Home, kind: str) -> None:
+    fill, views = HOSTILE[kind]
+    fill(home)
+    async with driving(home, SMALL) as driver:
+        for size in (SMALL, LARGE):
+            await driver.pilot.resize_terminal(*size)
+            for view in views:
+                await driver.press(view)
+                lines = driver.text().splitlines()
+                assert harmless(driver.text()) and all(cells(line) <= size[0] for line in lines), view
+                assert "engine:" in lines[0] and "palette" in lines[-1], view
+
+
+def test_every_view_has_a_picture_whatever_the_home_holds(home: Home, tmp_path: Path) -> None:
+    fill_hostile(home.database)
+    written = save_screenshots(home, tmp_path)
+    assert [path.stem for path in written] == list(VIEWS)
+    for path in written:
+        text = "".join(ElementTree.parse(path).getroot().itertext()).replace("\xa0", " ")
+        assert "engine:" in text and "quit" in text, path

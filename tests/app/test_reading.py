@@ -1,0 +1,360 @@
+"""What every reader of a home promises, whoever answers, and what views ask of it again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from marlaas.app.questions import AdaptersQuestion, EngineQuestion, LogsQuestion
+from marlaas.app.reading import exists, find_task, opened, reading
+from marlaas.engine.errors import StoreError, UnknownTask
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries import machine as timeline
+from marlaas.engine.store.queries.learning import KeptVersion, kept_versions
+from marlaas.engine.store.queries.machine import EventFilter
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EvalRow
+from tests.app.filling import NOW, Filling
+from tests.app.filling_machine import fill_cards, fill_machine, same_machine
+from tests.app.filling_policies import fill_duel
+
+Open = Callable[[Home], Reader]
+
+READERS: dict[str, Open] = {"sqlite": lambda home: Reader(home.database)}
+
+TODAY = "2027-01-15"
+"""The day of ``NOW``."""
+
+OLD_TASK, DUEL = 1, 2
+
+MEASURED = EvalRow(1, "e1", 0.75, 0.1, 4, None, {})
+"""The evaluation of the duel, whose only prompt paid 1."""
+
+QUESTIONS: dict[str, Callable[[Reader], Any]] = {
+    "tasks": lambda reader: reader.tasks(),
+    "task": lambda reader: reader.task(DUEL),
+    "known_tasks": lambda reader: reader.known_tasks(),
+    "needs": lambda reader: reader.needs(DUEL),
+    "warnings": lambda reader: reader.warnings(DUEL),
+    "task_config": lambda reader: reader.task_config(DUEL),
+    "task_source": lambda reader: reader.task_source(DUEL),
+    "tasks_from": lambda reader: reader.tasks_from("name = 'sums'"),
+    "past_runs": lambda reader: reader.past_runs(["arithmetic"], "tiny"),
+    "progress": lambda reader: reader.progress(0.0),
+    "tenants": lambda reader: reader.tenants(TODAY),
+    "weights": lambda reader: reader.weights(),
+    "command_outcomes": lambda reader: reader.command_outcomes([1, 2]),
+    "rewards": lambda reader: reader.rewards(OLD_TASK),
+    "pace": lambda reader: reader.pace(OLD_TASK),
+    "steps": lambda reader: reader.steps(OLD_TASK),
+    "evals": lambda reader: reader.evals(OLD_TASK),
+    "evals_made": lambda reader: reader.evals_made(OLD_TASK),
+    "history": lambda reader: reader.history(OLD_TASK, ("reward",)),
+    "metric_samples": lambda reader: reader.metric_samples(OLD_TASK),
+    "group_ages": lambda reader: reader.group_ages(OLD_TASK, 0),
+    "recent_means": lambda reader: reader.recent_means(OLD_TASK),
+    "first_step": lambda reader: reader.first_step(OLD_TASK),
+    "versions": lambda reader: reader.versions(),
+    "kept_marks": lambda reader: reader.kept_marks(),
+    "kept_versions": lambda reader: reader.kept_versions([1, 2, 3]),
+    "matchups": lambda reader: reader.matchups(DUEL),
+    "prompt_scores": lambda reader: reader.prompt_scores(DUEL, MEASURED, "player"),
+    "rollout_steps": lambda reader: reader.rollout_steps(DUEL),
+    "group_ids": lambda reader: reader.group_ids(DUEL),
+    "group_ids_numbered": lambda reader: reader.group_ids_numbered(DUEL, "train", 0),
+    "group_rows": lambda reader: reader.group_rows(reader.group_ids(DUEL)),
+    "conversation_ids": lambda reader: reader.conversation_ids(DUEL),
+    "conversation_rows": lambda reader: reader.conversation_rows(reader.conversation_ids(DUEL)),
+    "conversation_texts": lambda reader: reader.conversation_texts(reader.conversation_ids(DUEL)),
+    "conversation": lambda reader: reader.conversation(next(iter(reader.conversation_ids(DUEL)), 0)),
+    "episode": lambda reader: reader.episode(next(iter(reader.conversation_ids(DUEL)), 0)),
+    "trajectories": lambda reader: reader.trajectories(DUEL),
+    "newest_group": lambda reader: reader.newest_group(DUEL),
+    "newest_rollout": lambda reader: reader.newest_rollout(DUEL),
+    "recorded_groups": lambda reader: reader.recorded_groups(DUEL, "train", 3),
+    "environments": lambda reader: reader.environments(),
+    "environment_use": lambda reader: reader.environment_use(NOW),
+    "events": lambda reader: reader.events(),
+    "event_ids": lambda reader: reader.event_ids(EventFilter()),
+    "event_rows": lambda reader: reader.event_rows(reader.event_ids(EventFilter())),
+    "newest_events": lambda reader: reader.newest_events(EventFilter()),
+    "event_bounds": lambda reader: reader.event_bounds(),
+    "engine": lambda reader: reader.engine(),
+    "engine_starts": lambda reader: reader.engine_starts(3),
+    "workers": lambda reader: reader.workers(),
+    "devices": lambda reader: reader.devices(),
+    "nodes": lambda reader: reader.nodes(),
+    "drained_nodes": lambda reader: reader.drained_nodes(),
+    "api_state": lambda reader: reader.api_state(),
+    "api_keys": lambda reader: reader.api_keys(),
+    "given_names": lambda reader: reader.given_names(),
+    "newest_samples": lambda reader: reader.newest_samples(),
+    "stage_spans": lambda reader: reader.stage_spans(0, 60),
+    "stage_totals": lambda reader: reader.stage_totals(0),
+    "stages": lambda reader: reader.stages(0),
+    "turn_rate": lambda reader: reader.turn_rate(),
+    "steps_since": lambda reader: reader.steps_since(0),
+    "standings": lambda reader: reader.standings(),
+    "seconds_used": lambda reader: reader.seconds_used(TODAY),
+    "tasks_used": lambda reader: reader.tasks_used(TODAY),
+}
+"""Every question, as a home with one plain task and one of several policies can answer it."""
+
+WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "tasks_from", "environment_use"} | {
+    "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
+    "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
+    "warnings", "turn_rate", "first_step", "api_state", "api_keys", "given_names",
+    "nodes", "drained_nodes",
+}  # fmt: skip
+"""What that home has nothing of, or not certainly; a machine's home has some of it."""
+
+
+@pytest.fixture(params=sorted(READERS), scope="module")
+def open_reader(request: pytest.FixtureRequest) -> Open:
+    return READERS[request.param]
+
+
+@pytest.fixture(scope="module")
+def duel(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home with two tasks; the tests only read it."""
+    home = Home(tmp_path_factory.mktemp("duel"))
+    filling = fill_duel(home.database)
+    filling.event("task 1 started", OLD_TASK)
+    filling.event("it broke", level="error")
+    return home
+
+
+@pytest.fixture
+def reader(open_reader: Open, duel: Home) -> Iterator[Reader]:
+    with open_reader(duel) as reader:
+        yield reader
+
+
+def is_frozen(answer: object) -> bool:
+    """Rows, and what holds them, or plain values; dataclasses are frozen."""
+    if dataclasses.is_dataclass(answer):
+        return bool(vars(type(answer))["__dataclass_params__"].frozen)
+    if isinstance(answer, Mapping):
+        return all(map(is_frozen, answer.values()))
+    return not isinstance(answer, Sequence) or isinstance(answer, str) or all(map(is_frozen, answer))
+
+
+def test_an_empty_home_has_no_answer_and_no_complaint(open_reader: Open, filling: Filling) -> None:
+    with open_reader(Home(filling.path.parent)) as reader:
+        answers = {question: ask(reader) for question, ask in QUESTIONS.items()}
+    assert not answers.pop("history").tracks["reward"].steps
+    assert not {question for question, answer in answers.items() if answer and answer not in ((0, 0), (0.0, 0.0))}
+
+
+def test_answers_are_frozen_rows(reader: Reader) -> None:
+    for question, ask in QUESTIONS.items():
+        answer = ask(reader)
+        assert is_frozen(answer) and (question in WITHOUT_ROWS or answer), question
+        assert ask(reader) == answer or question == "conversation_texts", f"{question} changes by being asked"
+
+
+def test_whoever_closed_it_cannot_ask(open_reader: Open, duel: Home) -> None:
+    with open_reader(duel) as reader:
+        pass
+    for ask in QUESTIONS.values():
+        with pytest.raises(StoreError):
+            ask(reader)
+
+
+def test_an_engines_home(open_reader: Open, home: Home) -> None:
+    fill_machine(home)
+    fill_cards(home)
+    with open_reader(home) as reader:
+        engine = reader.engine()
+        assert engine is not None and engine.incarnation == 3
+        assert [row.incarnation for row in reader.engine_starts(2)] == [3, 2]
+        assert [row.name for row in reader.workers()] == sorted(row.name for row in reader.workers())
+        assert len(reader.devices()) == 2
+        begun, ended = reader.newest_samples()
+        assert 0 < begun < ended
+        assert {one.stage for one in reader.stage_spans(0, 60)} >= {"rollout", "training"}
+        assert {one.stage for one in reader.stages(0)} >= set(reader.stage_totals(0)) - {"engine"}
+        assert {row.tenant for row in reader.seconds_used(TODAY)} == {"bio", "physics-lab"}
+        assert all(map(is_frozen, (reader.standings(), reader.stage_totals(0), reader.devices(), reader.stages(0))))
+
+
+def test_tasks_come_oldest_first_and_versions_newest_first(reader: Reader) -> None:
+    assert [task.id for task in reader.tasks()] == [task.id for task in reader.known_tasks()] == [OLD_TASK, DUEL]
+    places = [(-row.task, -row.number) for row in reader.versions()]
+    assert places == sorted(places) and {row.task for row in reader.versions(DUEL)} == {DUEL}
+    assert [step.step for step in reader.steps(OLD_TASK, 1)] == [2, 3]
+    assert len(reader.rewards(OLD_TASK)) == 3 and len(reader.rewards(OLD_TASK, 2)) == 2
+    assert reader.rewards(OLD_TASK, 2) == reader.rewards(OLD_TASK)[1:]
+
+
+def test_one_is_one_of_all(reader: Reader) -> None:
+    for task in reader.tasks():
+        assert reader.task(task.id) == task == find_task(reader, task.id)
+    assert reader.task_config(DUEL)["policies"].keys() >= {"player", "judge"}
+
+
+def test_an_unknown_task_is_empty(reader: Reader) -> None:
+    assert reader.task(99) is None and reader.task_config(99) == {} and reader.steps(99) == []
+    assert reader.versions(99) == [] and reader.evals(99) == [] and reader.pace(99) is None
+    assert not reader.group_ids(99) and not reader.conversation_ids(99) and reader.newest_group(99) == []
+    assert reader.conversation(10**9) is None and reader.events(99) == []
+    assert reader.newest_rollout(99) is None and reader.recent_means(99) == {}
+    with pytest.raises(UnknownTask):
+        find_task(reader, 99)
+
+
+def test_without_a_policy_name_the_first_answers(reader: Reader) -> None:
+    task = reader.task(DUEL)
+    assert task is not None and len(task.trained) == 2
+    first, second = task.trained
+    assert reader.group_ids(DUEL) == reader.group_ids(DUEL, policy=first) != reader.group_ids(DUEL, policy=second)
+    assert reader.steps(DUEL) == reader.steps(DUEL, policy=first)
+    assert not reader.group_ids(DUEL, policy="nobody")
+
+
+def test_rows_are_read_by_the_ids_that_were_listed(reader: Reader) -> None:
+    groups, conversations = reader.group_ids(DUEL), reader.conversation_ids(DUEL)
+    assert set(reader.group_rows(groups)) == set(groups)
+    assert set(reader.conversation_rows(conversations)) == set(reader.conversation_texts(conversations))
+    assert set(reader.conversation_rows(conversations)) == set(conversations)
+    assert reader.group_rows([10**9]) == {} and reader.conversation_rows([10**9]) == {}
+    newest = max(conversations)
+    assert all(one > newest for one in reader.conversation_ids(DUEL, after=newest))
+    assert next(one.id for one in reader.episode(newest)) == newest
+
+
+def test_events_are_filtered_and_paged(reader: Reader) -> None:
+    ids = reader.event_ids(EventFilter())
+    assert list(ids) == sorted(ids) and reader.event_bounds() == (ids[0], ids[-1])
+    bad = reader.event_ids(EventFilter(level="error"))
+    assert [row.message for row in reader.event_rows(bad).values()] == ["it broke"]
+    assert [row.id for row in reader.newest_events(EventFilter(), limit=1)] == [ids[-1]]
+    assert not reader.event_ids(EventFilter(), after=ids[-1])
+    assert {row.task for row in reader.events(OLD_TASK)} == {OLD_TASK}
+
+
+def test_it_tells_that_somebody_wrote(open_reader: Open, home: Home, filling: Filling) -> None:
+    with open_reader(home) as reader:
+        before = reader.changed()
+        assert reader.changed() == before
+        filling.event("something else")
+        assert reader.changed() != before and reader.events()[-1].message == "something else"
+
+
+def test_a_home_that_was_replaced_or_has_gone_is_stale(open_reader: Open, home: Home, filling: Filling) -> None:
+    with open_reader(home) as reader:
+        assert not reader.stale()
+        other = home.root / "other"
+        shutil.copy(home.database, other)
+        os.replace(other, home.database)
+        assert reader.stale()
+        home.database.unlink()
+        assert reader.stale()
+
+
+def test_where_nothing_was_ever_submitted(open_reader: Open, home: Home) -> None:
+    assert not exists(home)
+    with pytest.raises(StoreError):
+        open_reader(home)
+    with reading(home) as reader:
+        assert reader is None
+
+
+def test_what_is_no_home_is_refused(open_reader: Open, home: Home) -> None:
+    home.create()
+    home.database.write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError), open_reader(home) as reader:
+        reader.tasks()
+
+
+def test_a_newer_programs_home_is_refused(open_reader: Open, home: Home, filling: Filling) -> None:
+    with open_reader(home) as reader:
+        reader.changed()
+        filling.insert("_sqlite_migrations", migration_set="marlaas", name="m9999", applied_at="")
+        with pytest.raises(StoreError):
+            reader.changed()
+    with pytest.raises(StoreError):
+        open_reader(home)
+
+
+CHANGES = {
+    "a size": "UPDATE versions SET size = 7 WHERE policy = 2 AND state = 'committed'",
+    "a label": "UPDATE versions SET label = 'best, last' WHERE policy = 2 AND number = 3",
+    "a score": "INSERT INTO evals (policy, step, version, environment_version, series, score, stderr, n, created)"
+    " SELECT policy, number, id, 'e2', 'e2', 0.9, 0.01, 64, 0 FROM versions WHERE policy = 2 AND number = 3",
+    "a state": "UPDATE tasks SET state = 'done' WHERE id = 2",
+    "a version that is gone": "UPDATE versions SET state = 'pruned' WHERE policy = 2 AND number = 3",
+    "a task without any": "UPDATE versions SET state = 'pruned' WHERE policy = 2",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_is_read_again(filling: Filling, home: Home, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    for made in (2, 3, 0):
+        filling.task(state="running", made=made)
+    asked: list[set[int]] = []
+
+    def reading(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
+        asked.append(set(policies))
+        return kept_versions(reader, policies)
+
+    monkeypatch.setattr(Reader, "kept_versions", reading)
+    with opened(home) as reader:
+        first = AdaptersQuestion().read(reader, None)
+        assert [(kept.row.task, kept.row.number) for kept in first.versions] == [(3, 0), (2, 3), (2, 2), (1, 2), (1, 1)]
+        assert AdaptersQuestion().read(reader, first) is first
+        filling.execute(CHANGES[change])
+        second = AdaptersQuestion().read(reader, first)
+        assert second.versions == AdaptersQuestion().read(reader, None).versions != first.versions
+    assert asked[:2] == [{1, 2, 3}, set() if change == "a task without any" else {2}]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    same_machine(monkeypatch)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("grain", [1, 60])
+def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> None:
+    filling = fill_machine(home)
+    question = EngineQuestion(home, grain, 30)
+    with opened(home) as reader:
+        answer = question.read(reader, None)
+        for age in range(5):
+            for stage in timeline.STAGES:
+                row = {"incarnation": 3, "stage": stage, "device": "cpu", "begun": NOW + 1.1 * age, "wall": 1.1}
+                filling.insert("stages", **row, busy=0.3, ended=age)
+            answer = question.read(reader, answer)
+            anew = question.read(reader, None)
+            oldest = answer.until - 30 * grain
+            assert answer.until == pytest.approx(NOW + 1.1 * (age + 1))
+            assert [one for one in answer.spans if one.begun >= oldest] == [
+                one for one in anew.spans if one.begun >= oldest
+            ]
+            assert replace(answer, spans=(), counted=0.0) == replace(anew, spans=(), counted=0.0)
+            assert answer.now["rollout"].ended == age
+
+
+def test_files_are_read_on_and_no_other_file_is(home: Home, filling: Filling) -> None:
+    home.logs.mkdir(parents=True)
+    log = home.logs / "engine.log"
+    log.write_text("info: one\nerror: two\n")
+    question = LogsQuestion(home, "engine.log", EventFilter(level="error"))
+    with opened(home) as reader:
+        first = question.read(reader, None)
+        assert first.files == ("engine.log",) and list(first.listing.ids) == [10]
+        assert question.read(reader, first).listing is first.listing
+        with log.open("a") as more:
+            more.write("error: three\n")
+        second = question.read(reader, first)
+        assert second.listing.at_hand is not None
+        assert [line.text for line in second.listing.at_hand.values()] == ["two", "three"]
+        outside = LogsQuestion(home, "../marlaas.toml", EventFilter()).read(reader, None)
+        assert len(outside.listing.ids) == 0

@@ -1,0 +1,209 @@
+"""What all dialogs have in common, what words mean, and what ? shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.containers import Vertical
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
+
+from marlaas.app.lists.lines import Learner
+from marlaas.app.operations.settings_file import Setting
+from marlaas.app.text.terms import TERMS
+from marlaas.app.tui.screens import dialogs
+from marlaas.app.tui.screens.dialogs import (
+    ChooseTasks,
+    Configuration,
+    Confirm,
+    Dialog,
+    Explain,
+    ExportDialog,
+    Exported,
+    Findings,
+    KeysHelp,
+    Listed,
+    Reading,
+    Settings,
+    ShownKey,
+    WinRates,
+    ask,
+    chat_settings,
+    export_rollouts,
+    new_environment,
+    new_key,
+)
+from marlaas.app.tui.widgets.bars import KeyBar
+from marlaas.app.tui.widgets.tables import KeyedTable
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.talk import Manner
+from tests.app.driving import Driver, driving
+from tests.app.filling import Filling, fill_full
+from tests.app.filling_task import fill_task
+from tests.app.rows import task
+
+LONG = "\n".join(f"line {number}" for number in range(200))
+
+MADE: dict[str, Callable[[Home], Screen[Any]]] = {
+    "ask": lambda home: ask("For how long?"),
+    "choose": lambda home: ChooseTasks("Which?", {Learner(1): task(1)}, (), 3),
+    "configuration": lambda home: Configuration([1], [Setting(f"k{n}", ("1",), False, False) for n in range(200)]),
+    "confirm": lambda home: Confirm("Cancel?"),
+    "confirm, typed": lambda home: Confirm("Delete?", "7"),
+    "explain": lambda home: Explain(),
+    "export": lambda home: ExportDialog("version 3", Path("/somewhere")),
+    "export rollouts": lambda home: export_rollouts({"one": "this group", "all": "all groups"}, Path("out.jsonl")),
+    "exported": lambda home: Exported(Path("/somewhere"), LONG),
+    "findings": lambda home: Findings(home, task(1)),
+    "help": lambda home: KeysHelp("keys", LONG.replace("\n", "\n\n"), []),
+    "manner": lambda home: chat_settings(Settings(Manner())),
+    "new": new_environment,
+    "new key": lambda home: new_key("lab"),
+    "rates": lambda home: WinRates(home, Learner(1)),
+    "shown key": lambda home: ShownKey("tml-lab-" + 43 * "x", "lab"),
+}
+
+
+def test_every_dialog_is_made_here() -> None:
+    found = {
+        each
+        for each in vars(dialogs).values()
+        if isinstance(each, type) and issubclass(each, ModalScreen) and each.__module__ == dialogs.__name__
+    }
+    assert all(issubclass(each, Dialog) for each in found)
+    home = Home(Path("/nowhere"))
+    assert {type(make(home)) for make in MADE.values()} == found - {Dialog, Listed, Reading}
+
+
+async def opened(driver: Driver, home: Home, name: str) -> None:
+    driver.app.push_screen(MADE[name](home))
+    await driver.settle()
+    await driver.settle()
+
+
+async def test_the_last_line_of_the_frame_names_the_keys(home: Home) -> None:
+    size = 60, 15
+    fill_full(home.database)
+    async with driving(home, size) as driver:
+        for name in MADE:
+            await opened(driver, home, name)
+            bar = driver.app.screen.query_one(KeyBar)
+            frame = driver.app.screen.query_one(Vertical).region
+            assert bar.region.bottom == frame.bottom - 1 and frame.bottom <= size[1], name
+            for down in range(driver.app.screen.query_one(Vertical).max_scroll_y + 1):
+                driver.app.screen.query_one(Vertical).scroll_to(y=down, animate=False)
+                await driver.settle()
+                line = driver.text().splitlines()[bar.region.y]
+                keys = line.ljust(size[0])[bar.region.x : frame.right - 3]  # beside the frame and a scrollbar
+                assert keys.rstrip().endswith(" esc close") and "⏎" in keys, (name, line)
+            await driver.press("escape")
+            assert not isinstance(driver.app.screen, Dialog), name
+
+
+async def test_a_long_text_scrolls_under_the_keys(home: Home) -> None:
+    async with driving(home, (80, 24)) as driver:
+        await opened(driver, home, "exported")
+        assert "line 0 " in driver.text()
+        await driver.press("j")
+        assert "line 0 " not in driver.text() and "line 1 " in driver.text()
+        await driver.press("k")
+        assert "line 0 " in driver.text() and "esc close" in driver.text() and "j k scroll" in driver.text()
+        await driver.press("enter")
+        assert not isinstance(driver.app.screen, Dialog), "what is read closes with enter, too"
+        await driver.pilot.resize_terminal(80, 60)
+        driver.app.push_screen(Exported(Path("/somewhere"), "a short text"))
+        await driver.settle()
+        await driver.settle()
+        assert "j k scroll" not in driver.text() and "esc close" in driver.text()
+
+
+async def test_letters_answer_a_question_unless_a_word_is_asked_for(home: Home, filling: Filling) -> None:
+    answers: list[bool | None] = []
+    async with driving(home, (80, 24)) as driver:
+        for dialog, keys in ((Confirm("Sure?"), "y"), (Confirm("Sure?"), "n"), (Confirm("Delete?", "yes"), "yes")):
+            driver.app.push_screen(dialog, answers.append)
+            await driver.settle()
+            await driver.press(*keys)
+        assert answers == [True, False], "y is a letter of the word"
+        await driver.press("enter")
+    assert answers == [True, False, True]
+
+
+async def test_what_is_chosen_differs_by_its_sign(home: Home) -> None:
+    """Not by its colour alone."""
+    async with driving(home) as driver:
+        await opened(driver, home, "export rollouts")
+        assert "●" in driver.text().split("this group")[0][-4:] and "○" in driver.text().split("all groups")[0][-4:]
+        await driver.press("down")
+        assert "○" in driver.text().split("this group")[0][-4:] and "●" in driver.text().split("all groups")[0][-4:]
+
+
+def text_of(driver: Driver) -> str:
+    """What the right pane says, whatever the width of its lines."""
+    return " ".join(str(driver.app.screen.query_one("#text", Static).content).split())
+
+
+@pytest.fixture
+def filled(home: Home) -> Iterator[Path]:
+    fill_task(home.database)
+    yield home.database
+
+
+@pytest.mark.usefixtures("filled")
+async def test_enter_on_a_metric_explains_it(home: Home) -> None:
+    async with driving(home, (80, 24)) as driver:
+        driver.app.open_task(1)
+        await driver.settle()
+        await driver.press("D", "G", "enter")
+        assert isinstance(driver.app.screen, Explain)
+        assert driver.app.screen.query_one(KeyedTable).key == "tokens" and "tokens (metric of a step)" in text_of(
+            driver
+        )
+        await driver.press("escape", "g", "enter")
+        assert text_of(driver).startswith("reward (important metric of a step) Mean reward of the step's episodes.")
+        assert "Mean reward of the step's" in driver.text()
+        await driver.press("enter")
+        assert not isinstance(driver.app.screen, Explain), "the same key closes it"
+
+
+@pytest.mark.usefixtures("filled")
+async def test_the_help_leads_to_all_words(home: Home) -> None:
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("question_mark", "w")
+        assert isinstance(driver.app.screen, Explain)
+        await driver.press("slash", *"hacking", "enter")
+        assert "The policy earns reward without doing what was meant." in text_of(driver)
+        await driver.press("slash", "escape", "slash", *"sequence", "enter")
+        assert "slot" in text_of(driver), "a letter in the filter is no key"
+        await driver.press("slash", "escape")
+        assert driver.app.screen.query_one(KeyedTable).count == len(TERMS)
+        await driver.press("escape")
+        assert len(driver.app.screen_stack) == 1, "the help is not in between"
+        driver.app.action_explain("[/m]\x1b[31mrewrad")
+        await driver.settle()
+        assert "is not in this list: it is an environment's own figure" in text_of(driver)
+        await driver.press("down")
+        assert "own figure" not in text_of(driver)
+        await driver.press("slash", *"xqzw")
+        assert "No term is like that." in driver.text() and "0 of" in driver.text()
+        await driver.press("escape", "escape", "colon", *"explain: drift")
+        await driver.press("enter")
+        assert isinstance(driver.app.screen, Explain) and "drift (metric of a step)" in driver.text()
+
+
+async def test_the_keys_of_the_view_come_before_those_that_scroll(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 60)) as driver:
+        for view in "12345678":
+            await driver.press(view, "question_mark")
+            text = driver.text()
+            assert text.index("in this view") < text.index("in every view") < text.rindex("moving"), view
+            assert "1 - 8 the views" in text and "esc back" in text, view
+            moving = text[text.rindex("moving") :]
+            pairs = ("↑ k ↓ j up, down", "home g end G first, last", "next pane, pane before")
+            assert view != "1" or (all(each in moving for each in pairs) and "cursor" not in moving)
+            await driver.press("question_mark")
+            assert not isinstance(driver.app.screen, KeysHelp), view
