@@ -222,7 +222,7 @@ def command_of(process: psutil.Process) -> str:
 
 @pytest.mark.processes
 @pytest.mark.torch
-def test_version_and_base_answer_alike_until_a_rest(filling: Filling, home: Home) -> None:
+def test_version_and_base_answer_alike_after_a_rest(filling: Filling, home: Home) -> None:
     task, others = with_silent_adapter(filling, home), workers()
     with opened(home) as reader:
         sides = [side_of(reader.versions(), f"{task}@last"), Side()]
@@ -241,6 +241,8 @@ def test_version_and_base_answer_alike_until_a_rest(filling: Filling, home: Home
         events = listener.until(TurnOver)
         listener.until(SamplerNotice, "idle minutes; a message starts it again")
         assert workers() <= others
+        chat.say(Message("and 6", LONG))
+        assert listener.until(TurnOver)[-1] == TurnOver(True)
 
 
 def test_what_cannot_be_loaded_is_told_every_time(

@@ -25,6 +25,7 @@ from marlaas.app.lists.lines import (
 from marlaas.app.reading import opened
 from marlaas.app.text.format import cells
 from marlaas.app.tui.context import editor
+from marlaas.app.tui.screens import view
 from marlaas.app.tui.screens.queue import Preview, QueueTable
 from marlaas.app.tui.widgets.bars import FilterBar, Guide
 from marlaas.app.tui.widgets.conversation import NewestRollout, rollout_lines
@@ -332,3 +333,19 @@ async def test_a_home_that_cannot_be_read_is_not_called_empty(home: Home) -> Non
         assert "! The database cannot be read" in driver.text()
         await driver.press("j", "p")
         assert not driver.app.screen.query_one(Guide).display and "cannot be read" in driver.text()
+
+
+async def test_a_task_that_was_looked_at_before_is_shown_at_once(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filling.engine()
+    for made in (10, 20, 30):
+        filling.task(made=made)
+    async with driving(home) as driver:
+        chart = driver.app.screen.query_one(MetricChart)
+        first = chart.names
+        await driver.press("j", "j")
+        last = chart.names
+        monkeypatch.setattr(view, "_REST", 3600.0)
+        await driver.press("k", "k")
+        assert chart.names == first != last
