@@ -46,7 +46,7 @@ ARITHMETIC = (
     "tests/engine/rollout/test_sampler_memory.py",
     "tests/engine/samplers/torch/test_cache.py",
     "tests/tools/base",
-    "tests/end_to_end/run/test_repeatable.py",
+    "tests/end_to_end/test_repeatable.py",
 )
 """Tests whose results depend on how products are computed."""
 LLAMA = (
