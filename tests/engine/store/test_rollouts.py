@@ -1,27 +1,23 @@
-"""What lists of rollouts read, and that they read it from indexes alone."""
+"""What lists of rollouts and one conversation read."""
 
 from __future__ import annotations
 
+import json
 import math
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from marlaas.engine.errors import StoreError
 from marlaas.engine.store.queries import episodes as conversations, episodes as rollouts
-from marlaas.engine.store.queries.episodes import Paid
+from marlaas.engine.store.queries.episodes import BETWEEN, PROMPT, REPLY, Excerpt, Paid, excerpt, reply_ends
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
-
-from ...playing import duel
+from tests.engine.store.playing import duel
 
 FAILURE = Failure("it broke", "env.py", 3, "Traceback …")
 TOLD = (("user", "2+2="), ("assistant", "4"))
@@ -121,34 +117,6 @@ def test_a_conversation_comes_back_token_for_token(played: Store, database: Path
     assert (failed.failure, failed.file, failed.line, failed.traceback) == ("it broke", "env.py", 3, "Traceback …")
 
 
-def test_tokens_that_were_given_up_are_counted_still(played: Store, policy: int, database: Path) -> None:
-    played.experience.shrink(policy, 1)
-    with Reader(database) as reader:
-        one, row = conversations.conversation(reader, 4), rollouts.conversation_rows(reader, [4])[4]
-    assert one is not None and one.tokens == 6 and row.tokens == 3
-    assert [(len(part.tokens.ids), part.tokens.weights) for part in one.parts] == [(0, ()), (0, ())]
-
-
-def test_lists_are_found_in_indexes(played: Store, database: Path) -> None:
-    class Planned(Reader):
-        def all(self, sql: str, *arguments: Any) -> list[Any]:
-            plans.extend(row["detail"] for row in super().all(f"EXPLAIN QUERY PLAN {sql}", *arguments))
-            return super().all(sql, *arguments)
-
-    plans: list[str] = []
-    with Planned(database) as reader:
-        rollouts.rollout_steps(reader, 1)
-        for failures in (False, True):
-            rollouts.group_ids(reader, 1, failures=failures)
-            rollouts.group_ids(reader, 1, "train", 1, failures=failures)
-            rollouts.conversation_ids(reader, 1, failures=failures)
-        assert all("COVERING" in plan or "failed" in plan for plan in plans if plan.startswith("SEARCH g"))
-        rollouts.group_rows(reader, [1])
-        rollouts.conversation_rows(reader, [1])
-        conversations.conversation(reader, 1)
-    assert not [plan for plan in plans if plan.startswith("SCAN") and "json_each" not in plan]
-
-
 def test_an_empty_episode_leaves_the_weights_of_others(store: Store, policy: int, database: Path) -> None:
     """Weights are cut out by the masks before: an episode without tokens has none."""
     episodes = (Episode(0, "error", (), failure=FAILURE), Episode(1, "ok", (replace(spoken(1.0)),)))
@@ -158,15 +126,6 @@ def test_an_empty_episode_leaves_the_weights_of_others(store: Store, policy: int
     with Reader(database) as reader:
         one = conversations.conversation(reader, 2)
     assert one is not None and one.parts[0].tokens.weights == (0.5, 0.25)
-
-
-def test_a_database_of_an_older_program_says_how_to_mend_it(played: Store, database: Path) -> None:
-    played.close()
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("ALTER TABLE trajectories DROP COLUMN paid")
-    with Reader(database) as reader, pytest.raises(StoreError, match="older marlaas made this database") as refused:
-        conversations.conversation(reader, 4)
-    assert "marlaas engine start" in (refused.value.hint or "")
 
 
 def test_a_play_is_read_with_everybody_who_spoke_in_it(store: Store, database: Path) -> None:
@@ -199,3 +158,34 @@ def test_lists_of_a_policy_and_of_a_whole_task(store: Store, database: Path) -> 
         assert rollouts.group_rows(reader, [skipped])[skipped].members == ()
         assert len(rollouts.conversation_ids(reader, task, group=skipped)) == 2, "what others said there"
         assert conversations.episode(reader, 10**9) == []
+
+
+def stored(*turns: tuple[str, str]) -> str:
+    return json.dumps([{"role": role, "text": text} for role, text in turns])
+
+
+def test_the_last_message_before_a_reply_and_the_last_reply() -> None:
+    first = stored(("system", "rules"), ("user", "go"), ("thinking", "hm"), ("assistant", "a"), ("user", "on"))
+    assert excerpt([first, stored(("assistant", "b"), ("tool", "7"))]) == Excerpt("go", "b", 2)
+    assert excerpt([stored(("system", "only rules"))]) == Excerpt("only rules", "", 0)
+    assert excerpt([stored(("user", "go"), ("thinking", "hm"))]) == Excerpt("go", "", 0)
+    assert excerpt([stored(("user", "go"), ("assistant", ""))]) == Excerpt("go", "", 1)
+    assert excerpt([None, ""]) == excerpt([]) == Excerpt()
+
+
+def test_long_texts_are_cut() -> None:
+    found = excerpt([stored(("user", "x" * 10**5), ("assistant", "\ud800" * 10**5))])
+    assert (len(found.short_prompt), len(found.short_reply)) == (PROMPT, REPLY + len(BETWEEN))
+    answered = Excerpt(reply="so " * 500 + "it is 42").short_reply
+    assert answered.startswith("so so") and answered.endswith("so it is 42"), "answers stand at the end"
+    assert Excerpt(reply="x" * REPLY).short_reply == "x" * REPLY
+
+
+def told(*turns: str) -> list[Turn]:
+    """Turns from ``user: text``."""
+    return [Turn(*turn.split(": ", 1)) for turn in turns]
+
+
+def test_a_thought_and_its_answer_are_one_reply() -> None:
+    turns = told("user: a", "thinking: b", "assistant: c", "thinking: d", "user: e", "assistant: f", "thinking: g")
+    assert reply_ends(turns) == [3, 4, 6, 7] and reply_ends([]) == []
