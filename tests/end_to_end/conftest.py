@@ -93,7 +93,7 @@ class Lab:
         for key, value in settings.items():
             if isinstance(value, dict):
                 lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
-        path = self.home.root.with_name(f"{name}.toml")  # beside the home, which may have to be made yet
+        path = self.home.root.with_name(f"{name}.toml")  # next to the home, which may have to be made first
         path.write_text("\n".join(lines))
         (number,) = Client(self.home.root).submit(path)
         return number
@@ -130,6 +130,11 @@ class Lab:
         assert row is not None
         return row
 
+    def rows(self, sql: str, *values: object) -> list[Any]:
+        """What a query finds in the store."""
+        with Reader(self.home.database) as reader:
+            return [tuple(row) for row in reader.all(sql, *values)]
+
     def engine_pid(self) -> int:
         """The engine's process."""
         pid = holder(self.home.lock)
@@ -161,21 +166,6 @@ def configured(folder: Path, settings: str) -> Iterator[Lab]:
     finally:  # a test that fails leaves no engine behind
         if holder(lab.home.lock) is not None:
             control.stop(lab.home)
-
-
-def outlived(lab: Lab, worker: str, steps: int) -> None:
-    """Two tasks train to their end although a worker of that name is killed meanwhile."""
-    tasks = [
-        lab.submit("sums", "arithmetic", steps=steps, train={"max_staleness": 1}),
-        lab.submit("guesses", "guess", steps=steps),
-    ]
-    lab.until(tasks[0], 2)
-    (pid,) = lab.worker_pids(worker)
-    os.kill(pid, signal.SIGKILL)
-    lab.marlaas("wait", *map(str, tasks))
-    for task in tasks:
-        assert lab.show(task)["step"] == steps
-        consumed_once(lab.home, task)
 
 
 @pytest.fixture(scope="session", autouse=True)

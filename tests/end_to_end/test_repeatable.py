@@ -21,6 +21,7 @@ from .conftest import Lab
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
+FEW = {"prompts": 2, "every": 0}
 WATCHED: list[dict[str, Any]] = [
     {"environment": "guess", "steps": 4, "train": EXACT | {"advantage_level": "turn", "entropy": 0.01}},
     {"environment": "arithmetic", "steps": 3, "train": EXACT | {"loss": "cispo", "kl": 0.05}, "policy": {"rank": 4}},
@@ -58,14 +59,16 @@ def versions(lab: Lab | kills.Lab, task: int) -> list[tuple[str, int, str]]:
 def test_alone_with_others_and_made_longer_give_the_same_bits(lab: Lab, count: int) -> None:
     alone = []
     for number, task in enumerate(WATCHED):
-        alone.append(lab.submit(f"alone {number}", **task))
+        alone.append(lab.submit(f"alone {number}", eval=FEW, **task))
         lab.marlaas("wait", str(alone[-1]))
     others = [
-        lab.submit(f"other {number}", tenant=f"tenant {number % 3}", **task)
+        lab.submit(f"other {number}", tenant=f"tenant {number % 3}", eval=FEW, **task)
         for number, task in enumerate(OTHERS[:count])
     ]
-    watched = [lab.submit(f"watched {number}", tenant="watched", **task) for number, task in enumerate(WATCHED)]
-    short = lab.submit("short", **WATCHED[0] | {"steps": 2})
+    watched = [
+        lab.submit(f"watched {number}", tenant="watched", eval=FEW, **task) for number, task in enumerate(WATCHED)
+    ]
+    short = lab.submit("short", eval=FEW, **WATCHED[0] | {"steps": 2})
     lab.marlaas("wait", *map(str, [*watched, short, *others]))
     lab.marlaas("extend", str(short), "--steps", "2")
     assert "short: done, step 4 of 4" in lab.marlaas("watch", str(short), "--plain").splitlines()[-1]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -28,12 +26,6 @@ from tests.oracle.audit import audit
 from .conftest import Lab, consumed_once, served
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
-
-
-def rows(lab: Lab, sql: str, *values: object) -> list[Any]:
-    """What a query finds in the lab's database."""
-    with closing(sqlite3.connect(f"file:{lab.home.database}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql, values).fetchall()
 
 
 def submitted(lab: Lab, folder: Path, text: str) -> int:
@@ -154,26 +146,6 @@ def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
     lab.sound(task, *said["ids"], *played["ids"])
 
 
-@pytest.mark.slow
-def test_a_killed_engine_measures_nothing_twice(lab: Lab, tmp_path: Path) -> None:
-    """Every day, evaluations go on in ``tests/engine/train``, and a killed engine in ``test_kills``."""
-    task = submitted(lab, tmp_path, SUMS)
-    lab.marlaas("wait", str(task))
-    names = (f"{task}@0", f"{task}@1", f"{task}@2", "base")
-    words = ("--prompts", "16", "--samples", "4", "--environment", "guess", "--json")
-    (number,) = json.loads(lab.marlaas("eval", *names, *words))["ids"]
-    lab.until(number, 1)
-    lab.kill_engine()
-    home = Home(lab.home.root)
-    before = {name: home.evals(number, name) for name in names}
-    assert any(before.values())
-    lab.marlaas("engine", "start")
-    lab.marlaas("wait", str(number))
-    after = {name: home.evals(number, name) for name in names}
-    assert all(len(measured) == 1 for measured in after.values())
-    assert all(after[name] == measured for name, measured in before.items() if measured), "down to their times"
-
-
 ENDS = '''
 from marlaas.plugins import env
 
@@ -192,8 +164,7 @@ async def ends(ep, task):
 def stored_rewards(lab: Lab, task: int, step: int) -> dict[int, list[float]]:
     """Graded again from the stored replies of an evaluation, by prompt."""
     rewards: defaultdict[int, list[float]] = defaultdict(list)
-    for number, turns in rows(
-        lab,
+    for number, turns in lab.rows(
         'SELECT g.number, j.turns FROM trajectories j JOIN groups g ON g.id = j."group"'
         " JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.step = ? AND g.split = 'eval'",
         task,
@@ -331,8 +302,7 @@ def test_one_environment_learns_from_two_files(lab: Lab, tmp_path: Path) -> None
     write_rows(tmp_path / "words.jsonl", [{"say": f"word{number}"} for number in range(6)])
     number = submitted(lab, tmp_path, FILES)
     lab.marlaas("wait", str(number))
-    groups = rows(
-        lab,
+    groups = lab.rows(
         "SELECT DISTINCT g.split, g.suite, g.component, g.number, t.turns FROM groups g"
         ' JOIN trajectories t ON t."group" = g.id JOIN policies p ON p.id = g.policy WHERE p.task = ?',
         number,
@@ -387,7 +357,7 @@ def test_rows_of_a_task_file_are_drawn_by_difficulty(lab: Lab, tmp_path: Path) -
     metrics = lab.show(task)["metrics"]
     assert metrics["rows"] == 30 and metrics["epoch"] >= 48 / 30
     assert metrics["prompts_solved"] >= 12 and "of 30 rows" in lab.marlaas("show", str(task))
-    drawn = rows(lab, "SELECT position, row FROM draws WHERE attempt = 0 ORDER BY number")
+    drawn = lab.rows("SELECT position, row FROM draws WHERE attempt = 0 ORDER BY number")
     assert all(row_at("train", 0, position, 30) == row for position, row in drawn)
     assert [position for position, _ in drawn] == sorted({position for position, _ in drawn}) and len(drawn) == 48
 

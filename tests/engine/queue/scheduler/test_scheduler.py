@@ -58,7 +58,7 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
     assert world.store.tasks.state(world.task) == "cancelled" and not refusals
 
 
-async def test_commands_and_drains_do_not_wait_between_looks_at_a_long_queue(
+async def test_commands_and_drains_do_not_wait_for_a_long_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LONG", 0)
