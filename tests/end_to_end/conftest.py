@@ -11,7 +11,6 @@ import io
 import json
 import os
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -193,19 +192,15 @@ def lab(shared_lab: Lab) -> Lab:
 
 def consumed_once(home: Home, task: int) -> None:
     """Every step stands there once, in order, and consumed its own groups and no other's."""
-    with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True) as connection:
-        (policy,) = connection.execute("SELECT id FROM policies WHERE task = ?", [task]).fetchone()
-        numbers = connection.execute("SELECT number FROM steps WHERE policy = ? ORDER BY number", [policy])
-        steps = [row[0] for row in numbers]
-        groups = connection.execute(
-            "SELECT number, step, version FROM groups"
-            " WHERE policy = ? AND split = 'train' AND state = 'consumed' ORDER BY number",
-            [policy],
-        ).fetchall()
-        (batch,) = connection.execute(
-            "SELECT json_extract(config, '$.train.groups_per_step') FROM tasks WHERE id = ?", [task]
-        ).fetchone()
-    connection.close()
+    lab = Lab(home)
+    (policy,) = lab.rows("SELECT id FROM policies WHERE task = ?", task)[0]
+    steps = [number for (number,) in lab.rows("SELECT number FROM steps WHERE policy = ? ORDER BY number", policy)]
+    groups = lab.rows(
+        "SELECT number, step, version FROM groups"
+        " WHERE policy = ? AND split = 'train' AND state = 'consumed' ORDER BY number",
+        policy,
+    )
+    ((batch,),) = lab.rows("SELECT json_extract(config, '$.train.groups_per_step') FROM tasks WHERE id = ?", task)
     assert steps == list(range(1, len(steps) + 1))
     assert [number for number, _, _ in groups] == list(range(len(steps) * batch))
     assert all(step == number // batch + 1 for number, step, _ in groups)

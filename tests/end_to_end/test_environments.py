@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,8 +13,9 @@ import pytest
 
 from marlaas.engine.environments.process.launch import obstacle
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EnvironmentRow
 
-from .conftest import Lab, configured, consumed_once, served
+from .conftest import Lab, configured, consumed_once, environment, served
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
@@ -107,6 +108,10 @@ def test_new_edited_and_broken_files(lab: Lab) -> None:
     assert {first, second} < author.ends()
 
 
+def says_so(words: str) -> Callable[[EnvironmentRow], bool]:
+    return lambda row: row.state == "stale" and words in (row.message or "")
+
+
 @pytest.mark.slow
 def test_twenty_edits(lab: Lab) -> None:
     """An author breaks a plugin in every way known while a task trains on it. Minutes."""
@@ -119,7 +124,7 @@ def test_twenty_edits(lab: Lab) -> None:
     author.trains()
     for top, says in REFUSED.items():
         author.saves("stale", top=top)
-        assert says in lab.marlaas("env", "show", author.name)
+        environment(lab, author.name, says_so(says))
         author.trains()
     author.path.write_text("while True: pass\n")  # the import never ends, and the last good version serves
     author.trains(10)

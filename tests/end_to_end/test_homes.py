@@ -184,7 +184,7 @@ def test_another_base_is_checked_and_trained(new_lab: Callable[[str], Lab], fold
     assert exact["agreement"]["gap_max"] < 1e-3 < rounded["agreement"]["gap_max"]
     assert exact["agreement"]["gap_max"] < halved["agreement"]["gap_max"], "torch samples in bfloat16"
     assert exact["file_bytes"] > 2 * rounded["file_bytes"] > halved["file_bytes"] == 0
-    assert all(row["seconds"] > 0 and row["trial"]["groups"] == 8 for row in found["tried"])
+    assert all(row["seconds"] > 0 and row["trial"]["training"] > 0 for row in found["tried"])
     assert found["verdict"] == "fit" and "a step on this CPU" in found["text"]
     assert not list(lab.home.scratch.iterdir()) and not lab.home.database.exists()
     lab.marlaas("base", "use", str(folder))
