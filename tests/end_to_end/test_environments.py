@@ -54,15 +54,15 @@ FAILING = {
 class Author:
     """A person with an editor, who looks at what happens to a task."""
 
-    def __init__(self, lab: Lab, name: str) -> None:
-        self.lab, self.name, self.edition, self.task = lab, f"{name}/live", 0, 0
+    def __init__(self, lab: Lab, name: str, pause: float = 0.0) -> None:
+        self.lab, self.name, self.pause, self.edition, self.task = lab, f"{name}/live", pause, 0, 0
         self.path = lab.home.plugins / f"{name}.py"
 
-    def saves(self, state: str, end: str = GOOD, top: str = "", pause: float = 0.0) -> str:
+    def saves(self, state: str, end: str = GOOD, top: str = "") -> str:
         """Write the next edition and wait until it is in a state; the version that serves."""
         self.edition += 1
         before = self.version() if state == "ready" else ""
-        self.path.write_text(PLUGIN.format(top=top, end=end, edition=self.edition, pause=pause))
+        self.path.write_text(PLUGIN.format(top=top, end=end, edition=self.edition, pause=self.pause))
         return served(self.lab, self.name, state, other_than=before)
 
     def version(self) -> str:
@@ -115,8 +115,8 @@ def says_so(words: str) -> Callable[[EnvironmentRow], bool]:
 @pytest.mark.slow
 def test_twenty_edits(lab: Lab) -> None:
     """An author breaks a plugin in every way known while a task trains on it. Minutes."""
-    author = Author(lab, "edited")
-    author.saves("ready", pause=0.5)
+    author = Author(lab, "edited", pause=0.5)
+    author.saves("ready")
     file = lab.home.root / "wrong.toml"
     file.write_text('tenant = "lab"\nname = "w"\nenvironment = "live"\n[environment_config]\npause = "long"\n')
     assert "must be" in lab.marlaas("submit", str(file), code=2)
