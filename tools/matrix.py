@@ -43,7 +43,7 @@ ARITHMETIC = (
     "tests/engine/samplers/test_torch.py",
     "tests/engine/rollout/test_sampler_memory.py",
     "tests/tools/test_base.py",
-    "tests/end_to_end/run/test_repeatable.py",
+    "tests/end_to_end/test_repeatable.py",
 )
 """Tests whose results depend on how products are computed."""
 LLAMA = (

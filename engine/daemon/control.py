@@ -130,10 +130,13 @@ def refuse_suspended(process: int | None) -> None:
 
 
 def _state(home: Home) -> str:
-    if holder(home.lock) is None:
+    pid = holder(home.lock)
+    if pid is None:
         return ""
     engine = _engine(home)
-    return engine.state if engine is not None and time.time() - engine.heartbeat < STALE else ""
+    # A killed engine leaves a fresh row behind: its successor has another process.
+    serves = engine is not None and engine.pid == pid and time.time() - engine.heartbeat < STALE
+    return engine.state if engine is not None and serves else ""
 
 
 def _engine(home: Home) -> EngineRow | None:

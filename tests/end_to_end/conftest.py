@@ -1,7 +1,7 @@
 """A real home with a real engine process: real llama.cpp, real gradients, real environments. Nothing is faked here.
 
 The command line alone runs in the test's process: a process of its own would take a third of a second to load what it
-needs, two hundred times. ``tests/end_to_end/app`` starts it as a person does.
+needs, two hundred times. ``test_application`` starts it as a person does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import psutil
@@ -28,10 +28,22 @@ from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 from tests.oracle.audit import audit
 
 PATIENCE = 100.0
+Value = TypeVar("Value")
+
+
+def awaited(
+    look: Callable[[], Value], what: Callable[[], object] = lambda: "It never came.", patience: int = 1
+) -> Value:
+    """The first true value that ``look`` returns; ``what`` explains a failure. The engine is another process."""
+    deadline = time.monotonic() + patience * PATIENCE
+    while not (value := look()):
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+    return value
 
 
 @dataclass
@@ -80,7 +92,7 @@ class Lab:
         for key, value in settings.items():
             if isinstance(value, dict):
                 lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
-        path = self.home.root.with_name(f"{name}.toml")  # beside the home, which may have to be made yet
+        path = self.home.root.with_name(f"{name}.toml")  # next to the home, which may have to be made first
         path.write_text("\n".join(lines))
         (number,) = Client(self.home.root).submit(path)
         return number
@@ -98,17 +110,17 @@ class Lab:
         trained = [task for task in tasks if self.row(task).kind == "train"]
         assert report.proven["steps are gapless"] >= len(trained)
 
+    def when(self, task: int, suits: Callable[[TaskRow], bool], patience: int = 1) -> TaskRow:
+        """Wait until a task's row is as wanted."""
+        return awaited(lambda: [row for row in [self.row(task)] if suits(row)], lambda: self.row(task), patience)[0]
+
     def until(self, task: int, step: int) -> TaskRow:
         """Wait until a task has made ``step`` steps."""
-        deadline = time.monotonic() + PATIENCE
-        with Reader(self.home.database) as reader:
-            while time.monotonic() < deadline:
-                row = reader.task(task)
-                assert row is not None
-                if row.step >= step or row.state in ("failed", "paused"):
-                    return row
-                time.sleep(0.02)  # the engine is another process: there is nothing to await
-        raise AssertionError(f"Task {task} did not reach step {step}: {self.row(task)}")
+        return self.when(task, lambda row: row.step >= step or row.state in ("failed", "paused"))
+
+    def reaches(self, task: int, state: str, reason: str = "") -> TaskRow:
+        """Wait until a task is in a state, with these words in its reason."""
+        return self.when(task, lambda row: row.state == state and reason in row.reason)
 
     def row(self, task: int) -> TaskRow:
         """A task as the store has it."""
@@ -116,6 +128,11 @@ class Lab:
             row = reader.task(task)
         assert row is not None
         return row
+
+    def rows(self, sql: str, *values: object) -> list[Any]:
+        """What a query finds in the store."""
+        with Reader(self.home.database) as reader:
+            return [tuple(row) for row in reader.all(sql, *values)]
 
     def engine_pid(self) -> int:
         """The engine's process."""
@@ -150,21 +167,6 @@ def configured(folder: Path, settings: str) -> Iterator[Lab]:
             control.stop(lab.home)
 
 
-def outlived(lab: Lab, worker: str, steps: int) -> None:
-    """Two tasks train to their end although a worker of that name is killed meanwhile."""
-    tasks = [
-        lab.submit("sums", "arithmetic", steps=steps, train={"max_staleness": 1}),
-        lab.submit("guesses", "guess", steps=steps),
-    ]
-    lab.until(tasks[0], 2)
-    (pid,) = lab.worker_pids(worker)
-    os.kill(pid, signal.SIGKILL)
-    lab.marlaas("wait", *map(str, tasks))
-    for task in tasks:
-        assert lab.show(task)["step"] == steps
-        consumed_once(lab.home, task)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def seen_off() -> Iterator[None]:
     """All engines that these tests have started have ended with them, whoever ended them."""
@@ -190,21 +192,15 @@ def lab(shared_lab: Lab) -> Lab:
 
 def consumed_once(home: Home, task: int) -> None:
     """Every step stands there once, in order, and consumed its own groups and no other's."""
-    import sqlite3
-
-    with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True) as connection:
-        (policy,) = connection.execute("SELECT id FROM policies WHERE task = ?", [task]).fetchone()
-        numbers = connection.execute("SELECT number FROM steps WHERE policy = ? ORDER BY number", [policy])
-        steps = [row[0] for row in numbers]
-        groups = connection.execute(
-            "SELECT number, step, version FROM groups"
-            " WHERE policy = ? AND split = 'train' AND state = 'consumed' ORDER BY number",
-            [policy],
-        ).fetchall()
-        (batch,) = connection.execute(
-            "SELECT json_extract(config, '$.train.groups_per_step') FROM tasks WHERE id = ?", [task]
-        ).fetchone()
-    connection.close()
+    lab = Lab(home)
+    (policy,) = lab.rows("SELECT id FROM policies WHERE task = ?", task)[0]
+    steps = [number for (number,) in lab.rows("SELECT number FROM steps WHERE policy = ? ORDER BY number", policy)]
+    groups = lab.rows(
+        "SELECT number, step, version FROM groups"
+        " WHERE policy = ? AND split = 'train' AND state = 'consumed' ORDER BY number",
+        policy,
+    )
+    ((batch,),) = lab.rows("SELECT json_extract(config, '$.train.groups_per_step') FROM tasks WHERE id = ?", task)
     assert steps == list(range(1, len(steps) + 1))
     assert [number for number, _, _ in groups] == list(range(len(steps) * batch))
     assert all(step == number // batch + 1 for number, step, _ in groups)
@@ -216,3 +212,20 @@ def _command(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.cmdline()
     return []
+
+
+def environment(lab: Lab, name: str, suits: Callable[[EnvironmentRow], bool]) -> EnvironmentRow:
+    """Wait until an environment is as wanted."""
+
+    def suitable() -> EnvironmentRow | None:
+        with Reader(lab.home.database) as reader:
+            return next((row for row in reader.environments() if row.name == name and suits(row)), None)
+
+    row = awaited(suitable, lambda: lab.marlaas("env", "list"))
+    assert row is not None
+    return row
+
+
+def served(lab: Lab, name: str, state: str, other_than: str = "") -> str:
+    """Wait until an environment is in a state, in another version than the one given; returns its version."""
+    return environment(lab, name, lambda row: row.state == state and row.version != other_than).version

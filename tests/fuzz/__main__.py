@@ -17,13 +17,10 @@ import traceback
 import hypothesis
 from hypothesis import HealthCheck, given, settings
 
-from .binaries import BINARIES
-from .border import FOLDER, Border
-from .frames import FRAMES
+from .borders import BINARIES, FOLDER, FRAMES, TEXTS, Border
 from .gateway import GATEWAY
 from .grammars import SCHEMAS
 from .requests import REQUESTS
-from .texts import TEXTS
 
 BORDERS = (*FRAMES, *TEXTS, *BINARIES, *REQUESTS, *GATEWAY, *SCHEMAS)
 ROUND = 200

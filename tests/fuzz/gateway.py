@@ -30,7 +30,7 @@ from marlaas.engine.gateway.link import Desk, Link
 from marlaas.engine.store.submissions import add_key
 
 from ..engine.gateway.clientele import Clientele
-from .border import FOLDER, Border
+from .borders import FOLDER, Border
 
 _PATIENCE = 60.0
 """Seconds after which a connection counts as one that never ends."""
@@ -48,9 +48,7 @@ CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completion
 class Door:
     """A gateway, and the engine's end of its link, on the loop of a thread of their own."""
 
-    def __init__(self, *samplers: Any) -> None:
-        """``samplers``: in place of one without a model."""
-        self._samplers = samplers
+    def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.faults: list[str] = []
         """What went wrong and was not told to a client: left to the loop, or to uvicorn, or in the engine's log."""
@@ -70,7 +68,7 @@ class Door:
             made = new_key(tenant)
             add_key(clientele.home.database, tenant, "", made.digest, made.prefix, ("chat",))
             self.keys[tenant] = made.key
-        serving, _ = clientele.serving(*self._samplers)
+        serving, _ = clientele.serving()
         desk = Desk(clientele.store.api.key, lambda uses: None, self._log)
         desk.open, desk.serving = True, serving.answerer
         ours, theirs = socket.socketpair()
@@ -372,7 +370,6 @@ _NAME_WORDS = [
     *(b"1", b"2", b"3", b"4", b"@", b"/", b":", b"best", b"newest", b"last", b"player", b"policy", b"lab", b"club"),
     *(b"../", b"%", b"_", b"'", b" ", b"*", b"tiny:", b"base:", b"\xd9\xa3", b"-1", b"sums", b"only-", b"LAB"),
 ]
-
 GATEWAY = (
     Border("gateway", _HEADS, _HEAD_WORDS, heads),
     *(

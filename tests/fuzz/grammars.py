@@ -22,11 +22,9 @@ from referencing.exceptions import Unresolvable
 
 from marlaas.engine.models.find import load_base
 from marlaas.engine.samplers.schemas import SchemaGrammar, Schemas
-from marlaas.engine.samplers.torch.sampler import TorchSampler
 from marlaas.engine.samplers.vocabulary import Vocabulary
 
-from .border import Border
-from .gateway import CHAT, COMPLETIONS, MESSAGES, RESPONSES, Door
+from .borders import Border
 
 LONGEST_SENTENCE = 400
 END = 1
@@ -232,67 +230,4 @@ def sentence(text: str) -> None:
     text.encode()
 
 
-@lru_cache(1)
-def door() -> Door:
-    """The gateway, before a real sampler with the shipped base."""
-    return Door(TorchSampler("tiny", sequences=8, context=512))
-
-
-def asked(data: bytes) -> None:
-    """The same, asked for in each way that the interfaces have, of a real sampler behind the gateway."""
-    for path, body, forced in _bodies(data):
-        found = door().post(path, body)
-        if found.status != 200:
-            message = json.loads(found.body)["error"]["message"]
-            assert found.status == 400 and message.endswith(".") and "\n" not in message, message
-            continue
-        said = _said(path, json.loads(found.body), forced)
-        if said is not None and _is_json(data):  # else its brackets made another body of it
-            meets(said, data.decode())
-    door().goes_on()
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _bodies(schema: bytes) -> list[tuple[str, bytes, bool]]:
-    """Paths, bodies, and whether a call is forced. What is sent is not read before: it may be no JSON."""
-    form = b'{"type":"json_schema","name":"x","schema":' + schema + b"}"
-    inside = b'{"type":"json_schema","json_schema":{"name":"x","schema":' + schema + b"}}"
-    head = b'{"model":"1@1","seed":1,"temperature":1,"max_tokens":%d,' % TOKENS
-    talk = b'"messages":[{"role":"user","content":"17+25="}],'
-    tool = b'"tool_choice":"required","tools":[{"type":"function","function":{"name":"f","parameters":'
-    respond = b'{"model":"1@1","max_output_tokens":%d,"input":"hi","text":{"format":' % TOKENS
-    return [
-        (CHAT, head + talk + b'"response_format":' + inside + b"}", False),
-        (CHAT, head + talk + tool + schema + b"}}]}", True),
-        (COMPLETIONS, head + b'"prompt":"12+","response_format":' + inside + b"}", False),
-        (MESSAGES, head + talk + b'"output_config":{"format":' + form + b"}}", False),
-        (RESPONSES, respond + form + b"}}", False),
-    ]
-
-
-def _said(path: str, answer: Any, forced: bool) -> str | None:
-    """An answer that came to its end: a text, or the arguments of a call that was ``forced``."""
-    if path == MESSAGES:
-        return "".join(part["text"] for part in answer["content"]) if answer["stop_reason"] == "end_turn" else None
-    if path == RESPONSES:
-        parts = [part for item in answer["output"] for part in item.get("content", ())]
-        return "".join(part["text"] for part in parts) if answer["status"] == "completed" else None
-    (choice,) = answer["choices"]
-    if forced:
-        calls = choice["message"].get("tool_calls") or [{"function": {"arguments": None}}]
-        arguments: str | None = calls[0]["function"]["arguments"]
-        return arguments
-    if choice["finish_reason"] != "stop":
-        return None
-    text: str = choice["text"] if path == COMPLETIONS else choice["message"]["content"]
-    return text
-
-
-SCHEMAS = (SchemaBorder("schemas", SAMPLES, _WORDS, schemas), SchemaBorder("asked schemas", SAMPLES, _WORDS, asked))
+SCHEMAS = (SchemaBorder("schemas", SAMPLES, _WORDS, schemas),)

@@ -15,7 +15,7 @@ from typing import Any
 
 from marlaas.app.web import Gate, serve
 
-from .border import Border
+from .borders import Border
 
 _PATIENCE = 0.5
 """Seconds: what is complete is answered in some milliseconds."""

@@ -1,4 +1,4 @@
-"""Each border meets a few changed inputs; ``make fuzz`` takes its time for it. What that found stands below."""
+"""Each border meets a few changed inputs; make fuzz takes its time for it. What that found stands here, too."""
 
 from __future__ import annotations
 
@@ -9,23 +9,42 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from .binaries import BINARIES, META, gguf, gguf_of, state, state_file
-from .border import Border
-from .frames import ENVIRONMENT, FRAMES, PARAMETER, framed, frames
+from .borders import (
+    BINARIES,
+    ENVIRONMENT,
+    FRAMES,
+    META,
+    PARAMETER,
+    TEXTS,
+    Border,
+    framed,
+    frames,
+    gguf,
+    gguf_of,
+    settings as read_settings,
+    state,
+    state_file,
+    task,
+    tool_calls,
+)
+from .gateway import GATEWAY
+from .grammars import SAMPLES, SCHEMAS, answer, grammar, meets
 from .requests import HEAD, REQUESTS, ROOT
-from .texts import TEXTS, settings as read_settings, task, tool_calls
 
-PURE = (*FRAMES, *TEXTS, *BINARIES)
+EVERY = [
+    *(pytest.param(border, id=border.name) for border in (*FRAMES, *TEXTS, *BINARIES)),
+    *(pytest.param(border, id=border.name, marks=pytest.mark.processes) for border in GATEWAY),
+]
 
 
-@pytest.mark.parametrize("border", PURE, ids=lambda border: border.name)
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("border", EVERY)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_whatever_comes_in_is_read_or_refused(border: Border, data: st.DataObject) -> None:
     border.meet(data.draw(border.inputs()))
 
 
-@pytest.mark.parametrize("border", PURE, ids=lambda border: border.name)
+@pytest.mark.parametrize("border", EVERY)
 def test_what_is_right_is_no_fault(border: Border) -> None:
     for sample in border.samples:
         border.meet(sample)
@@ -80,3 +99,30 @@ def test_a_server_answers_whatever_is_asked() -> None:
         b"GET /\n\r\n",
     ):
         border.meet(sample)
+
+
+@pytest.mark.processes
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_schema_is_followed_or_refused(data: st.DataObject) -> None:
+    SCHEMAS[0].meet(data.draw(SCHEMAS[0].inputs()))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("schema", SAMPLES)
+def test_what_is_right_is_followed_to_its_end(schema: bytes) -> None:
+    held = [grammar(schema.decode()) for _ in range(8)]
+    said = [answer(each, seed) for seed, each in enumerate(held) if each is not None]
+    assert len(said) == len(held) and any(said)
+    for text in said:
+        if text is not None:
+            meets(text, schema.decode())
+
+
+@pytest.mark.processes
+def test_an_answer_that_meets_no_schema_is_found() -> None:
+    for said, schema in (("3", {"type": "string"}), ("1.5", {"type": "integer"}), ("0.3", {"multipleOf": 0.25})):
+        with pytest.raises(AssertionError, match="does not meet"):
+            meets(said, json.dumps(schema))
+    meets("1.0", json.dumps({"type": "integer"}))
+    meets("0.30000000000000001", json.dumps({"multipleOf": 1e-17}))

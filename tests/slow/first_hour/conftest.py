@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ...end_to_end import conftest, served, terminal
+from ...end_to_end import conftest, terminal
 
-MODULES = (conftest, served, terminal)
+MODULES = (conftest, terminal)
 LIMIT = 600.0
 """Seconds that a test waits for one thing, in place of the minute or two of ``make test``."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ...end_to_end.conftest import Lab
-from ...end_to_end.served import served
+from ...end_to_end.conftest import Lab, served
 from .person import Size, edits, person
 
 pytestmark = [pytest.mark.slow, pytest.mark.first_hour, pytest.mark.processes, pytest.mark.timeout(3600)]

@@ -1,8 +1,11 @@
-"""An engine that drains ends between two steps: what was begun is finished, and the next engine goes on with it."""
+"""An engine that drains ends between two steps; one that yields stops at once. Both go on as if nothing had been."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,21 +14,19 @@ from typing import cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from marlaas.engine.devices.usable import ResourceSettings
 from marlaas.engine.machine.supervisor import WorkerSupervisor
-from marlaas.engine.queue.scheduler import scheduler as module
+from marlaas.engine.machine.yielding.loop import YieldLoop
 from marlaas.engine.queue.scheduler.scheduler import Ending, Scheduler
 from marlaas.engine.queue.submission.taskfile import submission
+from marlaas.engine.spec.task import QueueSpec
+from marlaas.engine.store.rows import IDLE, Yielding
 from marlaas.engine.store.submissions import command, submit
 
 from ....examples import examples
 from ...train.test_learning import SPEC, check_history
-from .test_scheduler import reaches, serving
+from .serving import Heard, Time, answered, reaches, serving, until, waits
 from .world import World
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL", 0.001)
 
 
 @settings(max_examples=examples(4))
@@ -63,56 +64,49 @@ def test_nothing_that_was_begun_is_lost(seed: int, most: int, staleness: int, dr
         asyncio.run(play(Path(folder)))
 
 
+async def drained(scheduler: Scheduler) -> None:
+    """Wait until the engine has ended by itself."""
+    async with asyncio.timeout(50):
+        while not scheduler.stopping:
+            await asyncio.sleep(0)
+
+
 async def test_the_engine_ends_by_itself_and_the_next_one_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, steps=30), others=[replace(SPEC, steps=30)])
-    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=2)
-    run = asyncio.ensure_future(scheduler.run())
-    for task in (world.task, *world.others):
-        await reaches(world, task, "running")
-    assert scheduler.note == ""
-    command(world.home.database, "drain")
-    while not world.draining.is_set():
-        await asyncio.sleep(0)
-    assert scheduler.note == "2 tasks finish the step under way; then the engine stops."
-    (late,) = submit(world.home.database, [submission(SPEC)])
-    await run
+    async with serving(world, 2) as scheduler:
+        for task in (world.task, *world.others):
+            await reaches(world, task, "running")
+        assert scheduler.note == ""
+        command(world.home.database, "drain")
+        await world.draining.wait()
+        assert scheduler.note == "2 tasks finish the step under way; then the engine stops."
+        (late,) = submit(world.home.database, [submission(SPEC)])
+        await drained(scheduler)
     assert world.store.tasks.new_commands() == []
     assert [world.store.tasks.state(task) for task in (world.task, *world.others)] == ["running"] * 2
     assert world.store.tasks.state(late) == "submitted"
     world.restart()
-    async with serving(world, slots=3):
+    async with serving(world, 3):
         for task in (world.task, *world.others, late):
             await reaches(world, task, "done")
 
 
-async def test_an_engine_with_nothing_to_do_ends_at_once(tmp_path: Path) -> None:
-    world = World(tmp_path, replace(SPEC, environment="broken"))
-    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
-    command(world.home.database, "pause", world.task)
-    command(world.home.database, "drain")
-    await scheduler.run()
-    assert scheduler.stopping and world.store.tasks.state(world.task) == "paused"
-
-
-async def test_stop_does_not_wait_for_a_drain(tmp_path: Path) -> None:
-    world = World(tmp_path, replace(SPEC, steps=1000))
-    never: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
-    run = asyncio.ensure_future(scheduler.run())
-    await reaches(world, world.task, "running")
-    world.environments.gate = never
-    command(world.home.database, "drain")
-    while not world.draining.is_set():
-        await asyncio.sleep(0)
-    command(world.home.database, "stop")
-    await run
+@pytest.mark.parametrize("ends", ["stop", "yield"])
+async def test_what_is_urgent_does_not_wait_for_a_drain(tmp_path: Path, ends: str) -> None:
+    world, clock = World(tmp_path, replace(SPEC, steps=1000)), Time()
+    async with yielding(world, clock) as scheduler:
+        await reaches(world, world.task, "running")
+        world.environments.gate = asyncio.get_running_loop().create_future()  # the step in progress never ends
+        command(world.home.database, "drain")
+        await world.draining.wait()
+        command(world.home.database, ends, **({"until": None} if ends == "yield" else {}))
+        await drained(scheduler)
     assert world.store.tasks.state(world.task) == "running"
 
 
 async def test_workers_move_between_steps_and_all_go_on(tmp_path: Path) -> None:
     """Nothing that was begun is lost by a move, and the engine serves on."""
     world = World(tmp_path, replace(SPEC, steps=30))
-    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
     moved: list[set[int]] = []
 
     def move() -> None:
@@ -122,27 +116,133 @@ async def test_workers_move_between_steps_and_all_go_on(tmp_path: Path) -> None:
         assert not world.draining.is_set() and not world.settling
         world.kill_workers()
 
-    run = asyncio.ensure_future(scheduler.run())
-    await reaches(world, world.task, "running")
-    scheduler.settle(move)
-    assert scheduler.note == "1 task finishes the step under way; then the workers move."
-    await reaches(world, world.task, "done")
-    assert moved == [set()], "a group was cut off, or the workers did not move once"
-    assert scheduler.note == "" and not scheduler.stopping
+    async with serving(world, 1) as scheduler:
+        await reaches(world, world.task, "running")
+        scheduler.settle(move)
+        assert scheduler.note == "1 task finishes the step under way; then the workers move."
+        await reaches(world, world.task, "done")
+        assert moved == [set()], "a group was cut off, or the workers did not move once"
+        assert scheduler.note == "" and not scheduler.stopping
     check_history(world)
-    scheduler.stop()
-    await run
 
 
-async def test_a_drain_goes_before_a_move(tmp_path: Path) -> None:
-    for first in (True, False):
-        world = World(tmp_path / str(first), replace(SPEC, environment="broken"))
-        scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
-        moves: list[str] = []
-        if first:
-            scheduler.settle(lambda: moves.append("moved"))  # noqa: B023
-        scheduler.drain()
-        if not first:
-            scheduler.settle(lambda: moves.append("moved"))  # noqa: B023
-        await scheduler.run()
-        assert scheduler.stopping and not moves
+LONG = replace(SPEC, steps=40)
+
+
+@asynccontextmanager
+async def yielding(
+    world: World, clock: Time, heard: Heard | None = None, **resources: object
+) -> AsyncIterator[Scheduler]:
+    """An engine with its yield loop."""
+    async with serving(world, 4, clock, heard) as scheduler:
+        chosen = ResourceSettings(**{"idle_minutes": 0.0} | resources)  # type: ignore[arg-type]
+        supervisor = cast(WorkerSupervisor, world)
+        loop = YieldLoop(
+            world.store, supervisor, chosen, lambda *_: None, lambda: scheduler.busy, scheduler.wake, clock
+        )
+        run = asyncio.ensure_future(loop.run())
+        yield scheduler
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+async def test_tasks_say_why_they_wait_and_go_on(tmp_path: Path) -> None:
+    clock, heard = Time(), Heard()
+    world = World(tmp_path, LONG, others=[LONG])
+    async with yielding(world, clock, heard):
+        for task in (world.task, *world.others):
+            await reaches(world, task, "running")
+        assert await answered(world, "yield", until=clock.now + 7200) == ""
+        for task in (world.task, *world.others):
+            reason = await waits(world, "the engine has yielded the machine until", task)
+            assert reason.endswith("`marlaas engine resume` takes it back")
+        (late,) = submit(world.home.database, [submission(SPEC)])
+        await waits(world, "yielded the machine", late)
+        clock.now += 3600  # who is held up is not stalled
+        assert await answered(world, "yield", until=None) == ""
+        await waits(world, "yielded the machine;", late)
+        assert world.lost.is_set() and await answered(world, "resume_engine") == ""
+        for task in (world.task, *world.others, late):
+            await reaches(world, task, "done")
+    assert not [event for event, *_ in heard if event == "stalled"]
+
+
+@settings(max_examples=examples(3))
+@given(seed=st.integers(0, 10**6), most=st.integers(0, 6), staleness=st.integers(0, 2))
+def test_nothing_is_lost_or_doubled_whenever_it_begins(seed: int, most: int, staleness: int) -> None:
+    async def play(root: Path) -> None:
+        clock, chance = Time(), random.Random(seed)
+        spec = replace(SPEC, steps=12, train=replace(SPEC.train, max_staleness=staleness))
+        world = World(root, spec, seed, most)
+        async with yielding(world, clock):
+            for _ in range(3):
+                for _ in range(chance.randint(1, 200)):
+                    await asyncio.sleep(0)
+                if world.store.tasks.state(world.task) == "done":
+                    break
+                await answered(world, "yield", until=None)
+                await answered(world, "resume_engine")
+            await reaches(world, 1, "done")
+        check_history(world)
+        world.store.close()
+
+    with TemporaryDirectory() as folder:
+        asyncio.run(play(Path(folder)))
+
+
+async def test_the_end_of_its_time_and_the_next_engine(tmp_path: Path) -> None:
+    clock = Time()
+    world = World(tmp_path, LONG)
+    async with yielding(world, clock):
+        await reaches(world, 1, "running")
+        await answered(world, "yield", until=clock.now + 60)
+        await waits(world, "yielded")
+    world.restart()
+    async with yielding(world, clock):
+        await waits(world, "yielded")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert world.yielding is not None and world.store.tasks.state(world.task) == "queued"
+        clock.now += 60
+        await reaches(world, 1, "done")
+    check_history(world)
+
+
+async def test_a_drain_and_a_stop_end_a_yielding_engine(tmp_path: Path) -> None:
+    world = World(tmp_path, LONG)
+    for ends in ("drain", "stop"):
+        clock = Time()
+        async with yielding(world, clock) as scheduler:
+            await until(world, lambda state, reason: True)
+            await answered(world, "yield", until=None)
+            command(world.home.database, ends)
+            await drained(scheduler)
+        world.restart()
+
+
+async def test_idle_workers_end_and_the_next_task_starts_them(tmp_path: Path) -> None:
+    clock = Time()
+    world = World(tmp_path, SPEC)
+    async with yielding(world, clock, idle_minutes=1e-9):
+        await reaches(world, 1, "done")
+        while world.yielding != Yielding(IDLE):
+            await asyncio.sleep(0)
+        assert world.lost.is_set()
+        (late,) = submit(world.home.database, [submission(SPEC)])
+        await reaches(world, late, "done")
+    assert [row["kind"] for row in world.query("SELECT kind FROM events WHERE level = 'error'")] == []
+
+
+async def test_workers_that_were_told_to_end_are_no_deaths(tmp_path: Path) -> None:
+    """Five deaths at one step pause a task; so many yields do not."""
+    clock = Time()
+    world = World(tmp_path, replace(SPEC, steps=3, queue=QueueSpec(retries=0)))
+    never: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    async with yielding(world, clock):
+        world.environments.gate = never
+        for _ in range(6):
+            await reaches(world, 1, "running")
+            await answered(world, "yield", until=None)
+            await answered(world, "resume_engine")
+        world.environments.gate = None
+        await reaches(world, 1, "done")
