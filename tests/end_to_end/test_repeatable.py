@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.kills import TaskFile, finish
 
 from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.store.queries.reader import Reader
+from tests import kills
 from tests.arming import arm, recorded
+from tests.kills import TaskFile, finish
 from tests.oracle.audit import audit
-from tools import kills
 
 from .conftest import Lab
 

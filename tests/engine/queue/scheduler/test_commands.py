@@ -27,8 +27,8 @@ from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.train.publishing import Retention
 
 from ...by_hand import change
-from ...train.serving.test_retention import fill
 from ...train.test_learning import SPEC, check_history
+from ...train.test_publishing import fill
 from .serving import answered, reaches, serving
 from .world import World
 

@@ -25,7 +25,7 @@ from marlaas.engine.train.watch import DETECTORS
 
 from ...by_hand import change
 from ...train.test_learning import SPEC, check_history
-from ...train.watch.test_watch import CHEATED, cheated
+from ...train.test_watch import CHEATED, cheated
 from .serving import Heard, Time, answered, reaches, serving, until, waits
 from .world import World
 
