@@ -66,7 +66,7 @@ def test_list(home: Home, marlaas: Commander, engine: object) -> None:
     assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
 
 
-def test_of_many_scores_the_first_the_best_and_the_last_are_shown(marlaas: Commander, filling: Filling) -> None:
+def test_of_many_scores_first_best_and_last_are_shown(marlaas: Commander, filling: Filling) -> None:
     filling.task(made=80)
     filling.execute("UPDATE evals SET score = 0.9 WHERE step = 20")
     shown = " ".join(marlaas("show", "1").out.split())
