@@ -156,7 +156,9 @@ def loaded(home: Home) -> dict[str, set[str]]:
     """The modules that are there after the first paint, and after each view has been opened, in a fresh process."""
     fill_full(home.database)
     command = [sys.executable, "-P", "-c", LOADED, str(home.root)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "TZ": "UTC"}).stdout
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    environment["TZ"] = "UTC"  # coverage loads modules of its own
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     return {name: set(modules) for name, modules in json.loads(told).items()}
 
 
