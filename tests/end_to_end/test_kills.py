@@ -280,6 +280,8 @@ def test_nothing_is_lost_whenever_the_machine_is_wanted(tmp_path: Path) -> None:
             consumed_once(lab.home, task)
         with Reader(lab.home.database) as reader:
             broken, unbroken = ([row.checksum for row in reader.versions(task)] for task in (exact, whole))
-        assert broken == unbroken and len(set(unbroken)) == STEPS + 1
+            taught = [step.step for step in reader.steps(whole) if step.metrics["no_signal"] < 1]
+        # groups whose rewards are all equal leave the adapter as it is
+        assert broken == unbroken and len(set(unbroken)) == len(taught) + 1 > STEPS // 2
         report = audit(lab.home.root, updates=False)
         assert not report.problems, report.problems
