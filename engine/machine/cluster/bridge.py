@@ -316,17 +316,8 @@ class Bridge(NodeWorkers):
             return Node(node, name, address, refused="Its node host has ended, or the network to it is down.")
         except Exception as error:
             return Node(node, name, address, refused=f"It could not be looked at: {type(error).__name__}.")
-        return Node(
-            *(node, name, address),
-            versions=facts.versions,
-            machine=facts.usable.machine,
-            software=facts.software,
-            free_bytes=facts.free_bytes,
-            refused=trouble_with(facts, self._versions),
-            left_out=facts.usable.reasons,
-            link=link.link,
-            clock=link.clock,
-        )
+        refused = trouble_with(facts, self._versions)
+        return Node(node, name, address, facts=facts, refused=refused, link=link.link, clock=link.clock)
 
 
 def _all_said(error: BaseException | None) -> str:

@@ -205,21 +205,8 @@ class Cluster:
         except WorkerDied as error:
             raise ClusterUnreachable(f"The bridge to the cluster has died: {error.message}") from error
         facts = await asyncio.to_thread(look_here, self._home, ours)
-        return tuple(
-            replace(
-                node,
-                versions=facts.versions,
-                machine=facts.usable.machine,
-                software=facts.software,
-                free_bytes=facts.free_bytes,
-                refused=trouble_with(facts, self._versions),
-                left_out=facts.usable.reasons,
-                clock=0.0,
-            )
-            if node.here
-            else node
-            for node in found
-        )
+        refused = trouble_with(facts, self._versions)
+        return tuple(replace(node, facts=facts, refused=refused, clock=0.0) if node.here else node for node in found)
 
     async def usable(self, ours: Ours = NOTHING) -> list[UsableNode]:
         """For the placement. Raises ``ClusterUnreachable``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -77,7 +76,18 @@ def _counts(name: str, version: str) -> str:
     return ".".join(public.split(".")[:2]) if name == "python" else public
 
 
-NO_MACHINE = Machine(Cpu((), 0, 0))
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node's description of itself."""
+
+    versions: Versions = Versions()  # it is frozen
+    usable: UsableResources = UsableResources(Machine(Cpu((), 0, 0)))  # noqa: RUF009  # likewise
+    """By marlaas.toml, container and other accounts."""
+    software: Software = Software()  # noqa: RUF009  # likewise
+    free_bytes: int = 0
+    trouble: str = ""
+    without_base: str = ""
+    """Why the engine's base is not there."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +99,11 @@ class Node:
     name: str
     address: str
     alive: bool = True
-    draining: bool = False
-    versions: Versions = Versions()  # it is frozen
-    machine: Machine = NO_MACHINE
-    software: Software = Software()  # noqa: RUF009  # that, too
-    free_bytes: int = 0
-    refused: str = ""
     here: bool = False
     """The engine's own machine."""
-    left_out: tuple[str, ...] = ()
-    link: Link = Link()  # noqa: RUF009  # likewise
+    facts: NodeFacts = NodeFacts()
+    refused: str = ""
+    link: Link = Link()  # noqa: RUF009  # it is frozen
     """From the engine's machine, measured at the first look."""
     clock: float | None = None
     """Seconds ahead of the engine's; None: unknown."""
@@ -110,13 +115,13 @@ def usable_nodes(nodes: Sequence[Node], drained: Collection[str]) -> list[Usable
         UsableNode(
             node="" if node.here else node.id,
             name=node.name,
-            machine=node.machine,
-            software=node.software,
-            free=node.free_bytes,
+            machine=node.facts.usable.machine,
+            software=node.facts.software,
+            free=node.facts.free_bytes,
             link=Link() if node.here else node.link,
-            draining=node.draining or node.name in drained,
+            draining=node.name in drained,
             refused=node.refused,
-            reasons=node.left_out,
+            reasons=node.facts.usable.reasons,
         )
         for node in nodes
         if node.alive
@@ -132,22 +137,6 @@ def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
     return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
 
 
-@dataclass(frozen=True)
-class NodeFacts:
-    """A node's description of itself."""
-
-    versions: Versions
-    usable: UsableResources = UsableResources(Machine(Cpu((), 0, 0)))  # noqa: RUF009  # it is frozen
-    """By marlaas.toml, container and other accounts."""
-    software: Software = Software()  # noqa: RUF009  # that, too
-    free_bytes: int = 0
-    trouble: str = ""
-    without_base: str = ""
-    """Why the engine's base is not there."""
-    clock: float = 0.0
-    """Seconds since 1970."""
-
-
 def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> NodeFacts:
     """``ours``: held by the engine's workers.
 
@@ -158,9 +147,9 @@ def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> Nod
         settings = load_settings(home)
         seen = survey_machine(settings.resources, home.rates, ours, missing=measure)
     except MarlaasError as error:
-        return NodeFacts(versions, trouble=error.message, clock=time.time())
+        return NodeFacts(versions, trouble=error.message)
     free = available_memory(settings.resources.memory)
-    return NodeFacts(versions, seen.usable, seen.software, free, clock=time.time())
+    return NodeFacts(versions, seen.usable, seen.software, free)
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:

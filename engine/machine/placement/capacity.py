@@ -387,18 +387,6 @@ class SamplerLimits:
     """Bytes for keys and values."""
 
 
-@dataclass(frozen=True)
-class TrainerLimits:
-    """Limits of a trainer on cards."""
-
-    room: int
-    """Bytes of a pass."""
-    slots: int
-    """Of the usual rank."""
-    held: int
-    """Bytes."""
-
-
 def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimits:
     """``assignment.place.memory`` includes the base, also a shared one."""
     room = _room(assignment, wanted)
@@ -407,8 +395,8 @@ def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimi
     return SamplerLimits(sequences, context_of(wanted), room.slots, assignment.place.memory - room.fixed)
 
 
-def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimits:
-    """Long passes with few policies, then more policies."""
+def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> MemoryPlan:
+    """Of a trainer on cards: long passes with few policies, then more policies."""
     own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
     left, context = assignment.place.memory - own, context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
@@ -419,7 +407,8 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimi
     few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
     spare = max(0, left - takes(rooms[0]))
-    return TrainerLimits(rooms[0], max(few, min(wanted.slots or wanted.tasks, spare // policy)), spare)
+    slots = max(few, min(wanted.slots or wanted.tasks, spare // policy))
+    return replace(_NOTHING, room=rooms[0], slots=slots, held=spare)
 
 
 def memory_plans(

@@ -11,9 +11,10 @@ import pytest
 
 from marlaas.engine.daemon.nodes import NodeMonitor
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine
+from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.machine.cluster.node import Node
+from marlaas.engine.machine.cluster.node import Node, NodeFacts
 from marlaas.engine.machine.plan import PlacementPlan
 from marlaas.engine.store.queries.machine import NodeRow, nodes
 from marlaas.engine.store.queries.reader import Reader
@@ -22,8 +23,10 @@ from marlaas.engine.store.submissions import command
 
 GPU = Gpu(0, "GPU-0", "H1", "cuda", 10, 10)
 PLAN = cast(PlacementPlan, object())
-HERE = Node("a1", "ada", "10.0.0.5", machine=Machine(Cpu((0,), 1, 9), (GPU,)), free_bytes=7, here=True, clock=0.0)
-BOB = Node("b2", "bob", "10.0.0.6", machine=Machine(Cpu((0, 1), 2, 9)), left_out=("gpu 0 is left alone.",), clock=0.1)
+OURS = NodeFacts(usable=UsableResources(Machine(Cpu((0,), 1, 9), (GPU,))), free_bytes=7)
+BOBS = NodeFacts(usable=UsableResources(Machine(Cpu((0, 1), 2, 9)), notes=("gpu 0 is left alone.",)))
+HERE = Node("a1", "ada", "10.0.0.5", here=True, facts=OURS, clock=0.0)
+BOB = Node("b2", "bob", "10.0.0.6", facts=BOBS, clock=0.1)
 
 
 class World:

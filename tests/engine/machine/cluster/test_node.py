@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def test_the_rules_of_the_node_hold_there(home: Home) -> None:
     home.config.write_text("[resources]\ncores = 1\nmemory = 0.5\n")
     facts = look_here(home)
     assert facts.usable.machine.cpu.count == 1 and facts.usable.machine.cpu.memory <= 5e8 and facts.free_bytes <= 5e8
-    assert facts.trouble == "" and facts.versions == own_versions() and abs(facts.clock - time.time()) < 60
+    assert facts.trouble == "" and facts.versions == own_versions()
     assert trouble_with(facts, own_versions()) == ""
     home.config.write_text("[resources]\ncors = 1\n")
     facts = look_here(home)
