@@ -36,7 +36,7 @@ from ..models.memory import ENOUGH, VERSIONS, MemoryPlan, Wanted, plan_memory, s
 from ..models.weights import parameters
 from ..samplers.protocol import Sampler
 from ..trainer.protocol import Trainer
-from .placement.capacity import memory_plans, sampler_limits
+from .placement.capacity import memory_plans, sampler_room
 from .placement.choices import Copy, CopySpeed, choices_of, copies_on, is_small, may_use_cards, on_cores, usual_sampler
 from .placement.place import BASES, NO_ROOM, place_over, with_trainers
 from .workers.child import Template
@@ -229,9 +229,10 @@ def sampler_spec(
             factory, slots = VLLM, slots_for(VERSIONS * settings.engine.tasks)
             kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
             if gpus:
-                limits = sampler_limits(assignment, wanted_of(base, settings, trains=True))
-                cache = limits.cache * memory.sequences // max(1, limits.sequences)
-                kwargs |= {"device": "cuda", "memory": cache, "slots": limits.slots}
+                room = sampler_room(assignment, wanted_of(base, settings, trains=True))
+                sequences = room.sequences(place.memory, settings.rollout.sequences)
+                cache = (place.memory - room.fixed) * memory.sequences // max(1, sequences)
+                kwargs |= {"device": "cuda", "memory": cache, "slots": room.slots}
         case _:
             factory, gguf = LLAMA, gguf_of(base, of_assignment(settings, assignment).rollout)
             exact = settings.rollout.exact

@@ -144,6 +144,11 @@ class SamplerRoom:
     def conversations(self, memory: int) -> int:
         return min(MOST, max(0, memory - self.fixed) // self.each)
 
+    def sequences(self, memory: int, requested: int) -> int:
+        """``requested``: 0 for as many as fit."""
+        fitting = self.conversations(memory)
+        return min(requested or fitting, fitting)
+
     def of_use(self, memory: int) -> int:
         return min(memory, self.fixed + MOST * self.each)
 
@@ -373,28 +378,6 @@ def _way(sharing: Sharing, card: Card, room: SamplerRoom, wanted: Wanted) -> Sha
 _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
 
 
-@dataclass(frozen=True)
-class SamplerLimits:
-    """Limits of a sampler on a card."""
-
-    sequences: int
-    """Conversations at once."""
-    context: int
-    """Tokens of a conversation."""
-    slots: int
-    """Adapters in one pass."""
-    cache: int
-    """Bytes for keys and values."""
-
-
-def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimits:
-    """``assignment.place.memory`` includes the base, also a shared one."""
-    room = _room(assignment, wanted)
-    fitting = room.conversations(assignment.place.memory)
-    sequences = min(wanted.sequences or fitting, fitting)
-    return SamplerLimits(sequences, context_of(wanted), room.slots, assignment.place.memory - room.fixed)
-
-
 def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> MemoryPlan:
     """Of a trainer on cards: long passes with few policies, then more policies."""
     own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
@@ -437,12 +420,12 @@ def memory_plans(
             plan = plan_memory(replace(needs, trains=trains, context=context), left)
             taken += plan.total
         else:
-            limits = sampler_limits(sampler, wanted)
+            sequences = sampler_room(sampler, wanted).sequences(sampler.place.memory, wanted.sequences)
             plan = plan_memory(_trainer_alone(wanted), left) if trains else _NOTHING
             taken += plan.total
             parts = (*plan.parts, ("the sampler's part of its card", sampler.place.memory))
-            weights = sampler.weights or "f16"
-            plan = replace(plan, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
+            weights, context = sampler.weights or "f16", context_of(wanted)
+            plan = replace(plan, sequences=sequences, context=context, weights=weights, parts=parts)
         plans.append(plan)
     if not plans:
         plan = replace(_NOTHING, context=context_of(wanted))
@@ -478,7 +461,8 @@ def _trainer_alone(wanted: Wanted) -> Wanted:
     return replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1, trains=True)
 
 
-def _room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:
+def sampler_room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:
+    """On a card; ``assignment.place.memory`` includes the base, also a shared one."""
     if SAMPLERS[assignment.kind].gguf:
         return llama_room(wanted, assignment.weights)
     return chosen(vllm_rooms(wanted), assignment.place.memory)

@@ -29,7 +29,7 @@ from marlaas.engine.machine.placement.capacity import (
     base_bytes,
     least_memory,
     memory_plans,
-    sampler_limits,
+    sampler_room,
     trainer_limits,
     usable,
 )
@@ -488,18 +488,18 @@ def test_limits_stay_within_a_shared_card(base: Wanted, free: int, share: Sharin
             return
     (sampler,) = plan.samplers
     if sampler.place.gpus:
-        limits = sampler_limits(sampler, wanted)
-        assert limits.sequences >= LEAST
-        assert limits.cache + base_bytes(wanted, "bf16" if sampler.kind == "vllm" else "nf4") <= sampler.place.memory
-        assert limits.slots >= 1
+        room = sampler_room(sampler, wanted)
+        assert room.sequences(sampler.place.memory, wanted.sequences) >= LEAST
+        assert room.fixed >= base_bytes(wanted, "bf16" if sampler.kind == "vllm" else "nf4")
+        assert room.slots >= 1
     trainer = plan.trainer
     if trainer.place.gpus:
-        room = trainer_limits(trainer, wanted)
+        plan_of_card = trainer_limits(trainer, wanted)
         own = 0 if trainer.sharing == "base" else PROGRAM + base_bytes(wanted, trainer.precision)
-        one = card_pass_bytes(wanted.config, limits_context(wanted), room.room, trainer.precision)
-        assert own + room.held + one <= trainer.place.memory
-        assert room.slots >= min(tasks, FEW_SLOTS)
-        assert room.held >= room.slots * slot_bytes(wanted.config, limits_context(wanted))
+        one = card_pass_bytes(wanted.config, limits_context(wanted), plan_of_card.room, trainer.precision)
+        assert own + plan_of_card.held + one <= trainer.place.memory
+        assert plan_of_card.slots >= min(tasks, FEW_SLOTS)
+        assert plan_of_card.held >= plan_of_card.slots * slot_bytes(wanted.config, limits_context(wanted))
 
 
 def limits_context(wanted: Wanted) -> int:
