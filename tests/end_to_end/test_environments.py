@@ -83,8 +83,9 @@ class Author:
         versions: defaultdict[str, set[object]] = defaultdict(set)
         with Reader(self.lab.home.database) as reader:
             for row in reader.trajectories(self.task, limit=100_000):
-                if "edition" in row.metrics:
-                    groups[row.group].add(row.metrics["edition"])
+                if row.status == "ok" and "edition" in row.metrics:
+                    if row.split == "train":  # evaluations use numbers again
+                        groups[row.group].add(row.metrics["edition"])
                     versions[row.environment_version].add(row.metrics["edition"])
         assert all(len(editions) == 1 for editions in (*groups.values(), *versions.values()))
         return set(versions)
@@ -118,7 +119,7 @@ def test_twenty_edits(lab: Lab) -> None:
     author = Author(lab, "edited", pause=0.5)
     author.saves("ready")
     file = lab.home.root / "wrong.toml"
-    file.write_text('tenant = "lab"\nname = "w"\nenvironment = "live"\n[environment_config]\npause = "long"\n')
+    file.write_text('tenant = "lab"\nname = "w"\nenvironment = "edited/live"\n[environment_config]\npause = "long"\n')
     assert "must be" in lab.marlaas("submit", str(file), code=2)
     author.task = lab.submit("edited", author.name, steps=3000, train={"patience": 3000}, eval={"every": 25})
     author.trains()
