@@ -146,7 +146,7 @@ def test_twenty_edits(lab: Lab) -> None:
     lab.reaches(author.task, "blocked", "There is no environment")
     author.path.write_text(text)
     author.trains()
-    assert len(author.ends()) > 10, "the task followed"
+    assert len(author.ends()) > len(FAILING), "the task followed each mended edition"
 
 
 PROGRAM = '''
