@@ -35,7 +35,7 @@ class TokenView:
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """A value for each token; ``policy_loss`` takes the mean that the loss asks for."""
+    """A value for each token; ``PolicyLoss`` takes the mean that the loss asks for."""
 
     values: Tensor
     """float32 (N,), with a gradient by ``TokenView.logp``."""

@@ -25,7 +25,7 @@ from ...errors import (
 )
 from ...fairness.line import Payer
 from ...machine.supervisor import WorkerSupervisor
-from ...machine.yielding.decision import reason as waits_for
+from ...machine.yielding.decision import reason as reason_to_yield
 from ...racing import until_first
 from ...spec.task import TaskSpec
 from ...store.rows import NO_REASON, Reason, ReasonCode
@@ -37,7 +37,7 @@ from ...train.opening import check_ready
 from .commands import Commands
 from .decision import PAUSES, Act, Situation, decide, in_words
 
-MAX_LOSSES = 5
+MAX_DEATHS = 5
 """Worker deaths without a step between; then the task pauses, for it may kill them."""
 
 Runner = TrainRun | EvalRun
@@ -83,7 +83,7 @@ async def run_task(
 
     ``started`` gets the runner once nothing blocks the task.
     """
-    losses, last = 0, -1
+    in_a_row, last = 0, -1
     while True:
         payer = Payer(spec.tenant, task, spec.queue.priority)
         runner, lost, deaths = None, supervisor.lost, supervisor.deaths
@@ -103,10 +103,10 @@ async def run_task(
             if not isinstance(error, StateLost):
                 await until_first(lost.wait(), supervisor.noticed(deaths))
             if not (yielding or supervisor.mended):
-                losses, last = (losses + 1 if step <= last else 1), max(step, last)
-            if losses >= MAX_LOSSES:
+                in_a_row, last = (in_a_row + 1 if step <= last else 1), max(step, last)
+            if in_a_row >= MAX_DEATHS:
                 made = "measured versions" if spec.kind == "eval" else "steps"
-                reason = f"Workers died {losses} times after {max(last, 0)} {made} of this task: {error}"
+                reason = f"Workers died {in_a_row} times after {max(last, 0)} {made} of this task: {error}"
                 return paused(reason, again=True)
         except (Blocked, DatabaseUnwritable) as error:
             return blocked(str(error))
@@ -381,7 +381,7 @@ class Scheduler:
 
     def _held(self) -> str:
         yielding = self._supervisor.yielding
-        return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
+        return reason_to_yield(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 
     def _situation(self) -> Situation:
         blocked = {task: wait for task, wait in self._waits.items() if wait.until is not None}

@@ -16,7 +16,7 @@ from marlaas.engine.errors import EnvironmentMissing, StoreError, WorkerDied
 from marlaas.engine.fairness.line import Usage
 from marlaas.engine.queue.scheduler import scheduler as module
 from marlaas.engine.queue.scheduler.decision import PAUSES
-from marlaas.engine.queue.scheduler.scheduler import MAX_LOSSES, Ending, paused, run_task
+from marlaas.engine.queue.scheduler.scheduler import MAX_DEATHS, Ending, paused, run_task
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import CUT_REPLIES, EvalSpec, QueueSpec, TaskSpec, WatchSpec
 from marlaas.engine.store import tasks as tenants
@@ -381,15 +381,15 @@ async def ending(supervisor: Any) -> Ending:
 
 async def test_a_task_whose_workers_keep_dying_pauses() -> None:
     supervisor = Dying(mended=0)
-    words = f"Workers died {MAX_LOSSES} times after 0 steps of this task: Worker rollout ended."
+    words = f"Workers died {MAX_DEATHS} times after 0 steps of this task: Worker rollout ended."
     assert await ending(supervisor) == paused(words, again=True)
-    assert supervisor.deaths == MAX_LOSSES
+    assert supervisor.deaths == MAX_DEATHS
 
 
 async def test_deaths_with_fewer_conversations_do_not_count() -> None:
-    supervisor = Dying(mended=2 * MAX_LOSSES)
+    supervisor = Dying(mended=2 * MAX_DEATHS)
     assert (await ending(supervisor)).state == "paused"
-    assert supervisor.deaths == 3 * MAX_LOSSES
+    assert supervisor.deaths == 3 * MAX_DEATHS
 
 
 PLUGIN = """
