@@ -16,8 +16,7 @@ from ..text.format import cells, clip, line, number, pad
 from ..text.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
 from ..text.scores import scored_at
 from ..text.tasks import newest_key
-from .draw import WEIGHTS, Run, smoothed
-from .plot import MOST_CURVES, Curve, Mark, Plot, Point
+from .draw import MOST_CURVES, WEIGHTS, Curve, Mark, Plot, Point, Run, smoothed
 
 # Scores of an evaluation's versions as rows on one axis.
 #

@@ -21,7 +21,7 @@ from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.queue.submission.transitions import TRANSITIONS
 from marlaas.engine.store.rows import TaskRow
 
-from ...chart.plot import MOST_CURVES, Plot
+from ...chart.draw import MOST_CURVES, Plot
 from ...chart.task_plot import Look, plot_of, sample_plot
 from ...lists.filters import parse
 from ...lists.lines import (
@@ -52,7 +52,7 @@ from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Guide, TaskLine
 from ..widgets.conversation import NewestRollout
 from ..widgets.tables import KeyedTable, SourceExcerpt
-from ..widgets.task_charts import MetricChart, MetricList, MetricRow, SmallChart, SmallMultiples, VerdictLine
+from ..widgets.task_charts import Metric, MetricChart, MetricList, SmallMultiples, VerdictLine
 from .view import TasksView
 
 
@@ -152,7 +152,7 @@ class Preview(Vertical):
         self._shown = (answer, rows)
         rollout.row = answer.rollout
         self.query_one(MetricList).rows = tuple(
-            MetricRow(name, line(name, 40), score_text(row)) for name, row in answer.versions.items()
+            Metric(name, line(name, 40), score_text(row)) for name, row in answer.versions.items()
         )
         self._choose_panes()
         if not rows:
@@ -177,11 +177,11 @@ class Preview(Vertical):
         tracks = {name: track for name, track in answer.samples.items() if track.steps}
         newest = newest_values(tracks)
         small.charts = tuple(
-            SmallChart(
+            Metric(
                 name,
                 words(name).title,
                 newest_text(name, newest),
-                sample_plot(name, tracks[name], row.steps, LOOK.weight),
+                plot=sample_plot(name, tracks[name], row.steps, LOOK.weight),
             )
             for name in important(in_order(tracks), newest)
             if name != REWARD
