@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
@@ -30,7 +31,7 @@ from ..lists.lines import Learner
 from ..reading import opened
 from ..text.format import advantage, duration, line, number, plain, score
 from ..text.tasks import who
-from .answers import Block, Payments, Stretch, group_replies, occurrences
+from .answers import Block, Line, Payments, Stretch, group_replies, lines_of, occurrences
 
 # Token ids as text: several tokens of one character are one piece.
 
@@ -127,6 +128,7 @@ WEIGHTS = Scale(
     ("< 0.5", "0.5-0.9", "0.9-1.1", "1.1-2", "≥ 2"),
     (_WORSE, _BAD, "", _GOOD, _BETTER),
 )
+SCALES = {ADVANTAGE: ADVANTAGES, LOGPROB: PROBABILITIES, WEIGHT: WEIGHTS}
 _TURN_ABOUT = ("", "underline $text-primary", "bold $text-accent", "bold underline $text-success", "reverse")
 
 
@@ -155,35 +157,28 @@ def shading_of(name: str, conversation: StoredConversation) -> Shading:
     if name == VERSION:
         styles = version_styles(conversation)
         return Shading(name, tuple((f"v{version}", style) for version, style in styles.items()))
-    scale = {ADVANTAGE: ADVANTAGES, LOGPROB: PROBABILITIES, WEIGHT: WEIGHTS}[name]
-    legend = tuple(zip(scale.labels, scale.styles, strict=True))
-    if name == ADVANTAGE:
-        legend = ((f"here {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)), *legend)
-        return Shading(name, legend)
-    return Shading(name, legend if name == LOGPROB else (*legend, ("not trained on", UNKNOWN)))
+    here = f"here {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)
+    before = (here,) if name == ADVANTAGE else ()
+    after = (("not trained on", UNKNOWN),) if name == WEIGHT else ()
+    return Shading(name, (*before, *zip(SCALES[name].labels, SCALES[name].styles, strict=True), *after))
 
 
 def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) -> list[str]:
     """A style for each token of a trajectory, (T,)."""
-    if name == ADVANTAGE:
-        whole = ADVANTAGES.style(conversation.advantage)
-        result = [whole if sampled else GIVEN for sampled in tokens.sampled]
-        for (start, stop, _), own in zip(tokens.spans, tokens.advantages, strict=False):
-            if own is not None:
-                result[start:stop] = [ADVANTAGES.style(own)] * (stop - start)
+    if name == VERSION:
+        styles, result = version_styles(conversation), [GIVEN] * len(tokens.ids)
+        for start, stop, version in tokens.spans:
+            result[start:stop] = [styles[version]] * (stop - start)
         return result
-    if name == LOGPROB:
-        return [
-            PROBABILITIES.style(logprob) if sampled else GIVEN
-            for sampled, logprob in zip(tokens.sampled, tokens.logprobs, strict=True)
-        ]
-    if name == WEIGHT:
-        weights = iter(tokens.weights)
-        return [WEIGHTS.style(next(weights, math.nan)) if sampled else GIVEN for sampled in tokens.sampled]
-    styles, result = version_styles(conversation), [GIVEN] * len(tokens.ids)
-    for start, stop, version in tokens.spans:
-        result[start:stop] = [styles[version]] * (stop - start)
-    return result
+    weights, values = iter(tokens.weights), list(tokens.logprobs)
+    if name == ADVANTAGE:
+        values = [conversation.advantage] * len(tokens.ids)
+        for (start, stop, _), own in zip(tokens.spans, tokens.advantages, strict=False):
+            values[start:stop] = [conversation.advantage if own is None else own] * (stop - start)
+    elif name == WEIGHT:
+        values = [next(weights, math.nan) if sampled else math.nan for sampled in tokens.sampled]
+    pairs = zip(tokens.sampled, values, strict=True)
+    return [SCALES[name].style(value) if sampled else GIVEN for sampled, value in pairs]
 
 
 def version_styles(conversation: StoredConversation) -> dict[int, str]:
@@ -479,6 +474,8 @@ class Wish:
     shade: str = TURNS
     word: str = ""
     """To be marked."""
+    width: int = 80
+    """Cells of its lines."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,7 +485,8 @@ class Loaded:
     wish: Wish
     conversation: StoredConversation | None
     """None if it is gone."""
-    blocks: tuple[Block, ...] = ()
+    blocks: Sequence[Block] = ()
+    lines: Sequence[Line] = ()
     episode: tuple[StoredConversation, ...] = ()
     """The conversation first."""
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
@@ -497,18 +495,30 @@ class Loaded:
 
 
 def load(home: Home, wish: Wish) -> Loaded:
-    """Read and lay out a conversation. Slow: call it in a thread. Raises ``StoreError``."""
+    """Read and lay out a conversation. Slow: call it in a thread."""
+    try:
+        return _load(home, wish)
+    except Exception as error:  # of an invalid row; unreported, another conversation would stay in sight
+        why = error.message if isinstance(error, MarlaasError) else f"{type(error).__name__}: {error}"
+        return _notice(wish, f"This conversation cannot be read: {line(why, 400)}", "$text-error")
+
+
+def _notice(wish: Wish, text: str, style: str) -> Loaded:
+    blocks = [Block(text, style)]
+    return Loaded(wish, None, blocks, lines_of(blocks, wish.width))
+
+
+def _load(home: Home, wish: Wish) -> Loaded:
     with opened(home) as reader:
         together = reader.episode(wish.conversation)
         group = reader.group_rows([together[0].group]).get(together[0].group) if together else None
     if not together:
-        return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
-    found = together[0]
-    shading = shading_of(wish.shade, found)
+        return _notice(wish, "This conversation has gone.", "$text-muted")
+    shading = shading_of(wish.shade, together[0])
     decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
     shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
-    shown += group_replies(group, found) if group is not None else []
-    return Loaded(wish, found, tuple(shown), tuple(together), shading, first)
+    shown += group_replies(group, together[0]) if group is not None else []
+    return Loaded(wish, together[0], shown, lines_of(shown, wish.width), tuple(together), shading, first)
 
 
 # Stored texts are searched; only possible hits are parsed.
@@ -538,12 +548,8 @@ def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[Progress]:
 
 def _says(stored: str, word: str) -> bool:
     """True if the word is in a text, not only in the JSON around it."""
-    folded = word.lower()
-    return any(folded in text.lower() for turns in json.loads(f"[{stored}]") for text in _texts(turns))
-
-
-def _texts(turns: list[dict[str, str]]) -> list[str]:
-    return [turn["text"] for turn in turns]
+    turns = chain.from_iterable(json.loads(f"[{stored}]"))
+    return any(word.lower() in turn["text"].lower() for turn in turns)
 
 
 ALL = 0
