@@ -431,21 +431,13 @@ UNVERIFIED = " (unverified)"
 
 
 @dataclass(frozen=True)
-class Overview:
-    """The home in a few numbers."""
+class Part:
+    """A few words of the first line."""
 
-    base: str = ""
-    """Empty without an engine."""
-    parameters: int | None = None
-    turns: float | None = None
-    """Turns a second; None without an engine."""
-    running: int = 0
-    blocked: int = 0
-    next_task: int | None = None
-    """The task that ends first at the present speeds."""
-    next_seconds: float = 0.0
-    next_rough: bool = False
-    """True for a rough time."""
+    text: str
+    rank: int
+    """0 stays longest."""
+    style: str = "$text-muted"
 
 
 def overview(
@@ -455,44 +447,22 @@ def overview(
     parameters: int | None,
     turns: float | None,
     alive: bool,
-) -> Overview:
-    """Without an engine nothing runs."""
-    blocked = sum(task.state == "blocked" for task in tasks)
-    if not alive:
-        return Overview(base, parameters, blocked=blocked)
-    left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks}
-    ends = sorted((seconds, task) for task, seconds in left.items() if seconds is not None)
-    first, task = ends[0] if ends else (0.0, None)
-    running = sum(task.state == "running" for task in tasks)
-    rough = task is not None and is_rough(paces.get(task))
-    return Overview(base, parameters, turns, running, blocked, task, first, rough)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A few words of the line."""
-
-    text: str
-    rank: int
-    """0 stays longest."""
-    style: str = "$text-muted"
-
-
-def parts(of: Overview) -> list[Part]:
-    """In order."""
-    found = []
-    if of.base:
-        base = of.base.removesuffix(UNVERIFIED)
-        name = line(PurePath(base).name or base, _LONGEST_BASE) + of.base[len(base) :]
-        found.append(Part(f"{name} {parameter_count(of.parameters)}".rstrip(), 4))
-    if of.turns is not None:
-        found.append(Part(f"{of.turns:.0f} turns/s" if of.turns >= 10 else f"{of.turns:.1f} turns/s", 5))
-    if of.running:
-        found.append(Part(f"{GLYPHS['running']} {of.running} running", 1, "$text-success"))
-    if of.blocked:
-        found.append(Part(f"{GLYPHS['blocked']} {of.blocked} blocked", 0, "bold $text-error"))
-    if of.next_task is not None:
-        found.append(Part(f"task {of.next_task} done in {left_text(of.next_seconds, of.next_rough)}", 2))
+) -> list[Part]:
+    """The home in a few numbers, in order. ``turns``: a second, None if unknown. Without an engine nothing runs."""
+    path = base.removesuffix(UNVERIFIED)
+    name = line(PurePath(path).name or path, _LONGEST_BASE) + base[len(path) :]
+    found = [Part(f"{name} {parameter_count(parameters)}".rstrip(), 4)] if base else []
+    states = Counter(task.state for task in tasks)
+    if alive and turns is not None:
+        found.append(Part(f"{turns:.0f} turns/s" if turns >= 10 else f"{turns:.1f} turns/s", 5))
+    if alive and states["running"]:
+        found.append(Part(f"{GLYPHS['running']} {states['running']} running", 1, "$text-success"))
+    if states["blocked"]:
+        found.append(Part(f"{GLYPHS['blocked']} {states['blocked']} blocked", 0, "bold $text-error"))
+    left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks if alive}
+    if ends := sorted((seconds, task) for task, seconds in left.items() if seconds is not None):
+        seconds, task = ends[0]  # the one that ends first
+        found.append(Part(f"task {task} done in {left_text(seconds, is_rough(paces.get(task)))}", 2))
     return found
 
 
