@@ -130,12 +130,12 @@ def bounds(parameter: Mapping[str, Any]) -> str:
 class Fact:
     """Something that is known of an environment."""
 
-    label: str
-    """Empty: the label before it continues."""
+    label: str | None
+    """Empty: the label before it continues; None: no column of labels."""
     text: str
     """Safe, one line."""
     level: str = ""
-    """error, warning, note, or empty; ``code``: a line of the plugin."""
+    """error, warning, note, hint, wrong, or empty; ``code``: a line of the plugin."""
 
 
 def facts(

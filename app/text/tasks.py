@@ -246,13 +246,16 @@ def mended_in_file(task: TaskRow) -> bool:
 
 def remedy(task: TaskRow) -> str:
     """What to do about a blocked task; else empty."""
-    if task.state != "blocked":
-        return ""
-    if _LIBRARIES in task.reason:
-        return "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
-    if mended_in_file(task):
-        return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
-    return MENDED
+    match task.state:
+        case "blocked" if _LIBRARIES in task.reason:
+            return (
+                "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
+            )
+        case "blocked" if mended_in_file(task):
+            return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
+        case "blocked":
+            return MENDED
+    return ""
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:
@@ -306,18 +309,19 @@ def liveness(engine: EngineRow | None, now: float) -> Liveness:
     """The liveness of the engine in this row at the time ``now``."""
     if engine is None:
         return Liveness("never", "never started")
-    since = ago(engine.heartbeat, now)
-    if engine.state == "stopped":
-        return Liveness("stopped", f"stopped {since}")
-    silent = now - engine.heartbeat > FRESH_SECONDS
-    if not process_exists(engine.pid, engine.heartbeat if silent else None):
-        return Liveness("down", f"down, last heard {since}")
-    if silent:
-        return Liveness("silent", f"silent {since.removesuffix(' ago')}")
-    yielding = yielding_of(engine)
-    if yielding is not None and yielding.holds and engine.state == "running":
-        return Liveness("alive", state(yielding, now))
-    return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
+    since, silent, yielding = ago(engine.heartbeat, now), now - engine.heartbeat > FRESH_SECONDS, yielding_of(engine)
+    match engine.state:
+        case "stopped":
+            return Liveness("stopped", f"stopped {since}")
+        case _ if not process_exists(engine.pid, engine.heartbeat if silent else None):
+            return Liveness("down", f"down, last heard {since}")
+        case _ if silent:
+            return Liveness("silent", f"silent {since.removesuffix(' ago')}")
+        case "running" if yielding is not None and yielding.holds:
+            return Liveness("alive", state(yielding, now))
+        case "running":
+            return Liveness("alive", f"alive {since}")
+    return Liveness("alive", f"{engine.state}, alive {since}")
 
 
 def newest_key(evals: Sequence[EvalRow], on: str = "") -> str:

@@ -206,14 +206,17 @@ def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField
 
 def shown(value: Any) -> str:
     """A value as typed into a field."""
-    if value is None or value == ():
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+    match value:
+        case None | tuple() if not value:
+            return ""
+        case bool():
+            return str(value).lower()
+        case str():
+            return value
+        case float() if float(f"{value:g}") == value:
+            return f"{value:g}"
+        case int() | float():
+            return str(value)
     return json.dumps(value, ensure_ascii=False)
 
 

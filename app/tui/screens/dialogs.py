@@ -352,7 +352,7 @@ class ChooseTasks(Listed):
         order = sorted(rows, key=lambda each: each not in chosen)
         self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
         self._before, self._chosen = tuple(chosen), list(chosen)
-        self._query = Query()
+        self._query: Query = ()
 
     def content(self) -> ComposeResult:
         yield Static(self._question, id="question", markup=False)

@@ -532,17 +532,19 @@ Tab goes through the panes, z shows one alone."""
     def why_not(self, action: str) -> str:
         if action not in ("start", "stop", "drain", "yield_machine", "take_back"):
             return super().why_not(action)
-        if reason := self.marlaas.may_act():
-            return reason
-        if action == "start":
-            return "An engine serves this home already." if self.serves else ""
-        if not self.serves:
-            return "No engine runs: S starts one."
-        if action == "take_back":
-            return _why_no_end(self.marlaas)
         engine = self.marlaas.snapshot.engine
-        draining = action == "drain" and engine is not None and engine.state == "draining"
-        return "The engine drains already; X stops it at once." if draining else ""
+        match action:
+            case _ if reason := self.marlaas.may_act():
+                return reason
+            case "start":
+                return "An engine serves this home already." if self.serves else ""
+            case _ if not self.serves:
+                return "No engine runs: S starts one."
+            case "take_back":
+                return _why_no_end(self.marlaas)
+            case "drain" if engine is not None and engine.state == "draining":
+                return "The engine drains already; X stops it at once."
+        return ""
 
     def action_zoom_time(self, by: int) -> None:
         self._grain = min(len(GRAINS) - 1, max(0, self._grain + by))

@@ -406,7 +406,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         table = self.table
         table.border_title = f"{len(table.marked)} marked" if table.marked else ""
         table.set_class(bool(table.marked), "-marked")
-        if self._how.query.terms:
+        if self._how.query:
             shown = {task.id for line in table.lines for task in line.tasks}
             self.query_one(FilterBar).tell(f"{len(shown)} of {len(self.marlaas.snapshot.tasks)}")
 
@@ -440,12 +440,13 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self.marlaas.open_task(first, beside=others)
 
     def why_not(self, action: str) -> str:
-        if action == "compare" and len(self.targets) < 2:
-            return "Mark some tasks with space, or go to the line of a sweep."
-        if action in ("set_priority", "set_weight") and not self.targets:
-            return "There is no task under the cursor."
-        if action == "fold" and not self._folds:
-            return "Nothing folds here: sweeps, tenants, and tasks of several policies do."
+        match action:
+            case "compare" if len(self.targets) < 2:
+                return "Mark some tasks with space, or go to the line of a sweep."
+            case "set_priority" | "set_weight" if not self.targets:
+                return "There is no task under the cursor."
+            case "fold" if not self._folds:
+                return "Nothing folds here: sweeps, tenants, and tasks of several policies do."
         return super().why_not(action)
 
     def action_set_priority(self) -> None:

@@ -254,16 +254,17 @@ tab goes from pane to pane, z enlarges one."""
     def why_not(self, action: str) -> str:
         """Comparing takes two tasks, reading a point takes a point."""
         trained = self.targets[0].trained if self.targets else ()
-        if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
-            return "There is no other task to compare with."
-        if action == "policy":
-            return self.marlaas.why_no_other_policy()
-        if action == "win_rates" and not (self.targets and self.targets[0].policies):
-            return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
-        if action == "findings" and not (self.targets and self.targets[0].findings):
-            return "Nothing was found to go wrong in what this task learns."
-        if action == "inspect" and not self._track().steps:
-            return "There is no point to inspect yet."
+        match action:
+            case "overlay" if len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
+                return "There is no other task to compare with."
+            case "policy":
+                return self.marlaas.why_no_other_policy()
+            case "win_rates" if not (self.targets and self.targets[0].policies):
+                return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
+            case "findings" if not (self.targets and self.targets[0].findings):
+                return "Nothing was found to go wrong in what this task learns."
+            case "inspect" if not self._track().steps:
+                return "There is no point to inspect yet."
         return super().why_not(action)
 
     def action_policy(self) -> None:
