@@ -281,24 +281,23 @@ def episode_blocks(
     ``shading`` is the first conversation's.
     """
     own, *others = episode
-    found = [Block(head(own), "$text-muted"), Block(payment(own), "bold")]
-    if own.metrics:
-        logged = (f"{line(name, 30)} {_value(value)}" for name, value in list(own.metrics.items())[:20])
-        found.append(Block(f"logged: {' · '.join(logged)}", "$text-muted"))
-    found += _failure(own)
     lacking = shading.lacking or (problem if shading.name != TURNS else "")
-    if lacking:
-        found.append(Block(line(lacking), "$text-warning"))
-    shadings = [replace(shading, lacking=lacking)]
-    for other in others:
+    shadings = [replace(shading, lacking=lacking), *(shading_of(shading.name, other) for other in others)]
+    logged = " · ".join(f"{line(name, 30)} {_value(value)}" for name, value in list(own.metrics.items())[:20])
+    found = [
+        Block(head(own), "$text-muted"),
+        Block(payment(own), "bold"),
+        Block(logged and f"logged: {logged}", "$text-muted"),
+        *_failure(own),
+        Block(line(lacking), "$text-warning"),
+    ]
+    for other, shaded in zip(others, shadings[1:], strict=True):
         name = who(other.agent, other.policy, other.version, other.speaker, other.spoke) or "another agent"
         found.append(Block(f"with {name} · {payment(other)}", "$text-accent"))
-        shadings.append(shaded := shading_of(shading.name, other))
-        if shaded.lacking and not lacking:
-            found.append(Block(shaded.lacking, "$text-warning"))
-    if others and not own.order_known:
-        found.append(Block("An older marlaas played this: who spoke when is a guess.", "$text-warning"))
-    return [*found, *_said(episode, shadings, decode if not problem else None)]
+        found.append(Block("" if lacking else shaded.lacking, "$text-warning"))
+    guessed = "An older marlaas played this: who spoke when is a guess." if others and not own.order_known else ""
+    found.append(Block(guessed, "$text-warning"))
+    return [*(block for block in found if block.text), *_said(episode, shadings, decode if not problem else None)]
 
 
 def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], decode: Decode | None) -> Iterator[Block]:

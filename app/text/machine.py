@@ -117,13 +117,15 @@ class Verdict:
 def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
     """A verdict on steps that take this many seconds each."""
     whole = f"about {spoken(seconds)} a step {place}: {spoken(seconds * steps)} for {steps}"
-    if seconds <= QUICK:
-        return Verdict("fit", f"This machine is fit for it: {whole}.")
-    if seconds <= PATIENT:
-        return Verdict("fit", f"This machine is fit for it, with patience: {whole}.")
-    if seconds <= SLOW:
-        return Verdict("slow", f"This machine is slow for it: {whole}. Queue tasks overnight, or take a smaller base.")
-    return Verdict("unfit", f"This machine is not fit for it: {whole}. Take a smaller base, or a machine with a GPU.")
+    words: tuple[tuple[float, Word, str], ...] = (
+        (QUICK, "fit", f"fit for it: {whole}."),
+        (PATIENT, "fit", f"fit for it, with patience: {whole}."),
+        (SLOW, "slow", f"slow for it: {whole}. Queue tasks overnight, or take a smaller base."),
+    )
+    unfit: Word = "unfit"
+    otherwise = unfit, f"not fit for it: {whole}. Take a smaller base, or a machine with a GPU."
+    word, text = next(((word, text) for most, word, text in words if seconds <= most), otherwise)
+    return Verdict(word, f"This machine is {text}")
 
 
 def spoken(seconds: float) -> str:

@@ -26,16 +26,14 @@ def with_error(value: float | None, basis: ScoreBasis | None) -> str:
 
 def rests_on(basis: ScoreBasis) -> str:
     """Prompts and episodes of a score, failures, and several samples of a prompt."""
-    words = [f"{basis.prompts} prompt{'s' * (basis.prompts != 1)}"]
-    if basis.samples > 1:
-        words.append(f"{basis.samples} samples of each")
-    if basis.pass_at is not None:
-        words.append(f"pass@{basis.samples} {score(basis.pass_at)}")
-    if basis.best_of is not None:
-        words.append(f"best@{basis.samples} {score(basis.best_of)}")
-    if basis.failures:
-        words.append(failed(basis))
-    return ", ".join(words)
+    words = (
+        f"{basis.prompts} prompt{'s' * (basis.prompts != 1)}",
+        f"{basis.samples} samples of each" if basis.samples > 1 else "",
+        "" if basis.pass_at is None else f"pass@{basis.samples} {score(basis.pass_at)}",
+        "" if basis.best_of is None else f"best@{basis.samples} {score(basis.best_of)}",
+        failed(basis) if basis.failures else "",
+    )
+    return ", ".join(filter(None, words))
 
 
 def failed(basis: ScoreBasis) -> str:

@@ -455,19 +455,21 @@ def overview(
     """The home in a few numbers, in order. ``turns``: a second, None if unknown. Without an engine nothing runs."""
     path = base.removesuffix(UNVERIFIED)
     name = line(PurePath(path).name or path, _LONGEST_BASE) + base[len(path) :]
-    found = [Part(f"{name} {parameter_count(parameters)}".rstrip(), 4)] if base else []
     states = Counter(task.state for task in tasks)
-    if alive and turns is not None:
-        found.append(Part(f"{turns:.0f} turns/s" if turns >= 10 else f"{turns:.1f} turns/s", 5))
-    if alive and states["running"]:
-        found.append(Part(f"{GLYPHS['running']} {states['running']} running", 1, "$text-success"))
-    if states["blocked"]:
-        found.append(Part(f"{GLYPHS['blocked']} {states['blocked']} blocked", 0, "bold $text-error"))
     left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks if alive}
-    if ends := sorted((seconds, task) for task, seconds in left.items() if seconds is not None):
-        seconds, task = ends[0]  # the one that ends first
-        found.append(Part(f"task {task} done in {left_text(seconds, is_rough(paces.get(task)))}", 2))
-    return found
+    ends = sorted((seconds, task) for task, seconds in left.items() if seconds is not None)
+    parts = [
+        Part(f"{name} {parameter_count(parameters)}".rstrip() if base else "", 4),
+        Part(f"{turns:.{int(turns < 10)}f} turns/s" if alive and turns is not None else "", 5),
+        Part(
+            f"{GLYPHS['running']} {states['running']} running" if alive and states["running"] else "",
+            1,
+            "$text-success",
+        ),
+        Part(f"{GLYPHS['blocked']} {states['blocked']} blocked" if states["blocked"] else "", 0, "bold $text-error"),
+        *(Part(f"task {task} done in {left_text(s, is_rough(paces.get(task)))}", 2) for s, task in ends[:1]),
+    ]
+    return [part for part in parts if part.text]
 
 
 def parameter_count(value: int | None) -> str:

@@ -718,13 +718,13 @@ def drawn_findings(findings: Sequence[Told], texts: Mapping[int, Content], width
     parts: list[Content] = []
     for finding in findings:
         style = "bold $text-warning" if finding.holds else "bold"
-        parts.append(Content.styled(f"{MARK} {finding.headline}" if finding.holds else finding.headline, style))
-        parts.append(Content(finding.evidence[:1].upper() + finding.evidence[1:]))
-        if finding.advice:
-            parts.append(Content(f"What to do: {finding.advice}"))
+        parts += [
+            Content.styled(f"{MARK} {finding.headline}" if finding.holds else finding.headline, style),
+            Content(finding.evidence[:1].upper() + finding.evidence[1:]),
+            *([Content(f"What to do: {finding.advice}")] if finding.advice else []),
+        ]
         for rollout in finding.rollouts:
-            parts.append(Content.styled(f"\nrollout {rollout}", "$text-muted"))
-            parts.append(texts.get(rollout, Content("Reading …")))
+            parts += Content.styled(f"\nrollout {rollout}", "$text-muted"), texts.get(rollout, Content("Reading …"))
         parts.append(Content(""))
     return Content("\n").join(parts)
 

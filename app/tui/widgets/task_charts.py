@@ -224,33 +224,31 @@ class MetricChart(Widget, can_focus=True):
 
     def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:
         plot, alone = self.plot, len(self.names) == 1
-        legend = [] if alone else [(self.title, "bold")]
         whose = f"◆ held-out of {self.names[0][1].partition(' ')[0]}" if plot.points and self.names else ""
-        if alone:
-            legend += [(f"⠒ {self.title}", STYLES[f"curve{place}"]) for place, _ in self.names]
-        else:
-            room = self.content_size.width - cells(self.title) - 3 - (cells(whose) + 3 if whose else 0)
-            short = legend_names([name for _, name in self.names], room - 2 * len(self.names))
-            legend += [
-                (f"{SHAPES[place % len(SHAPES)]} {name}", STYLES[f"curve{place}"])
-                for (place, _), name in zip(self.names, short, strict=True)
-            ]
-            legend += [(whose, STYLES["curve0"])] if whose else []
-        legend += [(self.smoothing, "$text-muted")] if self.smoothing else []
-        legend += [(note, "$text-warning") for note in notes]
-        if alone and any(curve.low for curve in plot.curves):
-            legend.append((f"{_BAND} worst to best of a group", "$text-muted"))
-        if plot.points and alone:
-            legend.append(("◆ held-out", STYLES["point"]))
-        if plot.baseline is not None:
-            legend.append((f"╌ baseline {plot.baseline:.2f}", STYLES["baseline"]))
-        if any(point.earlier for point in plot.points):
-            legend.append(("◇ on an earlier environment", STYLES["earlier" if alone else "curve0"]))
-        if plot.marks:
-            legend.append(("┊ environment changed", STYLES["mark"]))
-        if plot.logarithmic:
-            legend.append(("log", "$text-muted"))
-        return legend
+        room = self.content_size.width - cells(self.title) - 3 - (cells(whose) + 3 if whose else 0)
+        short = [self.title] if alone else legend_names([name for _, name in self.names], room - 2 * len(self.names))
+        signs = ["⠒" if alone else SHAPES[place % len(SHAPES)] for place, _ in self.names]
+        curves = zip(signs, short, self.names, strict=True)
+        legend = [
+            ("" if alone else self.title, "bold"),
+            *((f"{sign} {name}", STYLES[f"curve{place}"]) for sign, name, (place, _) in curves),
+            ("" if alone else whose, STYLES["curve0"]),
+            (self.smoothing, "$text-muted"),
+            *((note, "$text-warning") for note in notes),
+            (
+                f"{_BAND} worst to best of a group" if alone and any(curve.low for curve in plot.curves) else "",
+                "$text-muted",
+            ),
+            ("◆ held-out" if alone and plot.points else "", STYLES["point"]),
+            ("" if plot.baseline is None else f"╌ baseline {plot.baseline:.2f}", STYLES["baseline"]),
+            (
+                "◇ on an earlier environment" if any(point.earlier for point in plot.points) else "",
+                STYLES["earlier" if alone else "curve0"],
+            ),
+            ("┊ environment changed" if plot.marks else "", STYLES["mark"]),
+            ("log" if plot.logarithmic else "", "$text-muted"),
+        ]
+        return [(text, style) for text, style in legend if text]
 
 
 def legend_names(names: Sequence[str], room: int) -> list[str]:
