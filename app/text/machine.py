@@ -32,13 +32,15 @@ def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
     if build is None:
         return ""
     since = now - build.ended
-    if build.state == "compiling":
-        return f"compiling llama.cpp in the background, {duration(float(int(build.seconds)))}"
-    if build.state == "done":
-        return f"llama.cpp is compiled, after {duration(float(int(build.seconds)))}" if watched and since < DONE else ""
-    if build.ended and since > FAILED:
-        return ""
     log = f" (log {short_path(Path(build.log))})" if build.log else ""
+    took = duration(float(int(build.seconds)))
+    match build.state:
+        case "compiling":
+            return f"compiling llama.cpp in the background, {took}"
+        case "done":
+            return f"llama.cpp is compiled, after {took}" if watched and since < DONE else ""
+        case _ if build.ended and since > FAILED:
+            return ""
     return f"llama.cpp could not be compiled{log}: {build.reason}"
 
 

@@ -112,10 +112,8 @@ def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
         for card in rows
     ]
     shown, *lines = table(("card", "name", "free", "busy", "held by"), cells, (8, 18, -18, -5, 60), width)
-    found = [shown]
-    for card, text in zip(rows, lines, strict=True):
-        found += [text, *(note("  " + line(card.reason, width - 2), "$text-warning") if card.reason else [])]
-    return found
+    reasons = [note("  " + line(card.reason, width - 2), "$text-warning") if card.reason else [] for card in rows]
+    return [shown, *(each for text, reason in zip(lines, reasons, strict=True) for each in (text, *reason))]
 
 
 _UNITS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
@@ -365,8 +363,7 @@ def nodes(rows: Sequence[NodeRow], width: int) -> list[Line]:
     found = [shown]
     for node, text in zip(rows, lines, strict=True):
         found.append(tuple((part, style or _NODE_STYLES[node.state]) for part, style in text))
-        for remark in remarks(node):
-            found += note("  " + line(remark, width - 2), "$text-warning")
+        found += [((f"  {line(remark, width - 2)}", "$text-warning"),) for remark in remarks(node)]
     return found
 
 
