@@ -249,23 +249,24 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
             environments = tuple(reader.environments()) if reader else ()
             tenants = [task.tenant for task in reversed(reader.tasks())] if reader else []
             table = copied(reader, copy_from) if reader and copy_from is not None else None
-            kept = list(reader.kept_versions(reader.kept_marks())) if reader else []
+            versions = list(reader.kept_versions(reader.kept_marks())) if reader else []
     except MarlaasError as error:
         return Sources(problem=str(error))
     with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers
         tenants.append(getpass.getuser())
     bases: tuple[Choice, ...] = ()
     with suppress(MarlaasError):  # settings that cannot be read are shown by whoever submits
-        own, others = load_settings(home).base, dict.fromkeys((*SHIPPED, *cached_bases()))
+        base, others = load_settings(home).base, dict.fromkeys((*SHIPPED, *cached_bases()))
         another = "another base: needs a home of its own (--home)"
-        bases = Choice(own, "the base of this home", GOOD), *(Choice(b, another, BAD) for b in others if b != own)
-    plugins = {name for folder in (BUNDLED_PLUGINS, home.plugins) for name in plugin_paths(folder)}
-    kept.sort(key=lambda each: (each.row.task, each.row.number), reverse=True)  # the newest task first
+        bases = Choice(base, "the base of this home", GOOD), *(Choice(b, another, BAD) for b in others if b != base)
+    folders = () if environments else (BUNDLED_PLUGINS, home.plugins)
+    plugins = {name for folder in folders for name in plugin_paths(folder)}
+    versions.sort(key=lambda each: (each.row.task, each.row.number), reverse=True)  # the newest task first
     return Sources(
         environments,
-        of_environments(environments, () if environments else sorted(plugins)),
+        of_environments(environments, sorted(plugins)),
         bases,
-        tuple(map(_of_version, kept)),
+        tuple(map(_of_version, versions)),
         tuple(dict.fromkeys(tenants)),
         table,
     )
@@ -662,7 +663,8 @@ def check(
     problems: dict[str, str] = {}
     try:
         source = written(table)
-        submissions = taskfile.tasks_of(table, WHERE, folder, source)
+        whole = {**dict.fromkeys(missing.intersection(REQUIRED), "x"), **table}  # without a name no sweep is read
+        submissions = taskfile.tasks_of(whole, WHERE, folder, source)
         for submission in submissions if environments and not missing else ():
             check_environment(submission, list(environments))
     except ConfigError as error:
@@ -690,10 +692,10 @@ def _height(entry: FormField) -> tuple[int, int]:
 
 def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:
     """Its own, its table's, or for a table a filled one; empty: none."""
-    keys, own = {entry.key for entry in fields}, path
-    while own and own not in keys:
-        own = own.rpartition(".")[0]
+    keys, key = {entry.key for entry in fields}, path
+    while key and key not in keys:
+        key = key.rpartition(".")[0]
     filled = (
         each.key for each in fields if path and each.key.startswith(f"{path}.") and texts.get(each.key, "").strip()
     )
-    return own or next(filled, "")
+    return key or next(filled, "")

@@ -317,7 +317,7 @@ class Fields(Vertical):
                 Vertical(id="parameters"),
                 Section(POLICIES),
                 Vertical(id="policies"),
-                *(Section(name, [each for each in own if each.key not in FIRST]) for name, own in tables.items()),
+                *(Section(name, [field for field in of if field.key not in FIRST]) for name, of in tables.items()),
             ]
         )
         await show_fields(self.query_one("#first"), [known[key] for key in FIRST])
@@ -478,7 +478,7 @@ class SubmitScreen(ModalScreen[None]):
         self._early: list[str] | None = []
         """Letters that were typed before the fields were there."""
         self._asked = ""
-        """The environment with its parameters, the prompts of which are shown."""
+        """The environment whose prompts are shown, with its parameters."""
         self._draft = ""
         """A task file with mistakes that came back from the editor: the next edit continues with it."""
 
@@ -504,7 +504,7 @@ class SubmitScreen(ModalScreen[None]):
         home, outlook = self.marlaas.home, self.query_one(Outlook)
         self._checks = Latest(self, Form.checked, self._show_checked)
         self._prospects = Latest(
-            self, partial(prospect, home), lambda found: outlook.show_estimate(found.rows, found.problem)
+            self, partial(prospect, home), lambda answer: outlook.show_estimate(answer.rows, answer.problem)
         )
         self._peeks = Latest(self, lambda wish: prompts(home, *wish), self._show_prompts)
         Latest(self, partial(read_sources, home), self._fill).ask(self._copy_from)
@@ -544,7 +544,8 @@ class SubmitScreen(ModalScreen[None]):
 
     def visited(self, field: FormField) -> None:
         """The cursor has come to a field."""
-        self.query_one("#about", Static).update(Content(about(field, bool(self.form.choices(field)))))
+        for note in self.query("#about").results(Static):  # none while the form is being left
+            note.update(Content(about(field, bool(self.form.choices(field)))))
 
     def _change(self, form: Form) -> None:
         before, self.form = self.form, form

@@ -415,6 +415,8 @@ async def test_what_is_taken_away_hears_without_harm(home: Home, several: Fillin
             await part.remove_children()
             part.tell()
         assert section.is_mounted and not section.query(FieldRow)
+        await screen.query_one("#about").remove()
+        screen.visited(line.field)
 
 
 PARAMETERS = (
@@ -482,6 +484,12 @@ def test_several_values_are_several_tasks() -> None:
 def test_a_sentence_stands_beside_its_field(key: str, text: str, sentence: str) -> None:
     checked = looked_at(**{key.replace(".", "__"): text})
     assert list(checked.problems) == [key] and checked.problems[key].startswith(sentence) and not checked.submissions
+
+
+def test_every_value_of_a_sweep_is_checked_before_the_task_has_a_name() -> None:
+    checked = check(task_fields(), {"train.learning_rate": "0.1, 2"}, ())
+    assert checked.problems == {"train.learning_rate": "'train.learning_rate' is 2; it must lie between 0 and 1."}
+    assert checked.missing == {"tenant", "name", "environment"} and not checked.submissions
 
 
 @given(st.data())
