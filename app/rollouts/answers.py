@@ -73,7 +73,10 @@ def wrapped(text: str, width: int) -> Iterator[tuple[int, int]]:
     while start <= len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
-        yield from _broken(text, start, end, max(1, width))
+        if end - start <= width and text[start:end].isascii():  # a megabyte may be short lines
+            yield start, end
+        else:
+            yield from _broken(text, start, end, max(1, width))
         start = end + 1
 
 
@@ -251,12 +254,12 @@ def answer(status: str, reward: float | None, reply: str, replies: int) -> Answe
 def by_answer(members: Sequence[MemberSummary]) -> dict[Answer, list[MemberSummary]]:
     """The members who gave each distinct last reply, the most frequent first; named if several agents replied."""
     several = len({member.agent for member in members if member.replies}) > 1
-    found: dict[Answer, list[MemberSummary]] = {}
+    groups: dict[Answer, list[MemberSummary]] = {}
     for member in members:
         reply = answer(member.status, member.reward, member.reply, member.replies)
         name = line(member.agent, 12) if several and member.agent not in PLAIN else ""
-        found.setdefault(replace(reply, name=name, distinct=member.distinct), []).append(member)
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+        groups.setdefault(replace(reply, name=name, distinct=member.distinct), []).append(member)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
 @lru_cache(512)  # drawn again and again while somebody scrolls

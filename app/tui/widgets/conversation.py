@@ -271,6 +271,8 @@ class ConversationPane(ScrollView, can_focus=True):
     """
 
     shown = Loaded(Wish(-1), None)
+    asked_width = 80
+    """Of the newest request."""
 
     @property
     def line_width(self) -> int:
@@ -290,7 +292,7 @@ class ConversationPane(ScrollView, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        if self.shown.wish.width != self.line_width:
+        if self.asked_width != self.line_width:
             cast("ConversationPanes", self.parent).load(self)
 
     def render_line(self, y: int) -> Strip:
@@ -387,6 +389,7 @@ class ConversationPanes(Container):
 
     def load(self, pane: ConversationPane) -> None:
         if wish := self._wish(pane):
+            pane.asked_width = wish.width
             read = partial(self._read, pane, wish)
             self.run_worker(read, thread=True, group=f"read {pane.id}", exclusive=True, exit_on_error=False)
 
