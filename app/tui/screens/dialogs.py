@@ -537,8 +537,9 @@ class Reading(Dialog):
         try:
             with opened_home(self._home) as reader:
                 return load(reader)
-        except MarlaasError as error:
-            problem = Content.styled(str(error), "$text-muted")
+        except Exception as error:  # of an invalid row; raised, it would end the application
+            why = str(error) if isinstance(error, MarlaasError) else f"{type(error).__name__}: {error}"
+            problem = Content.styled(plain(why), "$text-muted")
             return lambda width: problem
 
     def _came(self, text: Drawn) -> None:
