@@ -316,9 +316,9 @@ def outcome(ended: EpisodeOutcome) -> list[str]:
         ("parts", _listed(ended.parts)),
         ("logged", _listed(ended.metrics)),
     )
-    told = [text for label, said in rows if said for text in labelled(label, said)]
+    texts = [text for label, value in rows if value for text in labelled(label, value)]
     failed = failure(ended.failure) if ended.failure else []
-    return [f"The episode {_ENDINGS[ended.status]} after {duration(ended.seconds)}.", *told, *failed]
+    return [f"The episode {_ENDINGS[ended.status]} after {duration(ended.seconds)}.", *texts, *failed]
 
 
 def failure(failed: Failure) -> list[str]:

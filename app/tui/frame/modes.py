@@ -72,15 +72,15 @@ class Palette(Provider):
             yield DiscoveryHit(title, opens, help=about)
 
     async def search(self, query: str) -> Hits:
-        matcher, words, found = self.matcher(query), query.split(), self._views()
+        matcher, words, entries = self.matcher(query), query.split(), self._views()
         for task in self._marlaas.snapshot.ordered:
             title = f"Open task {task.id}: {line(task.name, 40)}".replace("[", "(").replace("]", ")")
             about = f"{line(task.tenant, 30)}, {state_word(task.state)}"
             factor = _NAMED if str(task.id) in words else 1.0  # task 2 comes before task 20, however alike they look
-            found.append((title, (), partial(self._marlaas.open_task, task.id), about, factor))
+            entries.append((title, (), partial(self._marlaas.open_task, task.id), about, factor))
         for term in TERMS:
             shows = partial(self._explain, term.name)
-            found.append((f"Explain: {term.name}", term.names, shows, sentence(term.line), 1.0))
-        for title, names, opens, about, factor in found:
+            entries.append((f"Explain: {term.name}", term.names, shows, sentence(term.line), 1.0))
+        for title, names, opens, about, factor in entries:
             if (score := max(matcher.match(name) for name in (title, *names))) > 0:
                 yield Hit(score * factor, matcher.highlight(title), opens, help=about.replace("[", "("))

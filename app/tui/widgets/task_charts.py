@@ -346,8 +346,8 @@ class MetricGrid(Widget, can_focus=True):
     def on_click(self, event: Click) -> None:
         (columns, rows), (width, height) = self.grid, self.content_size
         if (offset := event.get_content_offset(self)) is not None:
-            row = self.first + offset.y // max(1, height // rows)
-            self.choose(row * columns + offset.x * columns // max(1, width))
+            row = min(rows - 1, offset.y // max(1, height // rows))
+            self.choose((self.first + row) * columns + offset.x * columns // max(1, width))
 
 
 _CELL = 26
@@ -398,8 +398,8 @@ class MetricList(MetricGrid):
     @property
     def grid(self) -> tuple[int, int]:
         width, height = self.content_size
-        one = width < 2 * _CELL or height >= len(self.listed)
-        return 1 if one else width // _CELL, max(1, height)
+        single = width < 2 * _CELL or height >= len(self.listed)
+        return 1 if single else width // _CELL, max(1, height)
 
     def action_explain(self) -> None:
         if self.rows:

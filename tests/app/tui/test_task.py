@@ -318,6 +318,16 @@ async def test_further_charts_fill_the_last_line() -> None:
         assert not any("kl" in line for line in text(app)), "a line that is full needs none"
 
 
+async def test_a_click_below_the_charts_chooses_one_in_sight() -> None:
+    app = Alone()
+    async with app.run_test(size=(50, 11)) as pilot:
+        small = app.query_one(SmallMultiples)
+        small.charts, small.chosen = charts(), "reward"
+        await pilot.pause()
+        await pilot.click(SmallMultiples, offset=(3, 10))
+        assert app.chosen == ["entropy"] and any("entropy" in line for line in text(app))
+
+
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=200), st.integers(0, 40))
 def test_any_values_fit(values: list[float], width: int) -> None:
     drawn = trend(values, width)
