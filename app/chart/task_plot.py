@@ -16,8 +16,7 @@ from ..text.format import cells, clip, line, number, pad
 from ..text.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
 from ..text.scores import scored_at
 from ..text.tasks import newest_key
-from .draw import WEIGHTS, Run, smoothed
-from .plot import MOST_CURVES, Curve, Mark, Plot, Point
+from .draw import MOST_CURVES, WEIGHTS, Curve, Mark, Plot, Point, Run, smoothed
 
 # Scores of an evaluation's versions as rows on one axis.
 #
@@ -204,16 +203,15 @@ def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None
 def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
     """The facts about a step, most important first."""
     own, metric = answer.own, answer.metric
-    texts = [f"step {step:,}", f"{words(metric).title} {exact(own.track(metric).at(step))}"]
     edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
-    if edges and None not in edges:
-        texts.append(f"{number(edges[0])} to {number(edges[1])}")
-    for _, each in look.overlaid(answer):
-        texts.append(f"{each.words}: {exact(answer.others[each].track(metric).at(step))}")
-    measured = [row for row in own.evals if row.step <= step]
-    if measured and metric in _SCORED:
-        row = max(measured, key=lambda row: row.step)
-        texts.append(f"held-out {scored_at(row.score, row.basis, row.step)}")
-    if version := own.history.environment_at(step):
-        texts.append(f"env {line(version, 8)}")
-    return texts
+    measured = [row for row in own.evals if row.step <= step and metric in _SCORED]
+    newest, version = max(measured, key=lambda row: row.step, default=None), own.history.environment_at(step)
+    texts = (
+        f"step {step:,}",
+        f"{words(metric).title} {exact(own.track(metric).at(step))}",
+        f"{number(edges[0])} to {number(edges[1])}" if edges and None not in edges else "",
+        *(f"{each.words}: {exact(answer.others[each].track(metric).at(step))}" for _, each in look.overlaid(answer)),
+        f"held-out {scored_at(newest.score, newest.basis, newest.step)}" if newest else "",
+        f"env {line(version, 8)}" if version else "",
+    )
+    return list(filter(None, texts))

@@ -73,7 +73,7 @@ def run_show(home: Home, args: argparse.Namespace) -> int:
         use = uses.get(row.name, EnvironmentUse())
         output.result(f"{chr(10) * bool(number)}{line(row.name)}: {line(_first(row.description))}".rstrip(": "))
         for fact in facts(row, use, time.time(), source_lines(row, use)):
-            output.fact(fact.label, fact.text, 10)
+            output.fact(fact.label or "", fact.text, 10)
         for text in plain(row.description).strip().split("\n")[1:]:
             output.result(f"  {text}".rstrip())
     printed = tail(home, plugin_of(rows[0]), TAIL)

@@ -7,7 +7,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from marlaas.engine.environments.conformance.finding import count
@@ -101,11 +101,8 @@ class Term:
     negated: bool = False
 
 
-@dataclass(frozen=True)
-class Query:
-    """Terms that must all hold; without terms every task fits."""
-
-    terms: tuple[Term, ...] = ()
+Query = tuple[Term, ...]
+"""Terms that must all hold; without terms every task fits."""
 
 
 def parse(text: str) -> Query:
@@ -113,7 +110,7 @@ def parse(text: str) -> Query:
     if len(text) > LONGEST:
         raise ConfigError(f"A filter has at most {LONGEST:,} characters, not {len(text):,}.")
     found = (_term(match) for match in _TERM.finditer(text) if match[0].strip("!-"))
-    return Query(tuple(term for term in found if term is not None))
+    return tuple(term for term in found if term is not None)
 
 
 def _term(match: re.Match[str]) -> Term | None:
@@ -154,7 +151,7 @@ def _number(field: str, value: str) -> float:
 
 def matches(query: Query, task: TaskRow) -> bool:
     """True if all terms hold. A missing number fits no comparison."""
-    return all(_holds(term, task) is not term.negated for term in query.terms)
+    return all(_holds(term, task) is not term.negated for term in query)
 
 
 def _holds(term: Term, task: TaskRow) -> bool:
@@ -189,28 +186,6 @@ def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> l
 # it is: logs are full of colons.
 
 HINT = "level:error task:17 tenant:bio some words"
-LOG_FIELDS = ("level", "task", "tenant", "kind")
-_LOG_TERM = re.compile(rf'(?:({"|".join(LOG_FIELDS)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
-
-
-def parse_log_filter(text: str) -> EventFilter:
-    """The filter of a text, also half-typed. Raises ``ConfigError`` with one sentence."""
-    wanted = EventFilter()
-    for match in _LOG_TERM.finditer(text):
-        field, value = (match[1] or "").lower(), match[2] if match[3] is None else match[3]
-        if not value or (not field and value.lower().removesuffix(":") in LOG_FIELDS and value.endswith(":")):
-            continue  # its value has not been typed yet
-        if not field:
-            wanted = replace(wanted, words=(*wanted.words, value))
-        elif field == "level":
-            wanted = replace(wanted, level=level_of(value))
-        elif field == "task":
-            wanted = replace(wanted, task=_task_of(value))
-        elif field == "tenant":
-            wanted = replace(wanted, tenant=value)
-        else:
-            wanted = replace(wanted, kind=value)
-    return wanted
 
 
 def level_of(text: str) -> str:
@@ -225,6 +200,24 @@ def _task_of(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ConfigError(f"{text!r} is no task number.")
     return int(text)
+
+
+LOG_FIELDS: dict[str, Callable[[str], object]] = {"level": level_of, "task": _task_of, "tenant": str, "kind": str}
+_LOG_TERM = re.compile(rf'(?:({"|".join(LOG_FIELDS)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
+
+
+def parse_log_filter(text: str) -> EventFilter:
+    """The filter of a text, also half-typed. Raises ``ConfigError`` with one sentence."""
+    wanted, words = dict[str, Any](), list[str]()
+    for match in _LOG_TERM.finditer(text):
+        field, value = (match[1] or "").lower(), match[2] if match[3] is None else match[3]
+        if not value or (not field and value.lower().removesuffix(":") in LOG_FIELDS and value.endswith(":")):
+            continue  # its value has not been typed yet
+        if field:
+            wanted[field] = LOG_FIELDS[field](value)
+        else:
+            words.append(value)
+    return EventFilter(**wanted, words=tuple(words))
 
 
 def with_field(text: str, field: str, value: str) -> str:

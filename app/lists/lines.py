@@ -104,7 +104,7 @@ _Key = TypeVar("_Key")
 class Arrangement:
     """A person's order of the queue."""
 
-    query: Query = field(default_factory=Query)
+    query: Query = ()
     sort: str = ""
     """A field of ``filters``; empty: active tasks first."""
     backwards: bool = False

@@ -18,7 +18,7 @@ from marlaas.engine.store.queries.machine import TaskUse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EngineRow, EvalRow, EventRow, TaskRow
 
-from ..chart.plot import Curve, Point
+from ..chart.draw import Curve, Point
 from ..operations.commands import without_steps, written
 from ..operations.results import NOTE, Scored, compared, difference_text, scored
 from ..operations.settings_file import differences

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from marlaas.engine.errors import StoreError
 
-from ..chart.draw import Bucket, decimate
-from ..chart.plot import Scale, linear, short
+from ..chart.draw import Bucket, Scale, decimate, linear, short
 from ..text.format import line, plain, score
 from ..text.metrics import value_text
 from .telling import Chart, Document

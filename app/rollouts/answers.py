@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, Paid, StoredConversation
 from marlaas.engine.store.rows import Turn
 
 from ..text.format import BARS, cells, clip, clip_start, line, pad, score
 from ..text.tasks import PLAIN
-
-# Text is wrapped as far as somebody looks: a line of 100 kB costs no more than the screen of its beginning.
 
 LONGEST = 8
 """Characters of a cell: marks without a width could pile up without end."""
@@ -54,8 +54,7 @@ class Block:
         ]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """Characters of a block that fit into a line."""
 
     block: int
@@ -63,39 +62,9 @@ class Line:
     stop: int
 
 
-@dataclass
-class Layout:
-    """Blocks in lines of ``width`` cells, wrapped as far as needed."""
-
-    blocks: Sequence[Block]
-    width: int
-    lines: list[Line] = field(default_factory=list)
-    whole: bool = False
-    """True when all is wrapped."""
-
-    def __post_init__(self) -> None:
-        self._more = self._wrap()
-
-    def reach(self, count: int) -> None:
-        """Wrap until there are ``count`` lines, or all."""
-        while len(self.lines) < count and not self.whole:
-            line = next(self._more, None)
-            if line is None:
-                self.whole = True
-            else:
-                self.lines.append(line)
-
-    def line_of(self, block: int, offset: int) -> int:
-        """The line that holds a character of a block."""
-        while not self.whole and (not self.lines or (self.lines[-1].block, self.lines[-1].stop) <= (block, offset)):
-            self.reach(len(self.lines) + 100)
-        found = bisect_right(self.lines, (block, offset), key=lambda line: (line.block, line.start))
-        return max(0, found - 1)
-
-    def _wrap(self) -> Iterator[Line]:
-        for number, block in enumerate(self.blocks):
-            for start, stop in wrapped(block.text, self.width):
-                yield Line(number, start, stop)
+def lines_of(blocks: Sequence[Block], width: int) -> list[Line]:
+    """Blocks in lines of ``width`` cells; slow for long texts."""
+    return [Line(number, *ends) for number, block in enumerate(blocks) for ends in wrapped(block.text, width)]
 
 
 def wrapped(text: str, width: int) -> Iterator[tuple[int, int]]:
@@ -104,7 +73,10 @@ def wrapped(text: str, width: int) -> Iterator[tuple[int, int]]:
     while start <= len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
-        yield from _broken(text, start, end, max(1, width))
+        if end - start <= width and text[start:end].isascii():  # a megabyte may be short lines
+            yield start, end
+        else:
+            yield from _broken(text, start, end, max(1, width))
         start = end + 1
 
 
@@ -279,29 +251,21 @@ def answer(status: str, reward: float | None, reply: str, replies: int) -> Answe
     return Answer(marked, said or (NOTHING if replies else "(no reply)"), quiet=not said)
 
 
-def each_answer(members: Sequence[MemberSummary]) -> list[Answer]:
-    """The last reply of each member, named if several agents replied."""
+def by_answer(members: Sequence[MemberSummary]) -> dict[Answer, list[MemberSummary]]:
+    """The members who gave each distinct last reply, the most frequent first; named if several agents replied."""
     several = len({member.agent for member in members if member.replies}) > 1
-    found = []
+    groups: dict[Answer, list[MemberSummary]] = {}
     for member in members:
-        one = answer(member.status, member.reward, member.reply, member.replies)
+        reply = answer(member.status, member.reward, member.reply, member.replies)
         name = line(member.agent, 12) if several and member.agent not in PLAIN else ""
-        found.append(replace(one, name=name, distinct=member.distinct))
-    return found
+        groups.setdefault(replace(reply, name=name, distinct=member.distinct), []).append(member)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
 @lru_cache(512)  # drawn again and again while somebody scrolls
 def answers(members: tuple[MemberSummary, ...]) -> list[Answer]:
-    """Distinct last replies, the most frequent first."""
-    return _counted(each_answer(members))
-
-
-def _counted(found: Sequence[Answer]) -> list[Answer]:
-    counts: dict[Answer, int] = {}
-    for one in found:
-        alone = replace(one, count=1)
-        counts[alone] = counts.get(alone, 0) + one.count
-    return sorted((replace(one, count=number) for one, number in counts.items()), key=lambda one: -one.count)
+    """Distinct last replies with their counts, the most frequent first."""
+    return [replace(reply, count=len(of)) for reply, of in by_answer(members).items()]
 
 
 def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[Piece]:
@@ -310,7 +274,10 @@ def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[P
     Agents are named if all replies fit with their names.
     """
     if not _all_fit(found, room):
-        found = _counted([replace(one, name="") for one in found])
+        counts = Counter[Answer]()
+        for one in found:
+            counts[replace(one, name="", count=1)] += one.count
+        found = [replace(one, count=count) for one, count in counts.most_common()]
     shown = _shown(found, room)
     rest = f"{gap}{_others(len(found) - len(shown), room)}" if len(shown) < len(found) else ""
     widths = shares([one.width for one in shown], room - len(rest) - len(gap) * (len(shown) - 1))
@@ -413,45 +380,26 @@ def group_replies(group: GroupSummary, shown: StoredConversation) -> list[Block]
     conversation."""
     if len(group.members) < 2:
         return []
-    found = answers(group.members)
+    found = list(by_answer(group.members).items())
     distinct = f"{len(found)} different" if len(found) > 1 else "all the same"
     title = f"The {len(group.members)} last replies of group {group.number}, {distinct} · mean reward {numbers(group)}"
-    each = each_answer(group.members)
-    own = [one for one, member in zip(each, group.members, strict=True) if _is(member, shown)]
     left = len(found) - MOST_REPLIES
     more = [Block(f"{ELSEWHERE}and {left} other{'' if left == 1 else 's'}", "$text-muted")] if left > 0 else []
-    rewards = [_rewards(one, each, group.members) for one in found[:MOST_REPLIES]]
-    wide = max(map(cells, rewards))
-    lines = [
-        _line(one, pad(reward, wide, right=True), alone(one) in own)
-        for one, reward in zip(found, rewards, strict=False)
-    ]
+    rewards = [_rewards(of) for _, of in found[:MOST_REPLIES]]
+    wide, own = max(map(cells, rewards)), (shown.member, shown.agent)
+    lines = []
+    for (reply, of), reward in zip(found, rewards, strict=False):
+        sign, style = reply.mark
+        sign = sign if sign in (RIGHT, WRONG, FAILED, UNPAID) else " "
+        begin = HERE if own in [(member.member, member.agent) for member in of] else ELSEWHERE
+        paid = f"{begin}{sign} {pad(reward, wide, right=True)} {pad(f'×{len(of)}', 4)} "
+        quiet = [Stretch(len(paid), len(paid) + len(reply.said), "$text-muted")] if reply.quiet else []
+        lines.append(Block(f"{paid}{reply.said}", "", [Stretch(len(begin), len(paid), style), *quiet]))
     return [Block(""), Block(title, "$text-accent"), *lines, *more]
 
 
-def alone(one: Answer) -> Answer:
-    """A reply as one of its members gave it."""
-    return replace(one, count=1)
-
-
-def _is(member: MemberSummary, shown: StoredConversation) -> bool:
-    return (member.member, member.agent) == (shown.member, shown.agent)
-
-
-def _rewards(one: Answer, each: Sequence[Answer], members: Sequence[MemberSummary]) -> str:
+def _rewards(members: Sequence[MemberSummary]) -> str:
     """One reward, or lowest to highest."""
-    paid = [member.reward for reply, member in zip(each, members, strict=True) if reply == alone(one)]
-    known = [reward for reward in paid if reward is not None and math.isfinite(reward)]
-    if not known:
-        return "-"
-    low, high = score(min(known)), score(max(known))
+    known = [each.reward for each in members if each.reward is not None and math.isfinite(each.reward)]
+    low, high = score(min(known, default=None)), score(max(known, default=None))
     return low if low == high else f"{low} to {high}"
-
-
-def _line(one: Answer, reward: str, here: bool) -> Block:
-    sign, style = one.mark
-    sign = sign if sign in (RIGHT, WRONG, FAILED, UNPAID) else " "
-    begin = HERE if here else ELSEWHERE
-    paid = f"{begin}{sign} {reward} {pad(f'×{one.count}', 4)} "
-    quiet = [Stretch(len(paid), len(paid) + len(one.said), "$text-muted")] if one.quiet else []
-    return Block(f"{paid}{one.said}", "", [Stretch(len(begin), len(paid), style), *quiet])

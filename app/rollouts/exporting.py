@@ -111,22 +111,21 @@ class Scope:
 
 def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int] | None) -> dict[str, Scope]:
     """From the conversation in view to the whole task; ``hits``: of a search."""
-    found = {"one": Scope("this conversation", lambda reader: [one.id])}
-    if hits is not None:
-        known = list(hits)
-        found["hits"] = Scope(f"all {counted(len(known), 'hit')}", lambda reader: sorted(known))
-    failures = place is not None and place.failures
+    failures, known = place is not None and place.failures, list(hits or ())
     which = " with failures" if failures else ""
+    step = "the evaluation" if one.split != TRAIN else "its step" if one.step is not None else "all that waits"
 
     def listed(reader: Reader, **within: Any) -> Sequence[int]:
         return reader.conversation_ids(one.task, failures=failures, **within)
 
-    found["group"] = Scope(f"its group{which}", lambda reader: listed(reader, group=one.group))
-    step = "the evaluation" if one.split != TRAIN else "its step" if one.step is not None else "all that waits"
     of_step = partial(listed, split=one.split, step=one.step, policy=one.policy)
-    found["step"] = Scope(f"{step}{which}", lambda reader: sorted(of_step(reader)))
-    found["task"] = Scope(f"the whole task{which}", lambda reader: sorted(listed(reader)))
-    return found
+    return {
+        "one": Scope("this conversation", lambda reader: [one.id]),
+        **({} if hits is None else {"hits": Scope(f"all {counted(len(known), 'hit')}", lambda reader: sorted(known))}),
+        "group": Scope(f"its group{which}", lambda reader: listed(reader, group=one.group)),
+        "step": Scope(f"{step}{which}", lambda reader: sorted(of_step(reader))),
+        "task": Scope(f"the whole task{which}", lambda reader: sorted(listed(reader))),
+    }
 
 
 def export(home: Home, ids: Ids, file: Path) -> int:

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
@@ -30,7 +31,7 @@ from ..lists.lines import Learner
 from ..reading import opened
 from ..text.format import advantage, duration, line, number, plain, score
 from ..text.tasks import who
-from .answers import Block, Payments, Stretch, group_replies, occurrences
+from .answers import Block, Line, Payments, Stretch, group_replies, lines_of, occurrences
 
 # Token ids as text: several tokens of one character are one piece.
 
@@ -127,6 +128,7 @@ WEIGHTS = Scale(
     ("< 0.5", "0.5-0.9", "0.9-1.1", "1.1-2", "≥ 2"),
     (_WORSE, _BAD, "", _GOOD, _BETTER),
 )
+SCALES = {ADVANTAGE: ADVANTAGES, LOGPROB: PROBABILITIES, WEIGHT: WEIGHTS}
 _TURN_ABOUT = ("", "underline $text-primary", "bold $text-accent", "bold underline $text-success", "reverse")
 
 
@@ -155,35 +157,28 @@ def shading_of(name: str, conversation: StoredConversation) -> Shading:
     if name == VERSION:
         styles = version_styles(conversation)
         return Shading(name, tuple((f"v{version}", style) for version, style in styles.items()))
-    scale = {ADVANTAGE: ADVANTAGES, LOGPROB: PROBABILITIES, WEIGHT: WEIGHTS}[name]
-    legend = tuple(zip(scale.labels, scale.styles, strict=True))
-    if name == ADVANTAGE:
-        legend = ((f"here {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)), *legend)
-        return Shading(name, legend)
-    return Shading(name, legend if name == LOGPROB else (*legend, ("not trained on", UNKNOWN)))
+    here = f"here {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)
+    before = (here,) if name == ADVANTAGE else ()
+    after = (("not trained on", UNKNOWN),) if name == WEIGHT else ()
+    return Shading(name, (*before, *zip(SCALES[name].labels, SCALES[name].styles, strict=True), *after))
 
 
 def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) -> list[str]:
     """A style for each token of a trajectory, (T,)."""
-    if name == ADVANTAGE:
-        whole = ADVANTAGES.style(conversation.advantage)
-        result = [whole if sampled else GIVEN for sampled in tokens.sampled]
-        for (start, stop, _), own in zip(tokens.spans, tokens.advantages, strict=False):
-            if own is not None:
-                result[start:stop] = [ADVANTAGES.style(own)] * (stop - start)
+    if name == VERSION:
+        styles, result = version_styles(conversation), [GIVEN] * len(tokens.ids)
+        for start, stop, version in tokens.spans:
+            result[start:stop] = [styles[version]] * (stop - start)
         return result
-    if name == LOGPROB:
-        return [
-            PROBABILITIES.style(logprob) if sampled else GIVEN
-            for sampled, logprob in zip(tokens.sampled, tokens.logprobs, strict=True)
-        ]
-    if name == WEIGHT:
-        weights = iter(tokens.weights)
-        return [WEIGHTS.style(next(weights, math.nan)) if sampled else GIVEN for sampled in tokens.sampled]
-    styles, result = version_styles(conversation), [GIVEN] * len(tokens.ids)
-    for start, stop, version in tokens.spans:
-        result[start:stop] = [styles[version]] * (stop - start)
-    return result
+    weights, values = iter(tokens.weights), list(tokens.logprobs)
+    if name == ADVANTAGE:
+        values = [conversation.advantage] * len(tokens.ids)
+        for (start, stop, _), own in zip(tokens.spans, tokens.advantages, strict=False):
+            values[start:stop] = [conversation.advantage if own is None else own] * (stop - start)
+    elif name == WEIGHT:
+        values = [next(weights, math.nan) if sampled else math.nan for sampled in tokens.sampled]
+    pairs = zip(tokens.sampled, values, strict=True)
+    return [SCALES[name].style(value) if sampled else GIVEN for sampled, value in pairs]
 
 
 def version_styles(conversation: StoredConversation) -> dict[int, str]:
@@ -286,24 +281,23 @@ def episode_blocks(
     ``shading`` is the first conversation's.
     """
     own, *others = episode
-    found = [Block(head(own), "$text-muted"), Block(payment(own), "bold")]
-    if own.metrics:
-        logged = (f"{line(name, 30)} {_value(value)}" for name, value in list(own.metrics.items())[:20])
-        found.append(Block(f"logged: {' · '.join(logged)}", "$text-muted"))
-    found += _failure(own)
     lacking = shading.lacking or (problem if shading.name != TURNS else "")
-    if lacking:
-        found.append(Block(line(lacking), "$text-warning"))
-    shadings = [replace(shading, lacking=lacking)]
-    for other in others:
+    shadings = [replace(shading, lacking=lacking), *(shading_of(shading.name, other) for other in others)]
+    logged = " · ".join(f"{line(name, 30)} {_value(value)}" for name, value in list(own.metrics.items())[:20])
+    found = [
+        Block(head(own), "$text-muted"),
+        Block(payment(own), "bold"),
+        Block(logged and f"logged: {logged}", "$text-muted"),
+        *_failure(own),
+        Block(line(lacking), "$text-warning"),
+    ]
+    for other, shaded in zip(others, shadings[1:], strict=True):
         name = who(other.agent, other.policy, other.version, other.speaker, other.spoke) or "another agent"
         found.append(Block(f"with {name} · {payment(other)}", "$text-accent"))
-        shadings.append(shaded := shading_of(shading.name, other))
-        if shaded.lacking and not lacking:
-            found.append(Block(shaded.lacking, "$text-warning"))
-    if others and not own.order_known:
-        found.append(Block("An older marlaas played this: who spoke when is a guess.", "$text-warning"))
-    return [*found, *_said(episode, shadings, decode if not problem else None)]
+        found.append(Block("" if lacking else shaded.lacking, "$text-warning"))
+    guessed = "An older marlaas played this: who spoke when is a guess." if others and not own.order_known else ""
+    found.append(Block(guessed, "$text-warning"))
+    return [*(block for block in found if block.text), *_said(episode, shadings, decode if not problem else None)]
 
 
 def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], decode: Decode | None) -> Iterator[Block]:
@@ -479,6 +473,8 @@ class Wish:
     shade: str = TURNS
     word: str = ""
     """To be marked."""
+    width: int = 80
+    """Cells of its lines."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,7 +484,8 @@ class Loaded:
     wish: Wish
     conversation: StoredConversation | None
     """None if it is gone."""
-    blocks: tuple[Block, ...] = ()
+    blocks: Sequence[Block] = ()
+    lines: Sequence[Line] = ()
     episode: tuple[StoredConversation, ...] = ()
     """The conversation first."""
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
@@ -497,18 +494,30 @@ class Loaded:
 
 
 def load(home: Home, wish: Wish) -> Loaded:
-    """Read and lay out a conversation. Slow: call it in a thread. Raises ``StoreError``."""
+    """Read and lay out a conversation. Slow: call it in a thread."""
+    try:
+        return _load(home, wish)
+    except Exception as error:  # of an invalid row; unreported, another conversation would stay in sight
+        why = error.message if isinstance(error, MarlaasError) else f"{type(error).__name__}: {error}"
+        return _notice(wish, f"This conversation cannot be read: {line(why, 400)}", "$text-error")
+
+
+def _notice(wish: Wish, text: str, style: str) -> Loaded:
+    blocks = [Block(text, style)]
+    return Loaded(wish, None, blocks, lines_of(blocks, wish.width))
+
+
+def _load(home: Home, wish: Wish) -> Loaded:
     with opened(home) as reader:
         together = reader.episode(wish.conversation)
         group = reader.group_rows([together[0].group]).get(together[0].group) if together else None
     if not together:
-        return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
-    found = together[0]
-    shading = shading_of(wish.shade, found)
+        return _notice(wish, "This conversation has gone.", "$text-muted")
+    shading = shading_of(wish.shade, together[0])
     decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
     shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
-    shown += group_replies(group, found) if group is not None else []
-    return Loaded(wish, found, tuple(shown), tuple(together), shading, first)
+    shown += group_replies(group, together[0]) if group is not None else []
+    return Loaded(wish, together[0], shown, lines_of(shown, wish.width), tuple(together), shading, first)
 
 
 # Stored texts are searched; only possible hits are parsed.
@@ -538,12 +547,8 @@ def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[Progress]:
 
 def _says(stored: str, word: str) -> bool:
     """True if the word is in a text, not only in the JSON around it."""
-    folded = word.lower()
-    return any(folded in text.lower() for turns in json.loads(f"[{stored}]") for text in _texts(turns))
-
-
-def _texts(turns: list[dict[str, str]]) -> list[str]:
-    return [turn["text"] for turn in turns]
+    turns = chain.from_iterable(json.loads(f"[{stored}]"))
+    return any(word.lower() in turn["text"].lower() for turn in turns)
 
 
 ALL = 0

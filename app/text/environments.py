@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.environments.conformance.finding import Finding, Level, count
@@ -130,12 +130,12 @@ def bounds(parameter: Mapping[str, Any]) -> str:
 class Fact:
     """Something that is known of an environment."""
 
-    label: str
-    """Empty: the label before it continues."""
+    label: str | None
+    """Empty: the label before it continues; None: no column of labels."""
     text: str
     """Safe, one line."""
     level: str = ""
-    """error, warning, note, or empty; ``code``: a line of the plugin."""
+    """error, warning, note, hint, wrong, or empty; ``code``: a line of the plugin."""
 
 
 def facts(
@@ -150,30 +150,34 @@ def facts(
     ``lines``: code by file and line, foreign text; ``checks``: with findings.
     """
     lines = lines or {}
-    yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
-    if row.message:
-        yield Fact("error", line(f"{where(row)}{row.message}", 600), "error")
-        yield from _code(row, lines)
-    yield from _labelled("last hour", _lately(use, now, lines))
-    if row.playing:
-        yield Fact("processes", processes_of(row))
-    if row.version:
-        yield Fact("version", line(row.version, 20))
-    yield Fact("file", line(row.path, 200))
-    if row.agents:
-        yield Fact("agents", line(", ".join(row.agents), 600))
-    yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
-    if checks:
-        yield from _labelled("checks", _checks(row, now))
+    parts: list[tuple[str, Iterable[Fact]]] = [
+        ("state", [Fact("", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")]),
+        (
+            "error",
+            [Fact("", line(f"{where(row)}{row.message}", 600), "error"), *_code(row, lines)] if row.message else (),
+        ),
+        ("last hour", _lately(use, now, lines)),
+        ("processes", [Fact("", processes_of(row))] if row.playing else ()),
+        ("version", [Fact("", line(row.version, 20))] if row.version else ()),
+        ("file", [Fact("", line(row.path, 200))]),
+        ("agents", [Fact("", line(", ".join(row.agents), 600))] if row.agents else ()),
+        ("parameters", [Fact("", _declared(parameter)) for parameter in row.parameters]),
+        ("checks", _checks(row, now) if checks else ()),
+    ]
+    for label, known in parts:
+        for place, fact in enumerate(known):
+            yield replace(fact, label="" if place else label)
 
 
 def processes_of(row: EnvironmentRow) -> str:
     """Processes and episodes in a line."""
-    parts = [f"{row.playing} process{'' if row.playing == 1 else 'es'}"]
-    parts += [f"{row.live:,} episode{'' if row.live == 1 else 's'} under way"]
-    parts += [f"{row.waiting:,} wait for a place"] if row.waiting else []
-    parts += [f"{row.scoring} more for scores"] if row.scoring else []
-    return ", ".join(parts)
+    parts = (
+        f"{row.playing} process{'' if row.playing == 1 else 'es'}",
+        f"{row.live:,} episode{'' if row.live == 1 else 's'} under way",
+        f"{row.waiting:,} wait for a place" if row.waiting else "",
+        f"{row.scoring} more for scores" if row.scoring else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def lately_json(use: EnvironmentUse) -> dict[str, Any]:
@@ -226,11 +230,6 @@ def _played(use: EpisodeUse) -> str:
     ends = ", ".join(f"{number:,} {line(status, 12)}" for status, number in sorted(use.statuses.items()))
     times = f"; median {takes(use.median)}, p95 {takes(use.slow)}" if use.statuses.get("ok") else ""
     return f"{count}, {failed_share(use)} failed ({ends}){times}"
-
-
-def _labelled(label: str, parts: Iterator[Fact]) -> Iterator[Fact]:
-    for place, part in enumerate(parts):
-        yield Fact("" if place else label, part.text, part.level)
 
 
 def _declared(parameter: Mapping[str, Any]) -> str:
@@ -310,16 +309,16 @@ def tools(schemas: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def outcome(ended: EpisodeOutcome) -> list[str]:
     """How an episode ended: rewards, parts and logged values; or the failure and its place."""
-    rows = [f"The episode {_ENDINGS[ended.status]} after {duration(ended.seconds)}."]
-    if ended.invalid:
-        rows += labelled("invalid", ended.invalid)
-    if ended.rewards:
-        rows += labelled("reward", _listed(ended.rewards) if len(ended.rewards) > 1 else _only(ended.rewards))
-    if ended.parts:
-        rows += labelled("parts", _listed(ended.parts))
-    if ended.metrics:
-        rows += labelled("logged", _listed(ended.metrics))
-    return [*rows, *failure(ended.failure)] if ended.failure else rows
+    rewards = ended.rewards
+    rows = (
+        ("invalid", ended.invalid),
+        ("reward", _listed(rewards) if len(rewards) > 1 else "".join(map(number, rewards.values()))),
+        ("parts", _listed(ended.parts)),
+        ("logged", _listed(ended.metrics)),
+    )
+    texts = [text for label, value in rows if value for text in labelled(label, value)]
+    failed = failure(ended.failure) if ended.failure else []
+    return [f"The episode {_ENDINGS[ended.status]} after {duration(ended.seconds)}.", *texts, *failed]
 
 
 def failure(failed: Failure) -> list[str]:
@@ -340,11 +339,6 @@ def settings(parameters: Sequence[Parameter], config: Mapping[str, Any]) -> str:
 
 def _listed(values: Mapping[str, float | str]) -> str:
     return ", ".join(f"{name} {value if isinstance(value, str) else number(value)}" for name, value in values.items())
-
-
-def _only(rewards: Mapping[str, float]) -> str:
-    (value,) = rewards.values()
-    return number(value)
 
 
 def _kind(described: Mapping[str, Any]) -> str:

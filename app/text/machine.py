@@ -32,13 +32,15 @@ def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
     if build is None:
         return ""
     since = now - build.ended
-    if build.state == "compiling":
-        return f"compiling llama.cpp in the background, {duration(float(int(build.seconds)))}"
-    if build.state == "done":
-        return f"llama.cpp is compiled, after {duration(float(int(build.seconds)))}" if watched and since < DONE else ""
-    if build.ended and since > FAILED:
-        return ""
     log = f" (log {short_path(Path(build.log))})" if build.log else ""
+    took = duration(float(int(build.seconds)))
+    match build.state:
+        case "compiling":
+            return f"compiling llama.cpp in the background, {took}"
+        case "done":
+            return f"llama.cpp is compiled, after {took}" if watched and since < DONE else ""
+        case _ if build.ended and since > FAILED:
+            return ""
     return f"llama.cpp could not be compiled{log}: {build.reason}"
 
 
@@ -117,13 +119,15 @@ class Verdict:
 def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
     """A verdict on steps that take this many seconds each."""
     whole = f"about {spoken(seconds)} a step {place}: {spoken(seconds * steps)} for {steps}"
-    if seconds <= QUICK:
-        return Verdict("fit", f"This machine is fit for it: {whole}.")
-    if seconds <= PATIENT:
-        return Verdict("fit", f"This machine is fit for it, with patience: {whole}.")
-    if seconds <= SLOW:
-        return Verdict("slow", f"This machine is slow for it: {whole}. Queue tasks overnight, or take a smaller base.")
-    return Verdict("unfit", f"This machine is not fit for it: {whole}. Take a smaller base, or a machine with a GPU.")
+    words: tuple[tuple[float, Word, str], ...] = (
+        (QUICK, "fit", f"fit for it: {whole}."),
+        (PATIENT, "fit", f"fit for it, with patience: {whole}."),
+        (SLOW, "slow", f"slow for it: {whole}. Queue tasks overnight, or take a smaller base."),
+    )
+    unfit: Word = "unfit"
+    otherwise = unfit, f"not fit for it: {whole}. Take a smaller base, or a machine with a GPU."
+    word, text = next(((word, text) for most, word, text in words if seconds <= most), otherwise)
+    return Verdict(word, f"This machine is {text}")
 
 
 def spoken(seconds: float) -> str:

@@ -26,16 +26,14 @@ def with_error(value: float | None, basis: ScoreBasis | None) -> str:
 
 def rests_on(basis: ScoreBasis) -> str:
     """Prompts and episodes of a score, failures, and several samples of a prompt."""
-    words = [f"{basis.prompts} prompt{'s' * (basis.prompts != 1)}"]
-    if basis.samples > 1:
-        words.append(f"{basis.samples} samples of each")
-    if basis.pass_at is not None:
-        words.append(f"pass@{basis.samples} {score(basis.pass_at)}")
-    if basis.best_of is not None:
-        words.append(f"best@{basis.samples} {score(basis.best_of)}")
-    if basis.failures:
-        words.append(failed(basis))
-    return ", ".join(words)
+    words = (
+        f"{basis.prompts} prompt{'s' * (basis.prompts != 1)}",
+        f"{basis.samples} samples of each" if basis.samples > 1 else "",
+        "" if basis.pass_at is None else f"pass@{basis.samples} {score(basis.pass_at)}",
+        "" if basis.best_of is None else f"best@{basis.samples} {score(basis.best_of)}",
+        failed(basis) if basis.failures else "",
+    )
+    return ", ".join(filter(None, words))
 
 
 def failed(basis: ScoreBasis) -> str:
@@ -156,17 +154,22 @@ class Matrix:
     policy: str
     against: str
     """A policy, or a version in words."""
-    rows: tuple[int, ...] = ()
-    """Newest first."""
-    columns: tuple[int, ...] = ()
-    """Oldest first."""
     cells: Mapping[tuple[int, int], Meeting] = field(default_factory=dict)
     """By (row, column); not every pair has met."""
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Newest first."""
+        return tuple(sorted({row for row, _ in self.cells}, reverse=True))
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Oldest first."""
+        return tuple(sorted({column for _, column in self.cells}))
+
     def columns_for(self, room: int) -> tuple[int, ...]:
         """The columns that fit: those that most rows have met, else spread over all."""
-        met = Counter(column for _, column in self.cells)
-        spread = shown(self.columns, room)
+        met, spread = Counter(column for _, column in self.cells), shown(self.columns, room)
         chosen = sorted(self.columns, key=lambda column: (-met[column], column not in spread))
         return tuple(sorted(chosen[: max(1, room)]))
 
@@ -175,41 +178,26 @@ class Matrix:
         return f"{line(self.policy, LONGEST)} against {line(self.against, LONGEST)}"
 
 
-@dataclass
-class _Sums:
-    games: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def meeting(self) -> Meeting:
-        mean = self.total / self.games
-        variance = max(0.0, self.squares / self.games - mean * mean)
-        return Meeting(self.games, mean, math.sqrt(variance / (self.games - 1)) if self.games > 1 else 0.0)
-
-
 def matrices(pairs: Iterable[Matchup], policies: Sequence[PolicyRow], policy: str) -> list[Matrix]:
     """A table for each opponent, the policy itself first; empty if it met none.
 
     Versions of a pool, and ``NAME@0``, count as versions of their policy.
     """
-    sums: dict[str, dict[tuple[int, int], _Sums]] = {}
+    met: dict[str, dict[tuple[int, int], list[Matchup]]] = {}
     for pair in pairs:
         who, version = _who(pair.who, pair.version, policies)
         against, column = _who(pair.against, pair.against_version, policies)
-        if who != policy or (who, version) == (against, column):
-            continue
-        cell = sums.setdefault(against, {}).setdefault((version, column), _Sums())
-        cell.games += pair.games
-        cell.total += pair.total
-        cell.squares += pair.squares
-    others = sorted(sums, key=lambda against: (against != policy, against))
-    return [_matrix(policy, against, sums[against]) for against in others]
+        if who == policy and (who, version) != (against, column):
+            met.setdefault(against, {}).setdefault((version, column), []).append(pair)
+    others = sorted(met, key=lambda against: (against != policy, against))
+    return [Matrix(policy, name, {place: _meeting(of) for place, of in met[name].items()}) for name in others]
 
 
-def _matrix(policy: str, against: str, sums: Mapping[tuple[int, int], _Sums]) -> Matrix:
-    rows = tuple(sorted({row for row, _ in sums}, reverse=True))
-    columns = tuple(sorted({column for _, column in sums}))
-    return Matrix(policy, against, rows, columns, {place: cell.meeting() for place, cell in sums.items()})
+def _meeting(pairs: Sequence[Matchup]) -> Meeting:
+    games = sum(pair.games for pair in pairs)
+    mean = sum(pair.total for pair in pairs) / games
+    variance = max(0.0, sum(pair.squares for pair in pairs) / games - mean * mean)
+    return Meeting(games, mean, math.sqrt(variance / (games - 1)) if games > 1 else 0.0)
 
 
 def _who(said: str, version: int, policies: Sequence[PolicyRow]) -> tuple[str, int]:

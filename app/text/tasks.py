@@ -246,13 +246,16 @@ def mended_in_file(task: TaskRow) -> bool:
 
 def remedy(task: TaskRow) -> str:
     """What to do about a blocked task; else empty."""
-    if task.state != "blocked":
-        return ""
-    if _LIBRARIES in task.reason:
-        return "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
-    if mended_in_file(task):
-        return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
-    return MENDED
+    match task.state:
+        case "blocked" if _LIBRARIES in task.reason:
+            return (
+                "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
+            )
+        case "blocked" if mended_in_file(task):
+            return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
+        case "blocked":
+            return MENDED
+    return ""
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:
@@ -306,18 +309,19 @@ def liveness(engine: EngineRow | None, now: float) -> Liveness:
     """The liveness of the engine in this row at the time ``now``."""
     if engine is None:
         return Liveness("never", "never started")
-    since = ago(engine.heartbeat, now)
-    if engine.state == "stopped":
-        return Liveness("stopped", f"stopped {since}")
-    silent = now - engine.heartbeat > FRESH_SECONDS
-    if not process_exists(engine.pid, engine.heartbeat if silent else None):
-        return Liveness("down", f"down, last heard {since}")
-    if silent:
-        return Liveness("silent", f"silent {since.removesuffix(' ago')}")
-    yielding = yielding_of(engine)
-    if yielding is not None and yielding.holds and engine.state == "running":
-        return Liveness("alive", state(yielding, now))
-    return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
+    since, silent, yielding = ago(engine.heartbeat, now), now - engine.heartbeat > FRESH_SECONDS, yielding_of(engine)
+    match engine.state:
+        case "stopped":
+            return Liveness("stopped", f"stopped {since}")
+        case _ if not process_exists(engine.pid, engine.heartbeat if silent else None):
+            return Liveness("down", f"down, last heard {since}")
+        case _ if silent:
+            return Liveness("silent", f"silent {since.removesuffix(' ago')}")
+        case "running" if yielding is not None and yielding.holds:
+            return Liveness("alive", state(yielding, now))
+        case "running":
+            return Liveness("alive", f"alive {since}")
+    return Liveness("alive", f"{engine.state}, alive {since}")
 
 
 def newest_key(evals: Sequence[EvalRow], on: str = "") -> str:
@@ -431,21 +435,13 @@ UNVERIFIED = " (unverified)"
 
 
 @dataclass(frozen=True)
-class Overview:
-    """The home in a few numbers."""
+class Part:
+    """A few words of the first line."""
 
-    base: str = ""
-    """Empty without an engine."""
-    parameters: int | None = None
-    turns: float | None = None
-    """Turns a second; None without an engine."""
-    running: int = 0
-    blocked: int = 0
-    next_task: int | None = None
-    """The task that ends first at the present speeds."""
-    next_seconds: float = 0.0
-    next_rough: bool = False
-    """True for a rough time."""
+    text: str
+    rank: int
+    """0 stays longest."""
+    style: str = "$text-muted"
 
 
 def overview(
@@ -455,45 +451,25 @@ def overview(
     parameters: int | None,
     turns: float | None,
     alive: bool,
-) -> Overview:
-    """Without an engine nothing runs."""
-    blocked = sum(task.state == "blocked" for task in tasks)
-    if not alive:
-        return Overview(base, parameters, blocked=blocked)
-    left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks}
+) -> list[Part]:
+    """The home in a few numbers, in order. ``turns``: a second, None if unknown. Without an engine nothing runs."""
+    path = base.removesuffix(UNVERIFIED)
+    name = line(PurePath(path).name or path, _LONGEST_BASE) + base[len(path) :]
+    states = Counter(task.state for task in tasks)
+    left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks if alive}
     ends = sorted((seconds, task) for task, seconds in left.items() if seconds is not None)
-    first, task = ends[0] if ends else (0.0, None)
-    running = sum(task.state == "running" for task in tasks)
-    rough = task is not None and is_rough(paces.get(task))
-    return Overview(base, parameters, turns, running, blocked, task, first, rough)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A few words of the line."""
-
-    text: str
-    rank: int
-    """0 stays longest."""
-    style: str = "$text-muted"
-
-
-def parts(of: Overview) -> list[Part]:
-    """In order."""
-    found = []
-    if of.base:
-        base = of.base.removesuffix(UNVERIFIED)
-        name = line(PurePath(base).name or base, _LONGEST_BASE) + of.base[len(base) :]
-        found.append(Part(f"{name} {parameter_count(of.parameters)}".rstrip(), 4))
-    if of.turns is not None:
-        found.append(Part(f"{of.turns:.0f} turns/s" if of.turns >= 10 else f"{of.turns:.1f} turns/s", 5))
-    if of.running:
-        found.append(Part(f"{GLYPHS['running']} {of.running} running", 1, "$text-success"))
-    if of.blocked:
-        found.append(Part(f"{GLYPHS['blocked']} {of.blocked} blocked", 0, "bold $text-error"))
-    if of.next_task is not None:
-        found.append(Part(f"task {of.next_task} done in {left_text(of.next_seconds, of.next_rough)}", 2))
-    return found
+    parts = [
+        Part(f"{name} {parameter_count(parameters)}".rstrip() if base else "", 4),
+        Part(f"{turns:.{int(turns < 10)}f} turns/s" if alive and turns is not None else "", 5),
+        Part(
+            f"{GLYPHS['running']} {states['running']} running" if alive and states["running"] else "",
+            1,
+            "$text-success",
+        ),
+        Part(f"{GLYPHS['blocked']} {states['blocked']} blocked" if states["blocked"] else "", 0, "bold $text-error"),
+        *(Part(f"task {task} done in {left_text(s, is_rough(paces.get(task)))}", 2) for s, task in ends[:1]),
+    ]
+    return [part for part in parts if part.text]
 
 
 def parameter_count(value: int | None) -> str:

@@ -9,8 +9,26 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.app.chart.draw import BAND, EDGE, WEIGHTS, WITHIN, Drawing, decimate, draw, last_step, smoothed
-from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point, Scale, linear, logarithmic
+from marlaas.app.chart.draw import (
+    BAND,
+    EDGE,
+    MOST_CURVES,
+    SHAPES,
+    WEIGHTS,
+    WITHIN,
+    Curve,
+    Drawing,
+    Mark,
+    Plot,
+    Point,
+    Scale,
+    decimate,
+    draw,
+    last_step,
+    linear,
+    logarithmic,
+    smoothed,
+)
 from marlaas.app.chart.task_plot import Look, ScoreRow, moved, plot, score_rows
 from marlaas.app.lists.lines import Learner
 from marlaas.app.questions import LearningCurve, TaskAnswer

@@ -16,11 +16,10 @@ from hypothesis import given, strategies as st
 from marlaas.app.lists.lines import Learner
 from marlaas.app.rollouts.answers import (
     LONGEST,
-    Block,
-    Layout,
     Prompts,
     answers,
     answers_within,
+    lines_of,
     middle,
     shares,
     wrapped,
@@ -155,10 +154,8 @@ def test_every_line_of_every_text_is_harmless(name: str, shade: str) -> None:
     one = conversation(
         agent=text, failure=text, scores={text: 1.0}, parts=(StoredTrajectory(5, 5, (Turn(text, text),), TOKENS),)
     )
-    layout = Layout(blocks(one, shading_of(shade, one), lambda ids: text[:9000] * len(ids)), 40)
-    layout.reach(100_000)
-    assert layout.whole and layout.lines
-    lines = [layout.blocks[line.block].text[line.start : line.stop] for line in layout.lines]
+    found = blocks(one, shading_of(shade, one), lambda ids: text[:9000] * len(ids))
+    lines = [found[line.block].text[line.start : line.stop] for line in lines_of(found, 40)]
     assert all(harmless(line) and "\n" not in line and cells(line) <= 40 for line in lines)
 
 
@@ -357,13 +354,6 @@ def test_every_character_but_breaks_is_in_one_line_that_fits(text: str, width: i
     found = cut_lines(text, width)
     assert "".join(found).replace(" ", "") == text.replace("\n", "").replace(" ", "")
     assert all(cells(one) <= width and len(one) <= LONGEST * width for one in found)
-
-
-@pytest.mark.parametrize("text", ["x" * 10_000_000, "名" * 3_000_000, "\u0301" * 3_000_000, "a " * 5_000_000])
-def test_a_long_line_is_wrapped_as_far_as_somebody_looks(text: str) -> None:
-    layout = Layout([Block(text)], 80)
-    layout.reach(50)
-    assert len(layout.lines) == 50 and not layout.whole
 
 
 @pytest.fixture

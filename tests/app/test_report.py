@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.chart.plot import Curve, Point
+from marlaas.app.chart.draw import Curve, Point
 from marlaas.app.report.telling import (
     Chart,
     Code,

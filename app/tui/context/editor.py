@@ -87,28 +87,13 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
 # ``edit`` and ``edited`` need a released terminal; ``opened`` releases it.
 
 USUAL = ("nano", "vi")
-_PLUS = {
-    "nano",
-    "pico",
-    "vi",
-    "vim",
-    "nvim",
-    "view",
-    "gvim",
-    "emacs",
-    "emacsclient",
-    "micro",
-    "ne",
-    "joe",
-    "kak",
-    "mg",
-    "mcedit",
+_PLUS = "nano pico vi vim nvim view gvim emacs emacsclient micro ne joe kak mg mcedit"
+_AT_LINE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_PLUS.split(), ("+{line}", "{path}")),
+    **dict.fromkeys(("hx", "helix", "subl", "zed"), ("{path}:{line}",)),
+    **dict.fromkeys(("code", "codium", "cursor"), ("--goto", "{path}:{line}")),
 }
-"""``+12 FILE``"""
-_COLON = {"hx", "helix", "subl", "zed"}
-"""``FILE:12``"""
-_GOTO = {"code", "codium", "cursor"}
-"""``--goto FILE:12``"""
+"""Arguments that open a file at a line, by editor."""
 
 
 def editor() -> list[str]:
@@ -127,14 +112,8 @@ def editor() -> list[str]:
 
 def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
     """The command that opens a file at a line, from 1; 0 or an unknown editor: at its start."""
-    name = Path(command[0]).stem.lower()
-    if line > 0 and name in _PLUS:
-        return [*command, f"+{line}", str(path)]
-    if line > 0 and name in _COLON:
-        return [*command, f"{path}:{line}"]
-    if line > 0 and name in _GOTO:
-        return [*command, "--goto", f"{path}:{line}"]
-    return [*command, str(path)]
+    known = _AT_LINE.get(Path(command[0]).stem.lower(), ()) if line > 0 else ()
+    return [*command, *(part.format(line=line, path=path) for part in known or ("{path}",))]
 
 
 def edit(path: Path, line: int = 0) -> None:

@@ -22,12 +22,13 @@ from marlaas.engine.queue.submission.queue import check_environment, find_enviro
 from marlaas.engine.spec.fields import REQUIRED, SpecField, spec_fields
 from marlaas.engine.spec.losses import published
 from marlaas.engine.spec.task import BASE, NamedPolicySpec, TaskSpec
-from marlaas.engine.spec.validation import build
+from marlaas.engine.spec.validation import CONFLICT, MISSING
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 from marlaas.engine.store.submissions import Submission
 
+from ...lists.filters import short_names
 from ...operations.commands import reference, without_steps, written
 from ...reading import reading
 from ...text.environments import place_of
@@ -51,58 +52,24 @@ class Choice:
     """``GOOD``, ``DOUBTFUL``, ``BAD``; empty: unknown."""
 
 
-def of_environments(rows: Sequence[EnvironmentRow], plugins: Sequence[str]) -> tuple[Choice, ...]:
+def of_environments(rows: Sequence[EnvironmentRow], plugins: Iterable[str]) -> tuple[Choice, ...]:
     """Environments with state and description, working ones first; without an engine only plugin names."""
     shown = [row for row in rows if row.state != "hidden"]
-    short = [row.name.rpartition("/")[2] for row in shown]
-    choices = [
-        Choice(
-            name if short.count(name) == 1 else row.name,
-            _of_environment(row),
-            _STATES.get(row.state, BAD),
-        )
-        for name, row in zip(short, shown, strict=True)
-    ]
+    names = short_names([row.name for row in shown])
+    choices = [Choice(names[row.name], _of_environment(row), _STATES.get(row.state, BAD)) for row in shown]
     choices.sort(key=lambda choice: (GOOD, DOUBTFUL, BAD).index(choice.standing))
     return tuple(choices) or tuple(Choice(name, "not looked at yet: no engine has run") for name in plugins)
 
 
 def _of_environment(row: EnvironmentRow) -> str:
-    said = f"{row.message}{place_of(row)}" if row.message and row.state != "ready" else row.description
-    return line(f"{row.state}: {said}" if said else row.state, 200)
+    about = f"{row.message}{place_of(row)}" if row.message and row.state != "ready" else row.description
+    return line(": ".join(filter(None, (row.state, about))), 200)
 
 
-def of_versions(kept: Iterable[KeptVersion]) -> tuple[Choice, ...]:
-    """Versions on disk, newest task first."""
-    newest = sorted(kept, key=lambda each: (each.row.task, each.row.number), reverse=True)
-    return tuple(Choice(reference(each.row), _of_version(each), GOOD) for each in newest)
-
-
-def _of_version(kept: KeptVersion) -> str:
+def _of_version(kept: KeptVersion) -> Choice:
     row, label = kept.row, f"{kept.label}, " if kept.label else ""
-    return line(f"{label}held-out {score(row.score)}: {row.tenant} / {row.task_name}, on {kept.environment}", 200)
-
-
-def of_bases(home_base: str, others: Iterable[str]) -> tuple[Choice, ...]:
-    """The home's base, and others that need another home."""
-    foreign = (name for name in dict.fromkeys(others) if name != home_base)
-    return (
-        Choice(home_base, "the base of this home", GOOD),
-        *(Choice(name, "another base: needs a home of its own (--home)", BAD) for name in foreign),
-    )
-
-
-def of_field(field: FormField) -> tuple[Choice, ...]:
-    """The values that a field itself allows."""
-    if field.key == "train.loss":
-        return tuple(Choice(loss, published(loss).words) for loss in field.choices)
-    return tuple(map(Choice, field.choices or (("true", "false") if field.kind == "bool" else ())))
-
-
-def players(policies: Sequence[str], versions: Sequence[Choice]) -> tuple[Choice, ...]:
-    """Choices for a frozen policy: the bare base, the start of a policy of the task, any version."""
-    own = (Choice(f"{name}@0", f"what {line(name, 40)} begins as") for name in policies)
-    return (Choice(BASE, "the bare base"), *own, *versions)
+    note = f"{label}held-out {score(row.score)}: {row.tenant} / {row.task_name}, on {kept.environment}"
+    return Choice(reference(row), line(note, 200), GOOD)
 
 
 def fitting(choices: Sequence[Choice], typed: str) -> list[Choice]:
@@ -142,27 +109,14 @@ NAMES = "names"
 
 
 @dataclass(frozen=True)
-class FormField:
-    """One line of the form."""
+class FormField(SpecField):
+    """One line of the form; its kind may also be json, names or agent."""
 
-    key: str
-    """Dotted, as in a task file: train.learning_rate."""
-    kind: str
-    """int, float, str, bool, json, list or names"""
-    default: str
-    """As typed; empty: none."""
-    allowed: str
-    """For example 1 to 512."""
-    about: str = ""
-    choices: tuple[str, ...] = ()
-    swept: bool = False
-    """True: several values make one task each."""
     required: bool = False
 
     @property
     def table(self) -> str:
-        """Table of its key; empty for keys of the file itself."""
-        return AGENTS if self.key.startswith(f"{AGENTS}.") else self.key.rpartition(".")[0]
+        return AGENTS if self.key.startswith(f"{AGENTS}.") else super().table
 
     @property
     def name(self) -> str:
@@ -172,47 +126,64 @@ class FormField:
     def path(self) -> tuple[str, ...]:
         return (*(self.table.split(".", 1) if self.table else ()), self.name)
 
+    @property
+    def typed_default(self) -> str:
+        """Empty: none."""
+        return "" if self.required else shown(self.default)
+
+    @property
+    def allowed(self) -> str:
+        """For example 1 to 512."""
+        words = _ALLOWED.get(self.kind, "")
+        if self.choices:
+            words = ", ".join(self.choices)
+        elif self.kind == "list" and self.low is not None:
+            words = "numbers or names, with commas"
+        elif self.low is not None and self.high is not None:
+            words = f"{_bound(self.low)} to {_bound(self.high)}"
+        elif self.low is not None or self.high is not None:
+            words = f"at most {_bound(self.high)}" if self.low is None else f"at least {_bound(self.low)}"
+        return f"{words}, or auto" if self.auto else words
+
+
+_ALLOWED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "json": "JSON",
+    NAMES: "names, with commas",
+    "agent": "one of the policies",
+}
+NAME_FIELDS = (
+    FormField(
+        POLICIES,
+        NAMES,
+        None,
+        "Instead of [policy]: several, each with an adapter of its own, frozen, or a pool of earlier versions.",
+    ),
+    FormField(AGENTS, NAMES, None, "The agents of the environment; one that declares them needs no names here."),
+)
+"""The two fields that hold names."""
+
 
 @cache
 def task_fields() -> tuple[FormField, ...]:
     """The fields of every task."""
-    return tuple(_field(field, field.key, field.swept) for field in spec_fields())
+    return tuple(FormField(**vars(field), required=field.key in REQUIRED) for field in spec_fields())
 
 
 def named_fields(policies: Sequence[str], agents: Sequence[str]) -> tuple[FormField, ...]:
     """Fields of several policies: their names, agents' names, each agent's policy, each policy's own fields."""
-    own = (
-        _field(field, field.key.replace("NAME", name, 1), field.kind in ("int", "float"))
+    speakers = [
+        FormField(f"{AGENTS}.{agent}", "agent", None, "Which policy acts as this agent.", required=True)
+        for agent in agents
+    ]
+    own = [
+        FormField(**{**vars(field), "key": field.key.replace("NAME", name, 1), "swept": field.kind in ("int", "float")})
         for name in policies
         for field in spec_fields(NamedPolicySpec, "policies.NAME.")
-    )
-    return (*name_fields(), *(_speaker(agent) for agent in agents if policies), *own)
-
-
-def name_fields() -> tuple[FormField, ...]:
-    """The two fields that hold names."""
-    policies = "Instead of [policy]: several, each with an adapter of its own, frozen, or a pool of earlier versions."
-    agents = "The agents of the environment; one that declares them needs no names here."
-    allowed = "names, with commas"
-    return FormField(POLICIES, NAMES, "", allowed, policies), FormField(AGENTS, NAMES, "", allowed, agents)
-
-
-def _speaker(agent: str) -> FormField:
-    about = "Which policy acts as this agent."
-    return FormField(f"{AGENTS}.{agent}", "str", "", "one of the policies", about, required=True)
-
-
-def _field(field: SpecField, key: str, swept: bool) -> FormField:
-    return FormField(
-        key,
-        field.kind,
-        shown(field.default),
-        _allowed(field.kind, field.low, field.high, field.choices) + (", or auto" if field.auto else ""),
-        field.about,
-        field.choices,
-        swept,
-        key in REQUIRED,
-    )
+    ]
+    return (*NAME_FIELDS, *(speakers if policies else ()), *own)
 
 
 def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField, ...]:
@@ -221,12 +192,13 @@ def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField
         FormField(
             f"{PARAMETERS}.{entry['name']}",
             entry["type"],
-            "" if entry.get("required") else shown(entry.get("default")),
-            _allowed(entry["type"], entry.get("low"), entry.get("high"), entry.get("choices", ())),
+            entry.get("default"),
             "A parameter of the environment.",
+            entry.get("low"),
+            entry.get("high"),
             tuple(map(str, entry.get("choices", ()))),
-            True,
-            bool(entry.get("required")),
+            swept=True,
+            required=bool(entry.get("required")),
         )
         for entry in parameters
     )
@@ -234,25 +206,18 @@ def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField
 
 def shown(value: Any) -> str:
     """A value as typed into a field."""
-    if value is None or value == ():
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+    match value:
+        case None | tuple() if not value:
+            return ""
+        case bool():
+            return str(value).lower()
+        case str():
+            return value
+        case float() if float(f"{value:g}") == value:
+            return f"{value:g}"
+        case int() | float():
+            return str(value)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _allowed(kind: str, low: float | None, high: float | None, choices: Sequence[Any]) -> str:
-    if choices:
-        return ", ".join(map(str, choices))
-    if low is not None and high is not None:
-        return f"{_bound(low)} to {_bound(high)}" if kind != "list" else "numbers or names, with commas"
-    if low is not None or high is not None:
-        return f"at least {_bound(low)}" if low is not None else f"at most {_bound(high)}"
-    return {"bool": "true or false", "int": "a whole number", "float": "a number", "json": "JSON"}.get(kind, "")
 
 
 def _bound(bound: float | None) -> str:
@@ -277,24 +242,34 @@ class Sources:
 
 def read_sources(home: Home, copy_from: int | None) -> Sources:
     """Read the sources; an unreadable home gives a ``problem``."""
+    from marlaas.engine.models.find import SHIPPED, cached_bases
+
     try:
         with reading(home) as reader:
             environments = tuple(reader.environments()) if reader else ()
-            tenants = _tenants(reader)
+            tenants = [task.tenant for task in reversed(reader.tasks())] if reader else []
             table = copied(reader, copy_from) if reader and copy_from is not None else None
-            starts = of_versions(reader.kept_versions(reader.kept_marks())) if reader else ()
+            versions = list(reader.kept_versions(reader.kept_marks())) if reader else []
     except MarlaasError as error:
         return Sources(problem=str(error))
-    choices = of_environments(environments, _plugins(home) if not environments else ())
-    return Sources(environments, choices, _bases(home), starts, tenants, table)
-
-
-def _bases(home: Home) -> tuple[Choice, ...]:
-    from marlaas.engine.models.find import SHIPPED, cached_bases
-
+    with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers
+        tenants.append(getpass.getuser())
+    bases: tuple[Choice, ...] = ()
     with suppress(MarlaasError):  # settings that cannot be read are shown by whoever submits
-        return of_bases(load_settings(home).base, (*SHIPPED, *cached_bases()))
-    return ()
+        base, others = load_settings(home).base, dict.fromkeys((*SHIPPED, *cached_bases()))
+        another = "another base: needs a home of its own (--home)"
+        bases = Choice(base, "the base of this home", GOOD), *(Choice(b, another, BAD) for b in others if b != base)
+    folders = () if environments else (BUNDLED_PLUGINS, home.plugins)
+    plugins = {name for folder in folders for name in plugin_paths(folder)}
+    versions.sort(key=lambda each: (each.row.task, each.row.number), reverse=True)  # the newest task first
+    return Sources(
+        environments,
+        of_environments(environments, sorted(plugins)),
+        bases,
+        tuple(map(_of_version, versions)),
+        tuple(dict.fromkeys(tenants)),
+        table,
+    )
 
 
 def copied(reader: Reader, task: int) -> dict[str, Any] | None:
@@ -318,18 +293,6 @@ def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
         if value not in (usual, None, {}, []):
             kept[key] = value
     return kept
-
-
-def _tenants(reader: Reader | None) -> tuple[str, ...]:
-    known = [task.tenant for task in reversed(reader.tasks())] if reader else []
-    with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers
-        known.append(getpass.getuser())
-    return tuple(dict.fromkeys(known))
-
-
-def _plugins(home: Home) -> tuple[str, ...]:
-    found = {name for folder in (BUNDLED_PLUGINS, home.plugins) for name in plugin_paths(folder)}
-    return tuple(sorted(found))
 
 
 # Answers are safe lines; errors are sentences in them, never exceptions.
@@ -387,7 +350,7 @@ def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str
 
 def about(field: FormField, chosen: bool = False) -> str:
     """Describe a field; ``chosen``: it has choices."""
-    default = f" Default: {line(field.default, 60)}." if field.default else ""
+    default = f" Default: {line(field.typed_default, 60)}." if field.typed_default else ""
     listed = " ↑ ↓ and enter choose, ctrl+space lists all." if chosen else ""
     several = " Several values with commas: a task for each." if field.swept else ""
     return f"{line(field.key, 80)}: {field.about}{default}{several}{listed}"
@@ -483,7 +446,7 @@ def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str,
             if each.kind == NAMES
             else _typed(each, swept.get(each.key, value), each.key in swept)
         )
-        if text != each.default:
+        if text != each.typed_default:
             texts[each.key] = text
     return texts
 
@@ -584,21 +547,21 @@ class Form:
         return cls(sources, {"tenant": sources.tenants[0]} if sources.tenants else {})
 
     @property
+    def _served(self) -> EnvironmentRow | None:
+        with suppress(MarlaasError):
+            return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments))
+        return None
+
+    @property
     def parameters(self) -> tuple[FormField, ...]:
-        named = self.texts.get("environment", "").strip()
-        if not self.sources.environments:
-            return parameter_fields(self.looked_up[1]) if named == self.looked_up[0] else ()
-        try:
-            return parameter_fields(find_environment(named, list(self.sources.environments)).parameters)
-        except MarlaasError:
-            return ()
+        if self._served is not None:
+            return parameter_fields(self._served.parameters)
+        name, parameters = self.looked_up
+        return parameter_fields(parameters) if name == self.texts.get("environment", "").strip() else ()
 
     @property
     def declared(self) -> tuple[str, ...]:
-        try:
-            return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
-        except MarlaasError:
-            return ()
+        return self._served.agents if self._served is not None else ()
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -626,25 +589,26 @@ class Form:
             "base": self.sources.bases,
             "policy.start": versions,
         }
-        if field.key in own:
-            return own[field.key]
-        if field.table == AGENTS:
+        if field.key == "train.loss":
+            return tuple(Choice(loss, published(loss).words) for loss in field.choices)
+        if field.kind == "agent":
             return tuple(map(Choice, self.policies))
         if field.table.startswith(f"{POLICIES}."):
             others = [name for name in self.policies if name != field.table.partition(".")[2]]
-            of_policy = {
-                "start": versions,
-                "pool": tuple(map(Choice, others)),
-                "frozen": players(others, versions),
+            starts = (Choice(f"{name}@0", f"what {line(name, 40)} begins as") for name in others)
+            own = {
+                f"{field.table}.start": versions,
+                f"{field.table}.pool": tuple(map(Choice, others)),
+                f"{field.table}.frozen": (Choice(BASE, "the bare base"), *starts, *versions),
             }
-            return of_policy.get(field.name, of_field(field))
-        return of_field(field)
+        values = field.choices or (("true", "false") if field.kind == "bool" else ())
+        return own.get(field.key, tuple(map(Choice, values)))
 
     def typed(self, key: str, text: str) -> Form:
         return replace(self, texts={**self.texts, key: text}, touched=True)
 
     def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
-        environment = replace(self, texts=texts_of((*task_fields(), *name_fields()), table))
+        environment = replace(self, texts=texts_of((*task_fields(), *NAME_FIELDS), table))
         fields = environment.fields
         return replace(environment, texts=texts_of(fields, table), more=beyond(fields, table), touched=touched)
 
@@ -661,16 +625,10 @@ class Form:
         return replace(self, looked_up=(environment, parameters))
 
     def checked(self) -> Checked:
-        known = self.fields
-        keys = {entry.key for entry in known}
-        strangers = (key for key in self.texts if key.startswith(f"{PARAMETERS}.") and key not in keys)
-        texts = {key: text for key, text in self.texts.items() if key not in set(strangers)}
-        return check(known, texts, self.sources.environments, Path.cwd(), self.more)
+        return check(self.fields, self.texts, self.sources.environments, Path.cwd(), self.more)
 
 
 WHERE = "the form"
-_STANDING = {"tenant": "t", "name": "n", "environment": "e"}
-"""Values for the other required keys, to check one key separately."""
 
 
 @dataclass(frozen=True)
@@ -685,10 +643,6 @@ class Checked:
     submissions: tuple[Submission, ...] = ()
     """None while anything is wrong or missing."""
 
-    @property
-    def ready(self) -> bool:
-        return bool(self.submissions)
-
 
 def check(
     fields: Sequence[FormField],
@@ -697,32 +651,28 @@ def check(
     folder: Path = Path(),
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Checked:
-    """Check a form. ``environments``: served ones, empty if no engine has looked; ``folder``: root of relative base
-    folders; ``more``: the task file's part without fields."""
-    table = joined(table_of(fields, texts), more)
-    problems = {}
-    for entry in fields:
-        text = texts.get(entry.key, "")
-        if text.strip() and (sentence := _alone(entry, read(entry, text))):
-            problems[entry.key] = sentence
+    """Check a form by the rules of ``submit``.
+
+    ``environments``: served ones, empty if no engine has looked; ``folder``: root of relative base folders; ``more``:
+    the task file's part without fields.
+    """
+    table, source = joined(table_of(fields, texts), more), ""
     given = {"environment"} if more.get("mixture") else set()
     missing = frozenset(e.key for e in fields if e.required and not texts.get(e.key, "").strip()) - given
+    submissions: list[Submission] = []
+    problems: dict[str, str] = {}
     try:
         source = written(table)
-    except ConfigError as error:
-        return Checked(problems or {"": str(error)}, missing)
-    if problems or missing:
-        return Checked(problems, missing, source)
-    try:
-        submissions = taskfile.tasks_of(table, WHERE, folder, source)
-    except ConfigError as error:
-        return Checked(_by_field(error, fields, texts), missing, source)
-    for submission in submissions if environments else ():
-        try:
+        whole = {**dict.fromkeys(missing.intersection(REQUIRED), "x"), **table}  # without a name no sweep is read
+        submissions = taskfile.tasks_of(whole, WHERE, folder, source)
+        for submission in submissions if environments and not missing else ():
             check_environment(submission, list(environments))
-        except ConfigError as error:
-            return Checked(_by_field(error, fields, texts), missing, source)
-    return Checked({}, missing, source, tuple(submissions))
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            if not missing or mistake.code not in (MISSING, CONFLICT):  # others may only follow from what is missing
+                problems.setdefault(_field_of(mistake.path, fields, texts), f"{mistake.cause} {mistake.hint}".strip())
+        submissions = []
+    return Checked(problems, missing, source, () if missing else tuple(submissions))
 
 
 def first_wrong(checked: Checked, fields: Sequence[FormField]) -> str:
@@ -735,42 +685,17 @@ def _height(entry: FormField) -> tuple[int, int]:
     """Ties follow the task file."""
     if entry.key in FIRST:
         return 0, FIRST.index(entry.key)
-    if entry.table == PARAMETERS:
-        return 1, 0
-    if entry.kind == NAMES or entry.table == AGENTS or entry.table.startswith(f"{POLICIES}."):
-        return 2, 0
-    return 3, FOLDED.index(entry.table)
-
-
-def _alone(entry: FormField, value: Any) -> str:
-    """Its problem whatever the others hold; empty: fine."""
-    if entry.table == PARAMETERS or entry.kind == NAMES:
-        return ""  # the environment, or the rules of policies, say this once the whole task is checked
-    for each in value if isinstance(value, tuple) else (value,):
-        table: dict[str, Any] = {**_STANDING}
-        _put(table, entry, each)
-        try:
-            build(TaskSpec, table, WHERE)
-        except ConfigError as error:
-            return _plain(error)
-    return ""
-
-
-def _by_field(error: ConfigError, fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for mistake in error.mistakes:
-        found.setdefault(_field_of(mistake.path, fields, texts), _plain(mistake))
-    return found
-
-
-def _plain(error: ConfigError) -> str:
-    return f"{error.cause} {error.hint}".strip()
+    if entry.table in FOLDED and entry.kind != NAMES:
+        return 3, FOLDED.index(entry.table)
+    return 1 if entry.table == PARAMETERS else 2, 0
 
 
 def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:
     """Its own, its table's, or for a table a filled one; empty: none."""
-    keys, wanted = [entry.key for entry in fields], path
-    while path and path not in keys:
-        path = path.rpartition(".")[0]
-    filled = (key for key in keys if wanted and key.startswith(f"{wanted}.") and texts.get(key, "").strip())
-    return path or next(filled, "")
+    keys, key = {entry.key for entry in fields}, path
+    while key and key not in keys:
+        key = key.rpartition(".")[0]
+    filled = (
+        each.key for each in fields if path and each.key.startswith(f"{path}.") and texts.get(each.key, "").strip()
+    )
+    return key or next(filled, "")

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow
+from marlaas.engine.store.rows import EngineRow, TaskRow
 
 from ...lists.lines import (
     AROUND,
@@ -122,16 +123,10 @@ def _first(name: str, engine: EngineRow | None, width: int, now: float) -> str:
 
 
 def _in_sight(lines: Sequence[QueueLine], height: int) -> list[QueueLine]:
-    needed = 1 + sum(2 if second_line(line) else 1 for line in lines)
-    room = lower_part(height, needed)
+    ends = list(accumulate(2 if second_line(line) else 1 for line in lines))
+    room = lower_part(height, 1 + max(ends, default=0))
     left = (height - AROUND if room is None else room[0]) - 1
-    kept = []
-    for line in lines:
-        left -= 2 if second_line(line) else 1
-        if left < 0:
-            break
-        kept.append(line)
-    return kept
+    return [line for line, end in zip(lines, ends, strict=True) if end <= left]
 
 
 def _course(reader: Reader, lines: Sequence[QueueLine], alive: bool) -> Course:
@@ -140,10 +135,7 @@ def _course(reader: Reader, lines: Sequence[QueueLine], alive: bool) -> Course:
     own = {
         (task.id, name): tuple(reader.rewards(task.id, policy=name)) for task in tasks.values() for name in task.trained
     }
-    paces: dict[int, PaceRow] = {}
-    for task in tasks if alive else ():
-        if (pace := reader.pace(task)) is not None:
-            paces[task] = pace
+    paces = {task: pace for task in tasks if alive and (pace := reader.pace(task)) is not None}
     return Course(rewards, own, paces, alive)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -60,29 +61,26 @@ class Palette(Provider):
 
         self.app.push_screen(Explain(word))
 
+    def _views(self) -> list[tuple[str, tuple[str, ...], Callable[[], object], str, float]]:
+        """Title, other names, action, help, and factor of the score."""
+        opens = self._marlaas.action_open_view
+        modes = enumerate(ALL_MODES, 1)
+        return [(f"View {n}: {mode.name}", (), partial(opens, mode.name), mode.summary, 1.0) for n, mode in modes]
+
     async def discover(self) -> Hits:
-        for place, mode in enumerate(ALL_MODES, 1):
-            yield DiscoveryHit(
-                f"View {place}: {mode.name}", partial(self._marlaas.action_open_view, mode.name), help=mode.summary
-            )
+        for title, _, opens, about, _ in self._views():
+            yield DiscoveryHit(title, opens, help=about)
 
     async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for place, mode in enumerate(ALL_MODES, 1):
-            title = f"View {place}: {mode.name}"
-            if (found := matcher.match(title)) > 0:
-                opens = partial(self._marlaas.action_open_view, mode.name)
-                yield Hit(found, matcher.highlight(title), opens, help=mode.summary)
+        matcher, words, entries = self.matcher(query), query.split(), self._views()
         for task in self._marlaas.snapshot.ordered:
             title = f"Open task {task.id}: {line(task.name, 40)}".replace("[", "(").replace("]", ")")
-            if (found := matcher.match(title)) > 0:
-                if str(task.id) in query.split():  # task 2 comes before task 20, however alike they look
-                    found *= _NAMED
-                about = f"{line(task.tenant, 30)}, {state_word(task.state)}".replace("[", "(")
-                opens = partial(self._marlaas.open_task, task.id)
-                yield Hit(found, matcher.highlight(title), opens, help=about)
+            about = f"{line(task.tenant, 30)}, {state_word(task.state)}"
+            factor = _NAMED if str(task.id) in words else 1.0  # task 2 comes before task 20, however alike they look
+            entries.append((title, (), partial(self._marlaas.open_task, task.id), about, factor))
         for term in TERMS:
-            title = f"Explain: {term.name}"
-            if (found := max(matcher.match(name) for name in (title, *term.names))) > 0:
-                shows = partial(self._explain, term.name)
-                yield Hit(found, matcher.highlight(title), shows, help=sentence(term.line).replace("[", "("))
+            shows = partial(self._explain, term.name)
+            entries.append((f"Explain: {term.name}", term.names, shows, sentence(term.line), 1.0))
+        for title, names, opens, about, factor in entries:
+            if (score := max(matcher.match(name) for name in (title, *names))) > 0:
+                yield Hit(score * factor, matcher.highlight(title), opens, help=about.replace("[", "("))

@@ -249,17 +249,18 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         kept = self.current
         if kept is None:
             return "There is no version under the cursor."
-        if action == "export" and (self.marlaas.web or self.marlaas.readonly):
-            return "This writes files on the engine's machine: not in a browser, and not in the read-only mode."
-        if action in _ACTS and (reason := self.marlaas.may_act()):
-            return reason
         task, state = kept.row.task, line(kept.task_state, 20)
-        if action == "delete" and kept.task_state not in FINISHED:
-            return f"Task {task} is {state} and goes on from its versions; those of finished tasks can be deleted."
-        if action == "roll_back" and kept.task_state not in TRANSITIONS["rollback"]:
-            return f"Task {task} is {state}: pause it first (p in the queue)."
-        if action == "roll_back" and kept.row.number >= kept.steps:
-            return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
+        match action:
+            case "export" if self.marlaas.web or self.marlaas.readonly:
+                return "This writes files on the engine's machine: not in a browser, and not in the read-only mode."
+            case _ if action in _ACTS and (reason := self.marlaas.may_act()):
+                return reason
+            case "delete" if kept.task_state not in FINISHED:
+                return f"Task {task} is {state} and goes on from its versions; those of finished tasks can be deleted."
+            case "roll_back" if kept.task_state not in TRANSITIONS["rollback"]:
+                return f"Task {task} is {state}: pause it first (p in the queue)."
+            case "roll_back" if kept.row.number >= kept.steps:
+                return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
         return ""
 
     # The chat's screen is imported on demand, in a thread: its imports are slow.

@@ -14,7 +14,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.learning import GivenName
 from marlaas.engine.store.rows import ApiKeyRow, ApiRow, TaskRow
 
-from ...lists.lines import Cell, Column, Row
+from ...lists.lines import Cell, Column, Row, table_cells
 from ...operations.api import Request
 from ...questions import ApiAnswer, ApiQuestion
 from ...rollouts.answers import wrapped
@@ -136,15 +136,6 @@ NORMAL = (Column("state", 9), Column("key", 24), Column("tenant", 14), Column("n
 WIDE = (Column("state", 9), Column("key", 36), Column("tenant", 30), Column("name", 36), Column("scopes", 16), *USED)
 
 
-class KeysTable(KeyedTable):
-    """A row per key, with as many columns as fit."""
-
-    def show_keys(self, keys: Sequence[ApiKeyRow], now: float, room: int) -> None:
-        sets = (WIDE, NORMAL, NARROW)
-        columns = next((each for each in sets if sum(column.width + 1 for column in each) <= room), NARROW[:4])
-        self.show_rows(columns, [_row(columns, key, now) for key in keys])
-
-
 def _row(columns: Sequence[Column], key: ApiKeyRow, now: float) -> Row:
     revoked = key.revoked is not None
     widths = {column.name: column.width for column in columns}
@@ -258,15 +249,15 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     ApiScreen {
         #api { height: 1fr; }
         #api-head { border-top: none; }
-        KeysTable { height: auto; max-height: 50%; }
+        KeyedTable { height: auto; max-height: 50%; }
         #about { height: 1fr; }
         #about Container { height: auto; layout: grid; grid-size: 1; grid-rows: auto; }
         &.-wide #about Container { grid-size: 2; grid-gutter: 0 1; }
         &.-wide #requests { column-span: 2; }
-        &.-short KeysTable { max-height: 4; }
+        &.-short KeyedTable { max-height: 4; }
     }
     """
-    AUTO_FOCUS = "KeysTable"
+    AUTO_FOCUS = "KeyedTable"
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +266,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
 
     @property
     def current(self) -> ApiKeyRow | None:
-        under = self.query_one(KeysTable).key
+        under = self.query_one(KeyedTable).key
         return self._answer.key(int(under)) if self._answer and under else None
 
     @property
@@ -292,7 +283,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     def content(self) -> ComposeResult:
         yield Pane("", id="api-head", can_focus=False)
         with Container(id="api"):
-            yield KeysTable()
+            yield KeyedTable()
             with VerticalScroll(id="about", can_focus=False), Container():
                 yield Pane("key", id="key")
                 yield Pane("adapters by name", id="names")
@@ -313,8 +304,10 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         if hint != self._hint:
             self._hint = hint
             nothing.update(hint)
-        table = self.query_one(KeysTable)
-        table.show_keys(keys, snapshot.now, self.app.size.width - 4)
+        table = self.query_one(KeyedTable)
+        room = self.app.size.width - 4
+        columns = next((each for each in (WIDE, NORMAL, NARROW) if table_cells(each) <= room), NARROW[:4])
+        table.show_rows(columns, [_row(columns, key, snapshot.now) for key in keys])
         if keys and self.focused is None:
             table.focus()  # it was hidden when the view came into sight
         self._show_current()
@@ -351,18 +344,16 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         return {"switch": "close the API" if self._url else "open the API", "open": "details"}
 
     def why_not(self, action: str) -> str:
-        if action == "copy":
-            return "" if self._url else "The API is closed, so it has no address: o opens it."
-        if action not in ("switch", "new", "revoke"):
-            return super().why_not(action)
-        if reason := self.marlaas.may_act():
-            return reason
-        if action == "switch":
-            return why_no_switch(self.marlaas)
-        key = self.current
-        if action == "new" or (key is not None and key.revoked is None):
-            return ""
-        return "There is no key under the cursor." if key is None else "This key was revoked before."
+        match action:
+            case "copy":
+                return "" if self._url else "The API is closed, so it has no address: o opens it."
+            case "switch" | "new" | "revoke" if reason := self.marlaas.may_act():
+                return reason
+            case "switch":
+                return why_no_switch(self.marlaas)
+            case "revoke" if (key := self.current) is None or key.revoked is not None:
+                return "There is no key under the cursor." if key is None else "This key was revoked before."
+        return super().why_not(action)
 
     def action_switch(self) -> None:
         if self._url:

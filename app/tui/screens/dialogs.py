@@ -40,6 +40,7 @@ from ...text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
 from ...text.tasks import short_name, state_word
 from ...text.terms import TERMS, Term, UnknownTerm, find_term, heading as term_heading, paragraphs, search
 from ..chat.sampling_options import OPTIONS
+from ..context.feed import Latest
 from ..widgets.bars import FilterBar, Filtered, FilterLine, KeyBar
 from ..widgets.tables import KeyedTable
 
@@ -351,7 +352,7 @@ class ChooseTasks(Listed):
         order = sorted(rows, key=lambda each: each not in chosen)
         self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
         self._before, self._chosen = tuple(chosen), list(chosen)
-        self._query = Query()
+        self._query: Query = ()
 
     def content(self) -> ComposeResult:
         yield Static(self._question, id="question", markup=False)
@@ -429,8 +430,8 @@ class Explain(Listed):
         """``word``: any name of a term; empty: the list's start."""
         super().__init__("what words and metrics mean")
         self._word = word
-        self._problem = ("", "")
-        """What is to be said next to a term, and next to which."""
+        self._problem: dict[str, str] = {}
+        """What is to be said next to a term, by its name."""
 
     def content(self) -> ComposeResult:
         yield FilterBar("drift, reward, held-out, staleness")
@@ -444,29 +445,25 @@ class Explain(Listed):
         try:
             term = find_term(self._word) if self._word else term
         except UnknownTerm as error:
-            term = error.near[0] if error.near else term
-            told = f"{line(self._word, 40)} is not in this list: it is an environment's own figure."
-            self._problem = (told, term.name)
-        self._list(TERMS)
-        self.table.go(term.name)
-        self._explain()
+            term = next(iter(error.near), term)
+            self._problem[term.name] = f"{line(self._word, 40)} is not in this list: it is an environment's own figure."
+        self._list(TERMS, term)
 
-    def _list(self, terms: Sequence[Term]) -> None:
+    def _list(self, terms: Sequence[Term], current: Term | None) -> None:
         rows = [Row(term.name, (Cell(term.name, "bold" if term.important else ""),)) for term in terms]
         self.table.show_rows((Column("term", 16),), rows, head=False)
+        self.table.go(current and current.name)
+        self._explain()
 
     def _explain(self) -> None:
-        term = next((term for term in TERMS if term.name == self.table.key), None)
-        text = self.query_one("#text", Static)
-        if term is None:
-            text.update(Content.styled("No term is like that.", "$text-muted"))
-            return
-        problem, beside = self._problem
-        parts = [Content.styled(f"{problem}\n", "$text-warning")] if problem and term.name == beside else []
-        parts.append(Content.styled(term_heading(term), "bold $text-primary"))
-        for label, words in paragraphs(term):
-            parts.append(Content.assemble((f"\n{label}\n" if label else "", "$text-muted"), words))
-        text.update(Content("\n").join(parts))
+        parts = [Content.styled("No term is like that.", "$text-muted")]
+        if term := next((term for term in TERMS if term.name == self.table.key), None):
+            problem = self._problem.get(term.name, "")
+            parts = [Content.styled(f"{problem}\n", "$text-warning")] if problem else []
+            parts.append(Content.styled(term_heading(term), "bold $text-primary"))
+            for label, words in paragraphs(term):
+                parts.append(Content.assemble((f"\n{label}\n" if label else "", "$text-muted"), words))
+        self.query_one("#text", Static).update(Content("\n").join(parts))
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
     def on_virtual_list_moved(self) -> None:
@@ -475,9 +472,7 @@ class Explain(Listed):
     def filter(self, text: str) -> None:
         terms = list(search(text))
         self.query_one(FilterBar).tell(f"{len(terms)} of {len(TERMS)}")
-        self._list(terms)
-        self.table.go(terms[0].name if terms else None)
-        self._explain()
+        self._list(terms, next(iter(terms), None))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "leave" or not isinstance(self.focused, FilterLine)
@@ -535,17 +530,17 @@ class Reading(Dialog):
 
     def on_mount(self) -> None:
         if self._load is not None:
-            self.run_worker(self._read, thread=True, exit_on_error=False)
+            Latest(self, self._read, self._came).ask(self._load)
 
-    def _read(self) -> None:
-        assert self._home is not None and self._load is not None
+    def _read(self, load: Callable[[Reader], Drawn]) -> Drawn:
+        assert self._home is not None
         try:
             with opened_home(self._home) as reader:
-                text = self._load(reader)
-        except MarlaasError as error:
-            problem = Content.styled(str(error), "$text-muted")
-            text = lambda width: problem  # noqa: E731
-        self.call_later(self._came, text)
+                return load(reader)
+        except Exception as error:  # of an invalid row; raised, it would end the application
+            why = str(error) if isinstance(error, MarlaasError) else f"{type(error).__name__}: {error}"
+            problem = Content.styled(plain(why), "$text-muted")
+            return lambda width: problem
 
     def _came(self, text: Drawn) -> None:
         self.text = text
@@ -570,6 +565,12 @@ class Reading(Dialog):
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
+_SHOWN_ONCE = (
+    "It is shown this once: the home keeps only its hash. Copy it now with y, or mark it with the mouse (shift held"
+    " down). A program takes it as OPENAI_API_KEY or ANTHROPIC_API_KEY. x in view 8 revokes it."
+)
+
+
 class ShownKey(Reading):
     """A new API key, shown only now: the store keeps its hash. y copies it to the clipboard, to no file."""
 
@@ -581,12 +582,8 @@ class ShownKey(Reading):
         self._key = key
 
     def _about(self, width: int) -> Content:
-        about = (
-            "It is shown this once: the home keeps only its hash. Copy it now with y, or mark it with the mouse (shift"
-            " held down). A program takes it as OPENAI_API_KEY or ANTHROPIC_API_KEY. x in view 8 revokes it."
-        )
-        lines = [Content(about[start:stop]) for start, stop in wrapped(about, width)]
-        return Content("\n").join([Content.styled(self._key, "bold $text-success"), Content(""), *lines])
+        lines = [_SHOWN_ONCE[start:stop] for start, stop in wrapped(_SHOWN_ONCE, width)]
+        return Content.assemble((self._key, "bold $text-success"), "\n\n", "\n".join(lines))
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self._key)
@@ -610,14 +607,12 @@ def drawn(text: str, width: int) -> Content:
     """``USE.md``'s Markdown with distinct headings and code."""
     parts, code = [], False
     for each in plain(text).splitlines():
+        style = "bold $text-primary" if each.startswith("#") and not code else "$text-success" if code else ""
+        shown = _code(each, width) if code else each.lstrip("# ") if style else each
         if each.startswith("```"):
             code = not code
-        elif code:
-            parts.append(Content.styled(_code(each, width), "$text-success"))
         else:
-            parts.append(
-                Content.styled(each.lstrip("# "), "bold $text-primary") if each.startswith("#") else Content(each)
-            )
+            parts.append(Content.styled(shown, style))
     return Content("\n").join(parts)
 
 
@@ -724,13 +719,13 @@ def drawn_findings(findings: Sequence[Told], texts: Mapping[int, Content], width
     parts: list[Content] = []
     for finding in findings:
         style = "bold $text-warning" if finding.holds else "bold"
-        parts.append(Content.styled(f"{MARK} {finding.headline}" if finding.holds else finding.headline, style))
-        parts.append(Content(finding.evidence[:1].upper() + finding.evidence[1:]))
-        if finding.advice:
-            parts.append(Content(f"What to do: {finding.advice}"))
+        parts += [
+            Content.styled(f"{MARK} {finding.headline}" if finding.holds else finding.headline, style),
+            Content(finding.evidence[:1].upper() + finding.evidence[1:]),
+            *([Content(f"What to do: {finding.advice}")] if finding.advice else []),
+        ]
         for rollout in finding.rollouts:
-            parts.append(Content.styled(f"\nrollout {rollout}", "$text-muted"))
-            parts.append(texts.get(rollout, Content("Reading …")))
+            parts += Content.styled(f"\nrollout {rollout}", "$text-muted"), texts.get(rollout, Content("Reading …"))
         parts.append(Content(""))
     return Content("\n").join(parts)
 

@@ -112,10 +112,8 @@ def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
         for card in rows
     ]
     shown, *lines = table(("card", "name", "free", "busy", "held by"), cells, (8, 18, -18, -5, 60), width)
-    found = [shown]
-    for card, text in zip(rows, lines, strict=True):
-        found += [text, *(note("  " + line(card.reason, width - 2), "$text-warning") if card.reason else [])]
-    return found
+    reasons = [note("  " + line(card.reason, width - 2), "$text-warning") if card.reason else [] for card in rows]
+    return [shown, *(each for text, reason in zip(lines, reasons, strict=True) for each in (text, *reason))]
 
 
 _UNITS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
@@ -365,8 +363,7 @@ def nodes(rows: Sequence[NodeRow], width: int) -> list[Line]:
     found = [shown]
     for node, text in zip(rows, lines, strict=True):
         found.append(tuple((part, style or _NODE_STYLES[node.state]) for part, style in text))
-        for remark in remarks(node):
-            found += note("  " + line(remark, width - 2), "$text-warning")
+        found += [((f"  {line(remark, width - 2)}", "$text-warning"),) for remark in remarks(node)]
     return found
 
 
@@ -532,17 +529,19 @@ Tab goes through the panes, z shows one alone."""
     def why_not(self, action: str) -> str:
         if action not in ("start", "stop", "drain", "yield_machine", "take_back"):
             return super().why_not(action)
-        if reason := self.marlaas.may_act():
-            return reason
-        if action == "start":
-            return "An engine serves this home already." if self.serves else ""
-        if not self.serves:
-            return "No engine runs: S starts one."
-        if action == "take_back":
-            return _why_no_end(self.marlaas)
         engine = self.marlaas.snapshot.engine
-        draining = action == "drain" and engine is not None and engine.state == "draining"
-        return "The engine drains already; X stops it at once." if draining else ""
+        match action:
+            case _ if reason := self.marlaas.may_act():
+                return reason
+            case "start":
+                return "An engine serves this home already." if self.serves else ""
+            case _ if not self.serves:
+                return "No engine runs: S starts one."
+            case "take_back":
+                return _why_no_end(self.marlaas)
+            case "drain" if engine is not None and engine.state == "draining":
+                return "The engine drains already; X stops it at once."
+        return ""
 
     def action_zoom_time(self, by: int) -> None:
         self._grain = min(len(GRAINS) - 1, max(0, self._grain + by))

@@ -23,11 +23,22 @@ from marlaas.engine.store.queries.machine import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
 from ...lists.filters import MANY, short_names
-from ...lists.lines import Cell, Column, Row
-from ...operations.environments.source_lines import Excerpt, place_to_mend
+from ...lists.lines import Cell, Column, Row, table_cells
+from ...operations.environments.source_lines import place_to_mend
 from ...questions import EnvironmentsAnswer, EnvironmentsQuestion
 from ...rollouts.answers import wrapped
-from ...text.environments import facts, failed_share, mark, plugin_of, spoken, takes, trouble, trouble_words, verdict
+from ...text.environments import (
+    Fact,
+    facts,
+    failed_share,
+    mark,
+    plugin_of,
+    spoken,
+    takes,
+    trouble,
+    trouble_words,
+    verdict,
+)
 from ...text.format import cells, line, plain
 from ..context.editor import edit_source, hand_over, verb_command, verb_output
 from ..context.feed import Snapshot
@@ -63,35 +74,19 @@ _WIDEST = (Column("environment", 30), *_WIDE[1:])
 _WRONG = "what is wrong"
 
 
-class EnvironmentsTable(KeyedTable):
-    """A row per environment."""
-
-    def show_environments(
-        self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow], room: int
-    ) -> None:
-        names = short_names([row.name for row, _ in rows])
-        longest = max((cells(line(name)) for name in names.values()), default=0)
-        columns = _columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
-        self.show_rows(columns, [_row(columns, row, use, tasks, names[row.name]) for row, use in rows])
-
-
 def _columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
     """What is ``wrong``, if anything, gets the rest.
 
     ``longest``: cells of the longest name.
     """
     if not wrong:
-        return next((columns for columns in (_WIDEST, _WIDE) if _width(columns) <= room), _NARROW)
+        return next((columns for columns in (_WIDEST, _WIDE) if table_cells(columns) <= room), _NARROW)
     name = Column(_FEW[0].name, max(len(_FEW[0].name), min(_FEW[0].width, longest)))
     for columns, least in ((_WIDE, 60), (_NARROW, 30), (_FEW, 15)):
-        left = room - _width((name, *columns[1:])) - 1
+        left = room - table_cells((name, *columns[1:])) - 1
         if left >= least:
             return (name, *columns[1:], Column(_WRONG, left))
     return (name, *_FEW[1:])
-
-
-def _width(columns: Sequence[Column]) -> int:
-    return sum(column.width + 1 for column in columns)
 
 
 def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
@@ -123,7 +118,13 @@ def _row(
 
 
 _LABEL = 13
-_LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": "", "code": "bold"}
+_LEVELS = {
+    "error": "$text-error",
+    "warning": "$text-warning",
+    "code": "bold",
+    "hint": "$text-muted",
+    "wrong": "bold $text-error",
+}
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,6 @@ class Asked:
     """They do not apply to later versions."""
 
 
-@dataclass(frozen=True)
-class DetailLine:
-    """Safe text before wrapping."""
-
-    text: str
-    label: str | None = None
-    """None: no label column."""
-    style: str = ""
-
-
 class EnvironmentDetail(VerticalScroll, can_focus=True):
     """Details as one text: the last request and errors come first."""
 
@@ -160,8 +151,8 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     EnvironmentDetail:focus { border-top: solid $primary; }
     """
 
-    lines: Sequence[DetailLine] = ()
-    _drawn: tuple[Sequence[DetailLine], int] = ((), 0)
+    lines: Sequence[Fact] = ()
+    _drawn: tuple[Sequence[Fact], int] = ((), 0)
 
     def compose(self) -> ComposeResult:
         yield Static("", markup=False)
@@ -172,7 +163,7 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
             each.text if each.label is None else f"{each.label:<{_LABEL}}{each.text}" for each in self.lines
         )
 
-    def show(self, title: str, lines: Sequence[DetailLine]) -> None:
+    def show(self, title: str, lines: Sequence[Fact]) -> None:
         self.border_title = Content(title)  # a plain text is read as markup
         self.lines = lines
         self._draw()
@@ -190,61 +181,54 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
             )
 
 
-def _shown(each: DetailLine, width: int) -> list[Content]:
+def _shown(fact: Fact, width: int) -> list[Content]:
     """Text is aligned after the label."""
-    if each.label is None:
-        return [Content.styled(each.text, each.style)]
-    pieces = [each.text[start:stop] for start, stop in wrapped(each.text, max(1, width - _LABEL))]
-    labels = [each.label, *[""] * len(pieces)]
+    style = _LEVELS.get(fact.level, "")
+    if fact.label is None:
+        return [Content.styled(fact.text, style)]
+    pieces = [fact.text[start:stop] for start, stop in wrapped(fact.text, max(1, width - _LABEL))]
+    labels = [fact.label, *[""] * len(pieces)]
     return [
-        Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (piece, each.style))
+        Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (piece, style))
         for label, piece in zip(labels, pieces, strict=False)
     ]
 
 
 def detail_lines(
     row: EnvironmentRow, answer: EnvironmentsAnswer, tasks: Sequence[TaskRow], asked: Asked | None, now: float
-) -> list[DetailLine]:
+) -> list[Fact]:
     """All facts of an environment. Every part is foreign text."""
     use, code, defined = answer.use_of(row), answer.lines.get(row.name, {}), answer.definitions.get(row.name)
-    lines: list[DetailLine] = []
+    lines: list[Fact] = []
     if asked is not None:
-        lines.append(DetailLine(line(asked.title, 100), style="bold"))
+        lines.append(Fact(None, line(asked.title, 100), "code"))
         if any(text.startswith("✗") for text in asked.lines):
-            lines.append(DetailLine("E opens your editor on it", style="$text-muted"))
-        lines += [*map(DetailLine, asked.lines), DetailLine("")]
-    told = False
-    for fact in facts(row, use, now, code, not (asked and asked.checks)):
-        lines.append(DetailLine(fact.text, fact.label, _LEVELS.get(fact.level, "")))
-        if fact.level == "code" and not told:  # the first one is where E goes
-            told = True
-            lines.append(DetailLine("E opens your editor there", "", "$text-muted"))
+            lines.append(Fact(None, "E opens your editor on it", "hint"))
+        lines += [Fact(None, text) for text in (*asked.lines, "")]
+    known = list(facts(row, use, now, code, not (asked and asked.checks)))
+    if place := next((place for place, fact in enumerate(known, 1) if fact.level == "code"), 0):
+        known.insert(place, Fact("", "E opens your editor there", "hint"))
+    lines += known
     if row.state == "waiting":
-        lines.append(DetailLine("i shows them, and installs them if you agree", "libraries"))
+        lines.append(Fact("libraries", "i shows them, and installs them if you agree"))
     if users := used_by(row, tasks):
         named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])
-        lines.append(DetailLine(named + (f" and {len(users) - 8} more" if len(users) > 8 else ""), "used by"))
+        lines.append(Fact("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
     if description := plain(row.description).strip():
-        lines += [DetailLine(""), *map(DetailLine, description.split("\n")[:12])]
+        lines += [Fact(None, text) for text in ("", *description.split("\n")[:12])]
     if defined is not None:
-        wrong = trouble(row, use)
+        wrong, digits = trouble(row, use), len(str(defined.first + len(defined.lines)))
         at = wrong.line if wrong and wrong.file.endswith(defined.file) else 0
-        lines += [DetailLine(""), *_code_lines(defined, at)]
+        lines += [Fact(None, ""), Fact(None, line(defined.file, 60), "code")]
+        lines += [
+            Fact(None, f"{number:>{digits}} │ {plain(text)}", "wrong" if number == at else "")
+            for number, text in enumerate(defined.lines, defined.first)
+        ]
     return lines
-
-
-def _code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
-    digits = len(str(defined.first + len(defined.lines)))
-    code = [
-        DetailLine(f"{number:>{digits}} │ {plain(text)}", style="bold $text-error" if number == wrong else "")
-        for number, text in enumerate(defined.lines, defined.first)
-    ]
-    return [DetailLine(line(defined.file, 60), style="bold"), *code]
 
 
 CHECK_SECONDS = 300.0
 """Longest check."""
-_TOUCHING = ("reload", "edit", "new", "allow")
 _EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
 
 S starts one, N writes a template that runs at once. Or from a shell
@@ -275,7 +259,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         Binding("i", "allow", "allow libraries", show=False, id="environments.allow"),
         Binding("y", "copy", "copy", show=False, id="environments.copy"),
     ]
-    AUTO_FOCUS = "EnvironmentsTable"
+    AUTO_FOCUS = "KeyedTable"
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,7 +273,7 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     @property
     def current(self) -> EnvironmentRow | None:
-        key = self.query_one(EnvironmentsTable).key
+        key = self.query_one(KeyedTable).key
         return next((row for row in self._answer.rows if row.name == key), None)
 
     def question(self) -> EnvironmentsQuestion:
@@ -297,7 +281,7 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     def content(self) -> ComposeResult:
         with Container(id="environments", classes="panes"):
-            yield EnvironmentsTable()
+            yield KeyedTable()
             yield EnvironmentDetail()
         yield Nothing(_EMPTY)
 
@@ -309,12 +293,15 @@ i shows which libraries one waits for, and installs them if you agree."""
         rows = self._answer.rows
         self.query_one("#environments").display = bool(rows)
         self.query_one(Nothing).display = not rows and (self._answered or snapshot.engine is None)
-        table = self.query_one(EnvironmentsTable)
+        table = self.query_one(KeyedTable)
         plugins = {plugin_of(row): row.name for row in reversed(rows)}
         if not self._awaited and table.key is not None and all(row.name != table.key for row in rows):
             self._awaited = table.key.partition("/")[0]  # one that has never loaded is listed under its own name
         room = 100 if self.has_class("-wide") else self.app.size.width - 4
-        table.show_environments([(row, self._answer.use_of(row)) for row in rows], snapshot.tasks, room)
+        used, names = [(row, self._answer.use_of(row)) for row in rows], short_names([row.name for row in rows])
+        longest = max((cells(line(name)) for name in names.values()), default=0)
+        columns = _columns_within(room, any(trouble_words(row, use) for row, use in used), longest)
+        table.show_rows(columns, [_row(columns, row, use, snapshot.tasks, names[row.name]) for row, use in used])
         if self._awaited in plugins:
             table.go(plugins[self._awaited])
             self._awaited = ""
@@ -356,19 +343,16 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     def why_not(self, action: str) -> str:
         """Read-only mode and browsers allow fewer actions."""
-        if action == "add":
-            return self.marlaas.may_act()
-        if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
-            return ""
-        if action in ("play", "edit", "new", "allow") and self.marlaas.web:
-            return IN_A_TERMINAL
-        if action in _TOUCHING and (reason := self.marlaas.may_act()):
-            return reason
-        if action == "new":
-            return ""
-        if self.current is None:
-            return "There is no environment under the cursor."
-        return "It is not waiting for libraries." if action == "allow" and self.current.state != "waiting" else ""
+        match action:
+            case "play" | "edit" | "new" | "allow" if self.marlaas.web:
+                return IN_A_TERMINAL
+            case "add" | "reload" | "edit" | "new" | "allow" if reason := self.marlaas.may_act():
+                return reason
+            case "reload" | "edit" | "allow" | "check" | "prompts" | "play" | "copy" if self.current is None:
+                return "There is no environment under the cursor."
+            case "allow" if self.current is not None and self.current.state != "waiting":
+                return "It is not waiting for libraries."
+        return ""
 
     def action_back(self) -> None:
         row = self.current

@@ -174,17 +174,19 @@ w shows a line as a whole, enter opens its task."""
 
     def why_not(self, action: str) -> str:
         """Files have no tasks; an empty list has nothing to copy."""
-        if action.startswith("turn") and not self._others():
-            return "There is no log file yet: the first engine writes them."
-        if action in ("everything", "tenant") and self._source != EVENTS:
-            what = "tasks" if action == "everything" else "tenants"
-            return f"Log files are not about {what}; / filters by words and level."
-        if action == "everything" and self._filter.task is not None:
-            return "The filter names a task already."
-        if action == "everything" and self.marlaas.selected is None:
-            return "No task is selected: all are shown."
-        if action in ("copy_row", "copy_json") and self.is_mounted and not self.lines.count:
-            return "There is no line to copy."
+        match action:
+            case "turn" | "turn(1)" | "turn(-1)" if not self._others():
+                return "There is no log file yet: the first engine writes them."
+            case "everything" if self._source != EVENTS:
+                return "Log files are not about tasks; / filters by words and level."
+            case "tenant" if self._source != EVENTS:
+                return "Log files are not about tenants; / filters by words and level."
+            case "everything" if self._filter.task is not None:
+                return "The filter names a task already."
+            case "everything" if self.marlaas.selected is None:
+                return "No task is selected: all are shown."
+            case "copy_row" | "copy_json" if self.is_mounted and not self.lines.count:
+                return "There is no line to copy."
         return super().why_not(action)
 
     def filter(self, text: str) -> None:

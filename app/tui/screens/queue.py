@@ -21,7 +21,7 @@ from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.queue.submission.transitions import TRANSITIONS
 from marlaas.engine.store.rows import TaskRow
 
-from ...chart.plot import MOST_CURVES, Plot
+from ...chart.draw import MOST_CURVES, Plot
 from ...chart.task_plot import Look, plot_of, sample_plot
 from ...lists.filters import parse
 from ...lists.lines import (
@@ -52,7 +52,7 @@ from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Guide, TaskLine
 from ..widgets.conversation import NewestRollout
 from ..widgets.tables import KeyedTable, SourceExcerpt
-from ..widgets.task_charts import MetricChart, MetricList, MetricRow, SmallChart, SmallMultiples, VerdictLine
+from ..widgets.task_charts import Metric, MetricChart, MetricList, SmallMultiples, VerdictLine
 from .view import TasksView
 
 
@@ -152,7 +152,7 @@ class Preview(Vertical):
         self._shown = (answer, rows)
         rollout.row = answer.rollout
         self.query_one(MetricList).rows = tuple(
-            MetricRow(name, line(name, 40), score_text(row)) for name, row in answer.versions.items()
+            Metric(name, line(name, 40), score_text(row)) for name, row in answer.versions.items()
         )
         self._choose_panes()
         if not rows:
@@ -177,11 +177,11 @@ class Preview(Vertical):
         tracks = {name: track for name, track in answer.samples.items() if track.steps}
         newest = newest_values(tracks)
         small.charts = tuple(
-            SmallChart(
+            Metric(
                 name,
                 words(name).title,
                 newest_text(name, newest),
-                sample_plot(name, tracks[name], row.steps, LOOK.weight),
+                plot=sample_plot(name, tracks[name], row.steps, LOOK.weight),
             )
             for name in important(in_order(tracks), newest)
             if name != REWARD
@@ -406,7 +406,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         table = self.table
         table.border_title = f"{len(table.marked)} marked" if table.marked else ""
         table.set_class(bool(table.marked), "-marked")
-        if self._how.query.terms:
+        if self._how.query:
             shown = {task.id for line in table.lines for task in line.tasks}
             self.query_one(FilterBar).tell(f"{len(shown)} of {len(self.marlaas.snapshot.tasks)}")
 
@@ -440,12 +440,13 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self.marlaas.open_task(first, beside=others)
 
     def why_not(self, action: str) -> str:
-        if action == "compare" and len(self.targets) < 2:
-            return "Mark some tasks with space, or go to the line of a sweep."
-        if action in ("set_priority", "set_weight") and not self.targets:
-            return "There is no task under the cursor."
-        if action == "fold" and not self._folds:
-            return "Nothing folds here: sweeps, tenants, and tasks of several policies do."
+        match action:
+            case "compare" if len(self.targets) < 2:
+                return "Mark some tasks with space, or go to the line of a sweep."
+            case "set_priority" | "set_weight" if not self.targets:
+                return "There is no task under the cursor."
+            case "fold" if not self._folds:
+                return "Nothing folds here: sweeps, tenants, and tasks of several policies do."
         return super().why_not(action)
 
     def action_set_priority(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -13,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Grid, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Key
-from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Collapsible, Input, OptionList, Static
@@ -29,19 +27,18 @@ from ...text.format import cells, excerpt, line, pad, plain
 from ..context.editor import edited, editor, line_of
 from ..context.feed import Latest
 from ..form.form import (
-    AGENTS,
     BAD,
     DOUBTFUL,
     FIRST,
     FOLDED,
     GOOD,
+    NAME_FIELDS,
     POLICIES,
     Checked,
     Choice,
     Form,
     FormField,
     Prompts,
-    Prospect,
     Sources,
     about,
     beyond_fields,
@@ -49,7 +46,6 @@ from ..form.form import (
     first_wrong,
     fitting,
     missing,
-    name_fields,
     prompts,
     prospect,
     read_sources,
@@ -62,7 +58,6 @@ from ..widgets.bars import Elapsed, KeyBar, NoticeLine
 if TYPE_CHECKING:
     from ...app import MarlaasApp
 
-Choices = Callable[[FormField], Sequence[Choice]]
 _MARKS = {GOOD: ("● ", "$text-success"), DOUBTFUL: ("! ", "$text-warning"), BAD: ("✗ ", "$text-error"), "": ("", "")}
 
 
@@ -136,47 +131,44 @@ class FieldRow(Widget):
     FieldRow.-missing .name { color: $text-warning; }
     """
 
-    @dataclass
-    class Typed(Message):
-        """The text has changed."""
-
-        key: str
-        text: str
-
-    @dataclass
-    class Visited(Message):
-        """The cursor has come to the field."""
-
-        field: FormField
-
-    def __init__(self, field: FormField, text: str, choices: Choices) -> None:
+    def __init__(self, field: FormField) -> None:
         super().__init__()
         self.field = field
-        self._text = _cleaned(text)
-        self._choices = partial(choices, field)
         self._taken = ""
         """The text that a choice has left: it is no wish to choose again."""
 
+    @property
+    def _submit(self) -> SubmitScreen:
+        return cast("SubmitScreen", self.screen)
+
+    @property
+    def _choices(self) -> Sequence[Choice]:
+        return self._submit.form.choices(self.field)
+
     def compose(self) -> ComposeResult:
+        text, hint = _cleaned(self._submit.form.texts.get(self.field.key, "")), line(self.field.typed_default, 40)
         with Horizontal():
             yield Static(Content(line(self.field.name, 19)), classes="name")
-            hint = line(self.field.default, 40)
-            yield Input(self._text, placeholder=hint, max_length=4000, select_on_focus=False, compact=True)
-            yield Static(self._hint(), classes="allowed -told" if self._choices() else "allowed")
+            yield Input(text, placeholder=hint, max_length=4000, select_on_focus=False, compact=True)
+            yield Static(self._hint(text), classes="allowed -told" if self._choices else "allowed")
         yield ChoiceList()
         yield Static(classes="problem")
 
-    def tell(self, problem: str, missing: bool) -> None:
-        """Show the field's problem; empty: none."""
+    def on_mount(self) -> None:
+        self.tell()
+
+    def tell(self) -> None:
+        """Show the field's problem, if any."""
+        problem = self._submit.checked.problems.get(self.field.key, "")
         if self.has_class("-wrong") or problem:
             for below in self.query(".problem").results(Static):  # none while it is being taken away
                 below.update(Content(plain(problem)))
         self.set_class(bool(problem), "-wrong")
-        self.set_class(missing, "-missing")
+        self.set_class(self.field.key in self._submit.checked.missing, "-missing")
 
-    def _hint(self) -> Content:
-        choices = self._choices()
-        match = chosen(choices, self._text) if self._text else None
+    def _hint(self, text: str) -> Content:
+        choices = self._choices
+        match = chosen(choices, text) if text else None
         if match is not None and match.note:
             style = _MARKS[match.standing][1] if match.standing != GOOD else ""
             return Content.styled(line(match.note, 120), style)
@@ -189,17 +181,16 @@ class FieldRow(Widget):
         if (cleaned := _cleaned(event.value)) != event.value:
             event.input.value = cleaned  # causes another change
             return
-        self._text = cleaned
-        if self._choices():
-            self.query_one(".allowed", Static).update(self._hint())
+        if self._choices:
+            self.query_one(".allowed", Static).update(self._hint(cleaned))
             if event.input.has_focus and cleaned != self._taken:
                 self._open(cleaned)
         self._taken = ""
-        self.post_message(self.Typed(self.field.key, cleaned))
+        self._submit.typed(self.field.key, cleaned)
 
     def _open(self, typed: str) -> None:
-        field, choices = self.field, self._choices()
-        strict = bool(field.choices) or field.kind == "bool" or field.table == AGENTS or field.name == "environment"
+        field, choices = self.field, self._choices
+        strict = bool(field.choices) or field.kind in ("bool", "agent") or field.name == "environment"
         fit = () if chosen(choices, typed) else fitting(choices, typed)
         self.query_one(ChoiceList).show(fit, first=strict and bool(typed))
         self.set_class(bool(fit), "-choosing")  # what is wrong is said once nobody chooses any more
@@ -208,7 +199,7 @@ class FieldRow(Widget):
         """Leave the arrows and esc to the form while no list is open."""
         if action in ("move", "close"):
             return self.is_mounted and self.query_one(ChoiceList).is_open
-        return action != "list" or bool(self._choices())
+        return action != "list" or bool(self._choices)
 
     def action_move(self, by: int) -> None:
         """Move in the list, beyond its ends to the next field."""
@@ -235,13 +226,13 @@ class FieldRow(Widget):
     def _take(self) -> None:
         if choice := self.query_one(ChoiceList).choice:
             field = self.query_one(Input)
-            self._taken = field.value = taken(self._text, choice)
+            self._taken = field.value = taken(field.value, choice)
             field.cursor_position = len(field.value)
         self.action_close()
 
     def on_descendant_focus(self) -> None:
-        self.post_message(self.Visited(self.field))
-        if not self._text and any(choice.note for choice in self._choices()):
+        self._submit.visited(self.field)
+        if not self.query_one(Input).value and any(choice.note for choice in self._choices):
             self._open("")
 
     def on_descendant_blur(self) -> None:
@@ -252,19 +243,13 @@ def _cleaned(text: str) -> str:
     return plain(text).replace("\n", " ")
 
 
-class Rows(Vertical):
+async def show_fields(box: Widget, fields: Sequence[FormField]) -> None:
     """Lines for fields; kept ones keep place and cursor."""
-
-    DEFAULT_CSS = "Rows { height: auto; }"
-
-    async def show(self, fields: Sequence[FormField], texts: Mapping[str, str], choices: Choices) -> None:
-        known = {row.field: row for row in self.query_children(FieldRow)}
-        for field, row in known.items():
-            if field not in fields:
-                await row.remove()
-        await self.mount_all(
-            FieldRow(field, texts.get(field.key, ""), choices) for field in fields if field not in known
-        )
+    rows = {row.field.key: row for row in box.query_children(FieldRow) if row.field in fields}
+    for row in box.query_children(FieldRow):
+        if row.field not in fields:
+            await row.remove()
+    await box.mount_all(FieldRow(field) for field in fields if field.key not in rows)
 
 
 _TITLES = {
@@ -281,57 +266,36 @@ _TITLES = {
 }
 
 
-class Section(Widget):
-    """One table's fields below a title with the number of set or wrong ones.
-
-    Folds; makes its lines when first unfolded.
-    """
+class Section(Collapsible):
+    """One table's fields below a title with the number of set or wrong ones; makes its lines when first unfolded."""
 
     DEFAULT_CSS = """
-    Section { height: auto; }
-    Section Collapsible { background: transparent; border: none; padding: 0; }
-    Section Collapsible Contents { padding: 0 0 0 2; }
+    Section { background: transparent; border: none; padding: 0; }
+    Section Contents { padding: 0 0 0 2; }
+    Section Contents Vertical { height: auto; }
     """
 
-    def __init__(self, table: str, fields: Sequence[FormField], texts: Mapping[str, str], choices: Choices) -> None:
-        super().__init__()
+    def __init__(self, table: str, fields: Sequence[FormField] = ()) -> None:
+        super().__init__(Vertical(), title=_TITLES.get(table, table))
         self.table, self.fields = table, fields
-        self._texts, self._choices = texts, choices
 
-    def compose(self) -> ComposeResult:
-        with Collapsible(title=_TITLES.get(self.table, self.table)):
-            yield Rows()
-
-    @property
-    def keys(self) -> set[str]:
-        return {field.key for field in self.fields}
-
-    @property
-    def collapsed(self) -> bool:
-        return self.query_one(Collapsible).collapsed
+    def on_mount(self) -> None:
+        self.tell()
 
     async def unfold(self) -> None:
-        self.query_one(Collapsible).collapsed = False
-        await self.query_one(Rows).show(self.fields, self._texts, self._choices)
-
-    async def show(self, fields: Sequence[FormField], texts: Mapping[str, str]) -> None:
-        self.fields, self._texts = fields, texts
-        if not self.collapsed:
-            await self.unfold()
+        self.collapsed = False
+        await show_fields(self.query_one(Vertical), self.fields)
 
     async def on_collapsible_expanded(self, event: Collapsible.Expanded) -> None:
         event.stop()
         await self.unfold()
 
-    def tell(self, problems: Mapping[str, str], texts: Mapping[str, str]) -> None:
-        self._texts = texts
-        wrong = len(self.keys & problems.keys())
-        filled = sum(bool(texts.get(key, "").strip()) for key in self.keys)
-        notes = ", ".join(f"{count} {what}" for count, what in ((filled, "set"), (wrong, "wrong")) if count)
-        title = _TITLES.get(self.table, self.table) + (f" ({notes})" if notes else "")
-        for collapsible in self.query(Collapsible):  # none while it is being taken away
-            if collapsible.title != title:
-                collapsible.title = title
+    def tell(self) -> None:
+        screen, keys = cast("SubmitScreen", self.screen), {field.key for field in self.fields}
+        filled = sum(bool(screen.form.texts.get(key, "").strip()) for key in keys)
+        counts = ((filled, "set"), (len(keys & screen.checked.problems.keys()), "wrong"))
+        notes = ", ".join(f"{count} {what}" for count, what in counts if count)
+        self.title = _TITLES.get(self.table, self.table) + (f" ({notes})" if notes else "")
 
 
 class Fields(Vertical):
@@ -343,31 +307,21 @@ class Fields(Vertical):
     Fields #parameters { margin-bottom: 1; }
     """
 
-    def __init__(self, choices: Choices) -> None:
-        super().__init__()
-        self._choices = choices
-        self._told: tuple[Checked, Mapping[str, str]] = Checked(), {}
-        """What was last said of the lines: those that are being made hear it once they stand."""
-
-    async def show(self, form: Form) -> None:
-        self._told = self._told[0], form.texts
+    async def show(self) -> None:
         known = {field.key: field for field in task_fields()}
-        others = {
-            table: tuple(field for field in task_fields() if field.table == table and field.key not in FIRST)
-            for table in FOLDED
-        }
+        tables = {name: [field for key, field in known.items() if field.table == name] for name in FOLDED}
         await self.remove_children()
         await self.mount_all(
             [
-                Rows(id="first"),
-                Rows(id="parameters"),
-                Section(POLICIES, (), form.texts, self._choices),
+                Vertical(id="first"),
+                Vertical(id="parameters"),
+                Section(POLICIES),
                 Vertical(id="policies"),
-                *(Section(table, fields, form.texts, self._choices) for table, fields in others.items()),
+                *(Section(name, [field for field in of if field.key not in FIRST]) for name, of in tables.items()),
             ]
         )
-        await self.query_one("#first", Rows).show([known[key] for key in FIRST], form.texts, self._choices)
-        await self.update_fields(form)
+        await show_fields(self.query_one("#first"), [known[key] for key in FIRST])
+        await self.renew()
         self.focus_first()
         # High screens unfold commonly set tables.
         room = self.app.size.height - 13 - len(self.query(FieldRow)) - len(FOLDED)
@@ -375,52 +329,42 @@ class Fields(Vertical):
             if section.table in ("train", "sampling", "eval", "policy") and len(section.fields) <= room:
                 await section.unfold()
                 room -= len(section.fields)
-        self.tell(*self._told)
 
-    async def update_fields(self, form: Form) -> None:
-        """Update lines of parameters and policies; unfold the latter if any."""
-        await self.query_one("#parameters", Rows).show(form.parameters, form.texts, self._choices)
-        names = [field for field in name_fields() if field.key == POLICIES or not form.declared]
-        speakers = [field for field in form.named if field.table == AGENTS]
-        section = next(section for section in self.query(Section) if section.table == POLICIES)
-        begun = bool(section.fields) and any(field.table == AGENTS for field in section.fields)
-        await section.show((*names, *speakers), form.texts)
-        if speakers and not begun and section.collapsed:
+    async def renew(self) -> None:
+        """Update lines of parameters and policies; unfold the latter once agents have to be given."""
+        form, section, tables = (
+            cast("SubmitScreen", self.screen).form,
+            self.query_one(Section),
+            self.query_one("#policies"),
+        )
+        await show_fields(self.query_one("#parameters"), form.parameters)
+        speakers, begun = [each for each in form.named if each.kind == "agent"], section.fields
+        section.fields = [*(each for each in NAME_FIELDS if each.key == POLICIES or not form.declared), *speakers]
+        if not section.collapsed or (speakers and not any(field.kind == "agent" for field in begun)):
             await section.unfold()
-        tables = self.query_one("#policies", Vertical)
-        wanted = [f"{POLICIES}.{name}" for name in form.policies]
-        if [section.table for section in tables.query_children(Section)] != wanted:
+        names = [f"{POLICIES}.{name}" for name in form.policies]
+        if [each.table for each in tables.query_children(Section)] != names:
             await tables.remove_children()
-            await tables.mount_all(
-                Section(table, tuple(f for f in form.named if f.table == table), form.texts, self._choices)
-                for table in wanted
-            )
-        self.tell(*self._told)
+            await tables.mount_all(Section(name, [f for f in form.named if f.table == name]) for name in names)
+        self.tell()
 
     async def go_to(self, key: str) -> None:
         """Also in a folded table."""
         for section in self.query(Section):
-            if key in section.keys:
+            if any(field.key == key for field in section.fields):
                 await section.unfold()
-        self.tell(*self._told)
         for row in self.query(FieldRow):
             if row.field.key == key:
                 row.query_one(Input).focus()
 
     def focus_first(self) -> None:
         fields = list(self.query(Input))
-        empty = next((field for field in fields if not field.value), None)
-        if target := empty or next(iter(fields), None):
+        if target := next((field for field in fields if not field.value), next(iter(fields), None)):
             target.focus()
 
-    def tell(self, checked: Checked, texts: Mapping[str, str]) -> None:
-        self._told = (checked, texts)
-        for row in self.query(FieldRow):
-            if row.is_mounted:
-                row.tell(checked.problems.get(row.field.key, ""), row.field.key in checked.missing)
-        for section in self.query(Section):
-            if section.is_mounted:
-                section.tell(checked.problems, texts)
+    def tell(self) -> None:
+        for part in (*self.query(FieldRow), *self.query(Section)):
+            part.tell()
 
 
 TAKES = ("time", "memory", "disk")
@@ -452,10 +396,6 @@ class Outlook(VerticalScroll):
                 yield Static(id=what)
         yield Static("what the model is asked", classes="head")
         yield Static(LATER, id="prompts")
-
-    @property
-    def estimated(self) -> bool:
-        return self.query_one(Grid).display
 
     def show(self, name: str, text: str) -> None:
         self.query_one(f"#{name}", Static).update(Content(text))
@@ -532,12 +472,13 @@ class SubmitScreen(ModalScreen[None]):
         training environment."""
         super().__init__()
         self._copy_from, self._start, self._environment = copy_from, start, environment
-        self._form = Form()
-        self._checked = Checked()
+        self.form = Form()
+        self.checked = Checked()
         self._sending = False
         self._early: list[str] | None = []
         """Letters that were typed before the fields were there."""
-        self._asked: tuple[str, str] = ("", "")
+        self._asked = ""
+        """The environment whose prompts are shown, with its parameters."""
         self._draft = ""
         """A task file with mistakes that came back from the editor: the next edit continues with it."""
 
@@ -551,7 +492,7 @@ class SubmitScreen(ModalScreen[None]):
             yield Static(what, id="what", markup=False)
             yield Elapsed(id="state")
         with Container(id="body"):
-            yield Fields(lambda field: self._form.choices(field))
+            yield Fields()
             yield Outlook()
         yield Static(id="beyond", markup=False)
         yield Static(id="about", markup=False)
@@ -560,16 +501,18 @@ class SubmitScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one(NoticeLine).show(self.marlaas.notices)
-        home = self.marlaas.home
+        home, outlook = self.marlaas.home, self.query_one(Outlook)
         self._checks = Latest(self, Form.checked, self._show_checked)
-        self._prospects = Latest(self, partial(prospect, home), self._show_prospect)
+        self._prospects = Latest(
+            self, partial(prospect, home), lambda answer: outlook.show_estimate(answer.rows, answer.problem)
+        )
         self._peeks = Latest(self, lambda wish: prompts(home, *wish), self._show_prompts)
         Latest(self, partial(read_sources, home), self._fill).ask(self._copy_from)
 
     async def _fill_fields(self) -> None:
-        await self.query_one(Fields).show(self._form)
+        await self.query_one(Fields).show()
         self.call_after_refresh(self._type_early)
-        self._checks.ask(self._form)
+        self._checks.ask(self.form)
 
     def _type_early(self) -> None:
         early, self._early = self._early, None
@@ -586,56 +529,54 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(sources.problem, bad=True)
         elif self._copy_from is not None and sources.table is None:
             self.marlaas.say(f"There is no task {self._copy_from}.", bad=True)
-        self._form = Form.begun(sources)
+        self.form = Form.begun(sources)
         if self._start:
-            self._form = self._form.beginning_with(self._start)
+            self.form = self.form.beginning_with(self._start)
         if self._environment:
-            self._form = self._form.on(self._environment)
+            self.form = self.form.on(self._environment)
         self.run_worker(self._fill_fields())
 
-    def on_field_row_typed(self, message: FieldRow.Typed) -> None:
-        if message.text != self._form.texts.get(message.key, ""):
+    def typed(self, key: str, text: str) -> None:
+        """A field's text has changed."""
+        if text != self.form.texts.get(key, ""):
             self._draft = ""
-            self._change(self._form.typed(message.key, message.text))
+            self._change(self.form.typed(key, text))
+
+    def visited(self, field: FormField) -> None:
+        """The cursor has come to a field."""
+        for note in self.query("#about").results(Static):  # none while the form is being left
+            note.update(Content(about(field, bool(self.form.choices(field)))))
 
     def _change(self, form: Form) -> None:
-        before, self._form = self._form, form
+        before, self.form = self.form, form
         if (form.parameters, form.named, form.declared) != (before.parameters, before.named, before.declared):
-            self.run_worker(self.query_one(Fields).update_fields(form), exclusive=True, group="fields")
+            self.run_worker(self.query_one(Fields).renew(), exclusive=True, group="fields")
         self._checks.ask(form)
 
-    def on_field_row_visited(self, message: FieldRow.Visited) -> None:
-        chosen = bool(self._form.choices(message.field))
-        self.query_one("#about", Static).update(Content(about(message.field, chosen)))
-
     def _show_checked(self, checked: Checked) -> None:
-        self._checked = checked
-        self.query_one(Fields).tell(checked, self._form.texts)
+        self.checked = checked
+        self.query_one(Fields).tell()
         self.query_one("#state", Elapsed).show(standing(checked))
-        words, note = beyond_fields(self._form), self.query_one("#beyond", Static)
+        words, note = beyond_fields(self.form), self.query_one("#beyond", Static)
         note.display = bool(words)
         note.update(Content(words))
         outlook = self.query_one(Outlook)
         outlook.show("file", excerpt(checked.text, 8000, 120).rstrip())
-        if not checked.ready:
+        if not checked.submissions:
             outlook.show_estimate((), LATER)
             return
-        if not outlook.estimated:
+        if not outlook.query_one(Grid).display:
             outlook.show("reason", "is being estimated")
         self._prospects.ask(checked.submissions)
         first = environments_of(checked.submissions[0])[0]
-        wish = (first.name, repr((first.config, first.data)))
-        if wish != self._asked:
-            self._asked = wish
+        if (asked := repr(first)) != self._asked:
+            self._asked = asked
             self._peeks.ask((first.name, first.config, first.data))
-
-    def _show_prospect(self, found: Prospect) -> None:
-        self.query_one(Outlook).show_estimate(found.rows, found.problem)
 
     def _show_prompts(self, found: Prompts) -> None:
         self.query_one(Outlook).show("prompts", "\n".join(found.lines))
-        if not self._form.sources.environments and found.parameters:
-            self._change(self._form.found(found.environment, found.parameters))
+        if not self.form.sources.environments and found.parameters:
+            self._change(self.form.found(found.environment, found.parameters))
 
     @property
     def key_words(self) -> Mapping[str, str]:
@@ -653,9 +594,11 @@ class SubmitScreen(ModalScreen[None]):
     def action_send(self) -> None:
         if self._sending:
             return
-        if reason := self._why_not_sent():
+        needed = f"{missing(self.checked)} must be given." if self.checked.missing else ""
+        ready = "" if self.checked.submissions else "The form is still being read."
+        if reason := self.marlaas.may_act() or next(iter(self.checked.problems.values()), "") or needed or ready:
             self.marlaas.say(reason, bad=True)
-            if key := first_wrong(self._checked, self._form.fields):
+            if key := first_wrong(self.checked, self.form.fields):
                 self.remove_class("-turned")
                 self.refresh_bindings()
                 self.run_worker(self.query_one(Fields).go_to(key), exclusive=True, group="wrong")
@@ -664,19 +607,10 @@ class SubmitScreen(ModalScreen[None]):
         self.query_one("#state", Elapsed).show("submitting …", under_way=True)  # starting an engine takes seconds
         self.run_worker(self._send, thread=True, exit_on_error=False)
 
-    def _why_not_sent(self) -> str:
-        if reason := self.marlaas.may_act():
-            return reason
-        if self._checked.problems:
-            return next(iter(self._checked.problems.values()))
-        if self._checked.missing:
-            return f"{missing(self._checked)} must be given."
-        return "" if self._checked.ready else "The form is still being read."
-
     def _send(self) -> None:
         numbers, problem = list[int](), ""
         try:
-            numbers = enqueue(self.marlaas.home, self._checked.submissions, notice=self.marlaas.say)
+            numbers = enqueue(self.marlaas.home, self.checked.submissions, notice=self.marlaas.say)
         except MarlaasError as error:
             problem = str(error)
         self.app.call_from_thread(self._sent, numbers, problem)
@@ -684,7 +618,7 @@ class SubmitScreen(ModalScreen[None]):
     def _sent(self, numbers: list[int], problem: str) -> None:
         self._sending = False
         if problem:
-            self.query_one("#state", Elapsed).show(standing(self._checked))
+            self.query_one("#state", Elapsed).show(standing(self.checked))
             self.marlaas.say(problem, bad=True)
             return
         many = f"Tasks {numbers[0]} to {numbers[-1]} are" if len(numbers) > 1 else f"Task {numbers[0]} is"
@@ -698,7 +632,7 @@ class SubmitScreen(ModalScreen[None]):
         if self.marlaas.web:
             self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
             return
-        name = self._form.texts.get("name", "").strip().replace(" ", "-").replace("/", "-") or "task"
+        name = self.form.texts.get("name", "").strip().replace(" ", "-").replace("/", "-") or "task"
         self.app.push_screen(ask("Save the task file as", f"{name}.toml", "save"), self._save)
 
     def _save(self, name: str | None) -> None:
@@ -707,7 +641,7 @@ class SubmitScreen(ModalScreen[None]):
         path = Path(name).expanduser().absolute()
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(self._checked.text)
+                file.write(self.checked.text)
         except OSError as error:
             self.marlaas.say(f"{path} cannot be written: {error.strerror}. Nothing is overwritten.", bad=True)
         else:
@@ -715,18 +649,18 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_edit(self) -> None:
         """A valid one is taken over."""
-        table, self._draft, sentence = edited_table(self.marlaas, self._draft or self._checked.text)
+        table, self._draft, sentence = edited_table(self.marlaas, self._draft or self.checked.text)
         if sentence:
             self.marlaas.say(sentence, bad=True)
         if table is not None:
-            self._form = self._form.taken_over(table)
+            self.form = self.form.taken_over(table)
             self.run_worker(self._fill_fields())
 
     def action_leave(self) -> None:
         """Ask first if something was typed."""
         if self.has_class("-turned"):
             self.action_turn()
-        elif self._form.touched:
+        elif self.form.touched:
             self.marlaas.confirm("Leave? What you typed is lost; ctrl+o saves it to a file.", self.dismiss)
         else:
             self.dismiss()

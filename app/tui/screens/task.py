@@ -14,8 +14,7 @@ from textual.widgets import ContentSwitcher, Static
 from marlaas.engine.store.queries.learning import Track
 from marlaas.engine.store.rows import TaskRow
 
-from ...chart.draw import WEIGHTS
-from ...chart.plot import MOST_CURVES
+from ...chart.draw import MOST_CURVES, WEIGHTS
 from ...chart.task_plot import Look, ScoreRow, inspected, kept_places, moved, parts, plot, sample_plot
 from ...lists.lines import Learner, learner, learners
 from ...operations.environments.source_lines import Excerpt
@@ -30,10 +29,10 @@ from ..widgets.bars import TaskLine
 from ..widgets.conversation import TrajectoryPane
 from ..widgets.tables import SourceExcerpt
 from ..widgets.task_charts import (
+    Metric,
     MetricChart,
+    MetricGrid,
     MetricList,
-    MetricRow,
-    SmallChart,
     SmallMultiples,
     StalenessBars,
     VerdictLine,
@@ -218,7 +217,7 @@ tab goes from pane to pane, z enlarges one."""
         about = words(answer.metric)
         metrics.about = (about.title, about.meaning, about.normal)
         metrics.rows = tuple(
-            MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
+            Metric(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
         )
         task = self.marlaas.snapshot.task(answer.task)
         steps = task.steps if task is not None else 1
@@ -226,9 +225,9 @@ tab goes from pane to pane, z enlarges one."""
         shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
         diagnostics = [name for name in listed if name not in first][:_FURTHER]
 
-        def chart(name: str) -> SmallChart:
+        def chart(name: str) -> Metric:
             curve = sample_plot(name, tracks[name], steps, self._look.weight)
-            return SmallChart(name, words(name).title, newest_text(name, newest), curve)
+            return Metric(name, words(name).title, newest_text(name, newest), plot=curve)
 
         small.charts, small.further = tuple(map(chart, shown)), tuple(map(chart, diagnostics))
         self.set_class(not shown, "-bare")
@@ -239,9 +238,7 @@ tab goes from pane to pane, z enlarges one."""
         self.query_one(SmallMultiples).charts = ()
         self.set_class(True, "-bare")
         metrics.chosen, metrics.least, metrics.about = answer.learner.policy, None, ("", "", "")
-        metrics.rows = tuple(
-            MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
-        )
+        metrics.rows = tuple(Metric(words, line(words, 40), score_text(row)) for words, row in answer.versions.items())
         scores = self.query_one(VersionScores)
         scores.rows = tuple(
             ScoreRow(line(words, 40), score_text(row), row.score if row else None, row.stderr if row else 0.0)
@@ -257,16 +254,17 @@ tab goes from pane to pane, z enlarges one."""
     def why_not(self, action: str) -> str:
         """Comparing takes two tasks, reading a point takes a point."""
         trained = self.targets[0].trained if self.targets else ()
-        if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
-            return "There is no other task to compare with."
-        if action == "policy":
-            return self.marlaas.why_no_other_policy()
-        if action == "win_rates" and not (self.targets and self.targets[0].policies):
-            return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
-        if action == "findings" and not (self.targets and self.targets[0].findings):
-            return "Nothing was found to go wrong in what this task learns."
-        if action == "inspect" and not self._track().steps:
-            return "There is no point to inspect yet."
+        match action:
+            case "overlay" if len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
+                return "There is no other task to compare with."
+            case "policy":
+                return self.marlaas.why_no_other_policy()
+            case "win_rates" if not (self.targets and self.targets[0].policies):
+                return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
+            case "findings" if not (self.targets and self.targets[0].findings):
+                return "Nothing was found to go wrong in what this task learns."
+            case "inspect" if not self._track().steps:
+                return "There is no point to inspect yet."
         return super().why_not(action)
 
     def action_policy(self) -> None:
@@ -288,7 +286,7 @@ tab goes from pane to pane, z enlarges one."""
     def action_metric(self, by: int) -> None:
         self.query_one(MetricList).step(by)
 
-    def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
+    def on_metric_grid_chosen(self, message: MetricGrid.Chosen) -> None:
         if self._answer is not None and self._answer.versions:
             self.marlaas.policy = message.name
             self.query_one(MetricList).chosen = message.name

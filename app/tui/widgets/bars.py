@@ -29,12 +29,10 @@ from ...text.metrics import value_text
 from ...text.scores import held_out
 from ...text.tasks import (
     Liveness,
-    Overview,
     Part,
     is_rough,
     left_text,
     lost_words,
-    parts,
     remedy,
     seconds_left,
     shown_reason,
@@ -528,7 +526,7 @@ class TopBar(Widget):
     """
 
     engine: reactive[Liveness] = reactive(Liveness("never", "never started"))
-    overview: reactive[Overview] = reactive(Overview())
+    overview: reactive[Sequence[Part]] = reactive(())
 
     def __init__(self, title: str, home: str) -> None:
         super().__init__()
@@ -541,7 +539,7 @@ class TopBar(Widget):
         title = clip(self._title, max(0, width - cells(engine) - 2))
         room = width - cells(engine) - cells(title) - 4
         home = Part(clip(line(self._home), max(_LEAST_HOME, room // 3)), _HOME)
-        kept = fitting_top_bar([home, *parts(self.overview)], room, cells(_BETWEEN))
+        kept = fitting_top_bar([home, *self.overview], room, cells(_BETWEEN))
         folder = f"  {home.text}" if home in kept else ""
         middle = Content(_BETWEEN).join([Content.styled(part.text, part.style) for part in kept if part is not home])
         gap = max(0, width - cells(title) - cells(folder) - cells(engine) - middle.cell_length)

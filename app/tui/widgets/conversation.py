@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -21,13 +22,12 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
-from ...rollouts.answers import Answer, Block, Layout, answer, wrapped
-from ...rollouts.reading import TURNS, Loaded, Shading, Wish, load
+from ...rollouts.answers import Answer, answer, wrapped
+from ...rollouts.reading import TURNS, Loaded, Wish, load
 from ...text.format import advantage, cells, clip, excerpt, line, number, pad, plain, score
 from ...text.tasks import who
 
@@ -252,24 +252,8 @@ def trajectory_text(row: TrajectoryRow) -> Content:
     return Content.assemble(*parts)
 
 
-AHEAD = 400
-
-
-@dataclass(frozen=True)
-class Page:
-    """What a pane shows."""
-
-    key: object = None
-    """The conversation's key; another key starts at the top."""
-    title: str = ""
-    blocks: Sequence[Block] = ()
-    shading: Shading = field(default_factory=lambda: Shading(TURNS))
-    first: tuple[int, int] | None = None
-    """Start as (block, character); None: the top."""
-
-
 class ConversationPane(ScrollView, can_focus=True):
-    """Scrolls a page's blocks, wrapped on demand, with a legend of the shades."""
+    """Scrolls a conversation's lines, with a legend of the shades."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll_down", "down", show=False, id="pane.down"),
@@ -277,7 +261,7 @@ class ConversationPane(ScrollView, can_focus=True):
         Binding("pagedown,space,ctrl+f", "page_down", "page down", show=False, id="pane.page_down"),
         Binding("pageup,ctrl+b", "page_up", "page up", show=False, id="pane.page_up"),
         Binding("home,g", "scroll_home", "top", show=False, id="pane.top"),
-        Binding("end,G", "to_end", "bottom", show=False, id="pane.bottom"),
+        Binding("end,G", "scroll_end", "bottom", show=False, id="pane.bottom"),
     ]
     DEFAULT_CSS = """
     ConversationPane { height: 1fr; width: 1fr; overflow-x: hidden; scrollbar-gutter: stable; padding: 0 1;
@@ -286,68 +270,39 @@ class ConversationPane(ScrollView, can_focus=True):
     ConversationPane.-shaded { border-bottom: solid $panel-lighten-2; border-subtitle-align: left; }
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.page = Page()
-        self._layout = Layout((), 80)
-        self._wants_end = False
-
-    def show(self, page: Page) -> None:
-        """Show a page; the same page keeps its scroll position."""
-        elsewhere = page.key != self.page.key or page.first != self.page.first
-        self.page = page
-        self.border_title = Content(page.title)
-        legend = page.shading.legend
-        self.set_class(bool(legend), "-shaded")
-        self.border_subtitle = Content("  ").join([Content.styled(label, style) for label, style in legend])
-        self._wants_end = False
-        self._lay_out()
-        if elsewhere:
-            place = max(0, self._layout.line_of(*page.first) - 3) if page.first else 0
-            self._grow(place + self.size.height)
-            self.scroll_to(y=place, animate=False, immediate=True, force=True)
-
-    def _lay_out(self) -> None:
-        self._layout = Layout(self.page.blocks, max(1, self._width))
-        self._grow(int(self.scroll_offset.y) + 2 * max(1, self.size.height))
-        self.call_later(self._wrap_on, self._layout)
-        self.refresh()
+    shown = Loaded(Wish(-1), None)
+    asked_width = 80
+    """Of the newest request."""
 
     @property
-    def _width(self) -> int:
+    def line_width(self) -> int:
         return self.scrollable_content_region.width or self.size.width or 80
 
-    def _grow(self, count: int) -> None:
-        self._layout.reach(count)
-        self.virtual_size = Size(0, len(self._layout.lines))
-
-    def _wrap_on(self, layout: Layout) -> None:
-        """Wrap remaining lines in portions, so that no key waits."""
-        if layout is self._layout and not layout.whole:
-            self._grow(len(layout.lines) + AHEAD)
-            self.set_timer(0.005, lambda: self._wrap_on(layout))
-        elif layout is self._layout and self._wants_end:
-            self._wants_end = False
-            self.scroll_end(animate=False, immediate=True)
-
-    def action_to_end(self) -> None:
-        self._wants_end = not self._layout.whole
-        self.scroll_end(animate=False, immediate=True)
+    def show(self, loaded: Loaded, title: str = "") -> None:
+        """Show a conversation; the same one keeps its scroll position."""
+        before, self.shown = self.shown, loaded
+        legend = loaded.shading.legend
+        self.border_title = Content(title)
+        self.set_class(bool(legend), "-shaded")
+        self.border_subtitle = Content("  ").join([Content.styled(label, style) for label, style in legend])
+        self.virtual_size = Size(0, len(loaded.lines))
+        if (loaded.wish.conversation, loaded.first) != (before.wish.conversation, before.first):
+            line = bisect_right(loaded.lines, loaded.first or (0, 0), key=lambda each: each[:2])
+            self.scroll_to(y=max(0, line - 4), animate=False, immediate=True, force=True)
+        self.refresh()
 
     def on_resize(self) -> None:
-        if self._layout.width != self._width:
-            self._lay_out()
-        else:
-            self._grow(int(self.scroll_offset.y) + 2 * max(1, self.size.height))
+        if self.asked_width != self.line_width:
+            cast("ConversationPanes", self.parent).load(self)
 
     def render_line(self, y: int) -> Strip:
-        place, width = int(self.scroll_offset.y) + y, self._width
-        if place >= len(self._layout.lines):
+        place, width, lines = int(self.scroll_offset.y) + y, self.line_width, self.shown.lines
+        if place >= len(lines):
             return Strip.blank(width, self.rich_style)
-        line = self._layout.lines[place]
-        block = self.page.blocks[line.block]
-        content = Content.styled(block.text[line.start : line.stop], block.style)
-        for stretch in block.styled(line.start, line.stop):
+        number, start, stop = lines[place]
+        block = self.shown.blocks[number]
+        content = Content.styled(block.text[start:stop], block.style)
+        for stretch in block.styled(start, stop):
             content = content.stylize(stretch.style, stretch.start, stretch.stop)
         strips = Visual.to_strips(self, content.truncate(width), width, 1, self.visual_style, pad=True)
         return strips[0] if strips else Strip.blank(width, self.rich_style)
@@ -392,9 +347,9 @@ class ConversationPanes(Container):
         self._current = conversation
         if conversation is None:
             self.loaded = None
-            self.pane.show(Page())
+            self.pane.show(ConversationPane.shown)
         else:
-            self._load(self.pane)
+            self.load(self.pane)
 
     def shade_by(self, name: str) -> None:
         self.shade = name
@@ -419,31 +374,27 @@ class ConversationPanes(Container):
     def compare(self, wanted: bool) -> None:
         self.set_class(wanted, "-comparing")
         if wanted:
-            self._load(self.other)
+            self.load(self.other)
         else:
             self._marked = None
 
     def _again(self) -> None:
-        self._load(self.pane)
+        self.load(self.pane)
         if self.comparing:
-            self._load(self.other)
+            self.load(self.other)
 
     def _wish(self, pane: ConversationPane) -> Wish | None:
         conversation = self._current if pane is self.pane else self._marked
-        return None if conversation is None else Wish(conversation, self.shade, self._word)
+        return None if conversation is None else Wish(conversation, self.shade, self._word, pane.line_width)
 
-    def _load(self, pane: ConversationPane) -> None:
+    def load(self, pane: ConversationPane) -> None:
         if wish := self._wish(pane):
+            pane.asked_width = wish.width
             read = partial(self._read, pane, wish)
             self.run_worker(read, thread=True, group=f"read {pane.id}", exclusive=True, exit_on_error=False)
 
     def _read(self, pane: ConversationPane, wish: Wish) -> None:
-        try:
-            loaded = load(self._home, wish)
-        except Exception as error:  # of an invalid row; unreported, another conversation would stay here
-            why = error.message if isinstance(error, MarlaasError) else f"{type(error).__name__}: {error}"
-            text = f"This conversation cannot be read: {line(why, 400)}"
-            loaded = Loaded(wish, None, (Block(text, "$text-error"),))
+        loaded = load(self._home, wish)
         if not get_current_worker().is_cancelled:
             self.call_later(self._ready, pane, loaded)
 
@@ -454,5 +405,6 @@ class ConversationPanes(Container):
             self.loaded = loaded if loaded.conversation else None
             self.screen.refresh_bindings()
         title = f"conversation {loaded.wish.conversation}"
-        title += "" if self.shade == TURNS or loaded.shading.lacking else f", tokens by {self.shade}"
-        pane.show(Page(loaded.wish.conversation, title, loaded.blocks, loaded.shading, loaded.first))
+        pane.show(
+            loaded, title if self.shade == TURNS or loaded.shading.lacking else f"{title}, tokens by {self.shade}"
+        )

@@ -15,8 +15,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...chart.draw import STYLES, Drawing, draw, looks
-from ...chart.plot import SHAPES, Plot
+from ...chart.draw import SHAPES, STYLES, Drawing, Plot, draw, looks
 from ...chart.task_plot import ScoreRow, score_rows
 from ...rollouts.answers import middle, wrapped
 from ...text.format import BARS, cells, clip, counted, line, pad, score, share
@@ -36,12 +35,10 @@ class StalenessBars(Widget):
         width, height = self.content_size
         if not self.ages:
             return Content("")
-        most = height - 1 if height >= 3 else 8
-        whole = sum(self.ages.values()) or 1
-        counts = [(str(age), self.ages.get(age, 0)) for age in range(max(self.ages) + 1)]
-        if len(counts) > most:  # the stalest are summed up
-            counts[most - 1 :] = [(f"{most - 1}+", sum(groups for _, groups in counts[most - 1 :]))]
-        shares = [(age, groups / whole) for age, groups in counts]
+        most, whole = height - 1 if height >= 3 else 8, sum(self.ages.values()) or 1
+        shares = [(str(age), self.ages.get(age, 0) / whole) for age in range(max(self.ages) + 1)]
+        if len(shares) > most:  # the stalest are summed up
+            shares[most - 1 :] = [(f"{most - 1}+", sum(part for _, part in shares[most - 1 :]))]
         if height < 3:
             texts = [f"{age} {BARS[round(part * (len(BARS) - 1))]} {share(part)}" for age, part in shares]
             return Content.assemble(("staleness  ", "$text-muted"), " ".join(texts))
@@ -227,33 +224,31 @@ class MetricChart(Widget, can_focus=True):
 
     def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:
         plot, alone = self.plot, len(self.names) == 1
-        legend = [] if alone else [(self.title, "bold")]
         whose = f"◆ held-out of {self.names[0][1].partition(' ')[0]}" if plot.points and self.names else ""
-        if alone:
-            legend += [(f"⠒ {self.title}", STYLES[f"curve{place}"]) for place, _ in self.names]
-        else:
-            room = self.content_size.width - cells(self.title) - 3 - (cells(whose) + 3 if whose else 0)
-            short = legend_names([name for _, name in self.names], room - 2 * len(self.names))
-            legend += [
-                (f"{SHAPES[place % len(SHAPES)]} {name}", STYLES[f"curve{place}"])
-                for (place, _), name in zip(self.names, short, strict=True)
-            ]
-            legend += [(whose, STYLES["curve0"])] if whose else []
-        legend += [(self.smoothing, "$text-muted")] if self.smoothing else []
-        legend += [(note, "$text-warning") for note in notes]
-        if alone and any(curve.low for curve in plot.curves):
-            legend.append((f"{_BAND} worst to best of a group", "$text-muted"))
-        if plot.points and alone:
-            legend.append(("◆ held-out", STYLES["point"]))
-        if plot.baseline is not None:
-            legend.append((f"╌ baseline {plot.baseline:.2f}", STYLES["baseline"]))
-        if any(point.earlier for point in plot.points):
-            legend.append(("◇ on an earlier environment", STYLES["earlier" if alone else "curve0"]))
-        if plot.marks:
-            legend.append(("┊ environment changed", STYLES["mark"]))
-        if plot.logarithmic:
-            legend.append(("log", "$text-muted"))
-        return legend
+        room = self.content_size.width - cells(self.title) - 3 - (cells(whose) + 3 if whose else 0)
+        short = [self.title] if alone else legend_names([name for _, name in self.names], room - 2 * len(self.names))
+        signs = ["⠒" if alone else SHAPES[place % len(SHAPES)] for place, _ in self.names]
+        curves = zip(signs, short, self.names, strict=True)
+        legend = [
+            ("" if alone else self.title, "bold"),
+            *((f"{sign} {name}", STYLES[f"curve{place}"]) for sign, name, (place, _) in curves),
+            ("" if alone else whose, STYLES["curve0"]),
+            (self.smoothing, "$text-muted"),
+            *((note, "$text-warning") for note in notes),
+            (
+                f"{_BAND} worst to best of a group" if alone and any(curve.low for curve in plot.curves) else "",
+                "$text-muted",
+            ),
+            ("◆ held-out" if alone and plot.points else "", STYLES["point"]),
+            ("" if plot.baseline is None else f"╌ baseline {plot.baseline:.2f}", STYLES["baseline"]),
+            (
+                "◇ on an earlier environment" if any(point.earlier for point in plot.points) else "",
+                STYLES["earlier" if alone else "curve0"],
+            ),
+            ("┊ environment changed" if plot.marks else "", STYLES["mark"]),
+            ("log" if plot.logarithmic else "", "$text-muted"),
+        ]
+        return [(text, style) for text, style in legend if text]
 
 
 def legend_names(names: Sequence[str], room: int) -> list[str]:
@@ -275,144 +270,6 @@ def legend_names(names: Sequence[str], room: int) -> list[str]:
     return shortened
 
 
-_CELL = 26
-_LIST = 34
-"""Least width for one metric a line, with sparkline."""
-_NAME, _VALUE = 14, 11
-_ABOUT = 7
-
-
-@dataclass(frozen=True)
-class MetricRow:
-    """One metric."""
-
-    name: str
-    title: str
-    value: str
-    values: Sequence[float] = ()
-
-
-class MetricList(Widget, can_focus=True):
-    """One or more metrics a line; the chosen one is in the chart."""
-
-    @dataclass
-    class Chosen(Message):
-        """The person chose another metric."""
-
-        name: str
-
-    @dataclass
-    class Asked(Message):
-        """The person asks what a metric means."""
-
-        name: str
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "explain", "about", id="metrics.explain"),
-        Binding("up,k", "move(-1)", "metric above", show=False, id="metrics.up"),
-        Binding("down,j", "move(1)", "metric below", show=False, id="metrics.down"),
-        Binding("left,h", "aside(-1)", "metric left", show=False, id="metrics.left"),
-        Binding("right", "aside(1)", "metric right", show=False, id="metrics.right"),
-        Binding("g", "move(-999)", "first metric", show=False, id="metrics.first"),
-        Binding("G", "move(999)", "last metric", show=False, id="metrics.last"),
-    ]
-    ALLOW_MAXIMIZE = True
-    DEFAULT_CSS = """
-    MetricList { height: 1fr; padding: 0 1; }
-    MetricList:focus { background: $surface; }
-    """
-
-    rows: reactive[tuple[MetricRow, ...]] = reactive(())
-    """Most important first."""
-    least: reactive[int | None] = reactive(None)
-    """Number always listed from the start. None: all."""
-    filled: reactive[bool] = reactive(False)
-    chosen: reactive[str] = reactive("")
-    about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
-    """Shown if lines are left."""
-
-    @property
-    def listed(self) -> tuple[MetricRow, ...]:
-        if self.least is None:
-            return self.rows
-        wide = self.filled and self.content_size.width >= _LIST
-        room = max(self.least, self.content_size.height - 1 - _ABOUT if wide else 0)
-        return (*self.rows[:room], *(row for row in self.rows[room:] if row.name == self.chosen))
-
-    def action_move(self, by: int) -> None:
-        self._choose(by * self._columns() if abs(by) == 1 else by)
-
-    def action_aside(self, by: int) -> None:
-        """Move along a line of several metrics."""
-        self._choose(by)
-
-    def action_explain(self) -> None:
-        if self.rows:
-            self.post_message(self.Asked(self.listed[self._place()].name))
-
-    def step(self, by: int) -> None:
-        """Go to the next metric; wraps around."""
-        if self.rows:
-            self.post_message(self.Chosen(self.listed[(self._place() + by) % len(self.listed)].name))
-
-    def on_click(self, event: Click) -> None:
-        columns = self._columns()
-        column = min(columns - 1, max(0, event.x - 1) * columns // max(1, self.content_size.width))
-        place = (self._first() + event.y) * columns + column
-        if place < len(self.listed):
-            self.post_message(self.Chosen(self.listed[place].name))
-
-    def render(self) -> Content:
-        columns, first, listed = self._columns(), self._first(), self.listed
-        lines = []
-        for row in range(first, first + max(1, self.content_size.height)):
-            metrics = listed[row * columns : (row + 1) * columns]
-            lines += [Content("  ").join([self._cell(metric) for metric in metrics])] if metrics else []
-        hidden = len(self.rows) - len(listed)
-        lines += [Content.styled(f"D: {counted(hidden, 'diagnostic')} more", "$text-muted")] if hidden else []
-        name, meaning, normal = self.about
-        width, normal = max(1, self.content_size.width), f"Healthy: {normal}." if normal else ""
-        needed = 2 + sum(len(list(wrapped(text, width))) for text in (meaning, normal))
-        if meaning and width >= _LIST and self.content_size.height - len(lines) >= needed:
-            lines += [
-                Content(""),
-                Content.styled(name, "bold"),
-                Content(meaning),
-                Content.styled(normal, "$text-muted"),
-            ]
-        return Content("\n").join(lines)
-
-    def _cell(self, metric: MetricRow) -> Content:
-        width, columns = self.content_size.width, self._columns()
-        chosen = metric.name == self.chosen
-        if columns > 1 or width < _LIST:
-            room = (width - 2 * (columns - 1)) // columns - 2
-            name = clip(metric.title, max(1, room - cells(metric.value) - 1))
-            text = name + pad(metric.value, max(0, room - cells(name)), right=True)
-        else:
-            value = pad(clip(metric.value, width - _NAME - 4), _VALUE, right=True)  # a long one takes of the sparkline
-            left = width - _NAME - cells(value) - 3
-            text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{pad(trend(metric.values, left), left)} {value}"
-        return Content.styled(f"{'▸' if chosen else ' '} {text}", "bold $text-primary" if chosen else "")
-
-    def _columns(self) -> int:
-        narrow_and_high = self.content_size.height >= len(self.listed)
-        return 1 if self.content_size.width < 2 * _CELL or narrow_and_high else self.content_size.width // _CELL
-
-    def _first(self) -> int:
-        height, columns = max(1, self.content_size.height), self._columns()
-        lines = -(-len(self.listed) // columns)
-        return max(0, min(self._place() // columns - height // 2, lines - height))
-
-    def _place(self) -> int:
-        return next((place for place, row in enumerate(self.listed) if row.name == self.chosen), 0)
-
-    def _choose(self, by: int) -> None:
-        if self.rows:
-            place = min(len(self.listed) - 1, max(0, self._place() + by))
-            self.post_message(self.Chosen(self.listed[place].name))
-
-
 def trend(values: Sequence[float], width: int) -> str:
     """A sparkline over the run; each cell is the mean of its part."""
     known = [value for value in values if abs(value) < 1e300]
@@ -424,6 +281,157 @@ def trend(values: Sequence[float], width: int) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS))) if span > 0 else 0] for mean in means)
 
 
+@dataclass(frozen=True)
+class Metric:
+    """One metric with its newest value, for a list or a small chart."""
+
+    name: str
+    title: str
+    value: str
+    values: Sequence[float] = ()
+    plot: Plot = field(default_factory=Plot)
+
+
+class MetricGrid(Widget, can_focus=True):
+    """Metrics in lines of one or more; the chosen one is in the large chart."""
+
+    @dataclass
+    class Chosen(Message):
+        """The person chose another metric."""
+
+        name: str
+
+    ALLOW_MAXIMIZE = True
+    chosen: reactive[str] = reactive("")
+
+    @property
+    def listed(self) -> tuple[Metric, ...]:
+        """Most important first."""
+        raise NotImplementedError
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Metrics in a line, and lines in sight."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> int:
+        return next((place for place, metric in enumerate(self.listed) if metric.name == self.chosen), 0)
+
+    @property
+    def first(self) -> int:
+        """The first line in sight: the chosen metric's is in the middle."""
+        (columns, rows), count = self.grid, len(self.listed)
+        return max(0, min(self.place // columns - rows // 2, -(-count // columns) - rows))
+
+    @property
+    def lines(self) -> list[tuple[Metric, ...]]:
+        """The metrics in sight."""
+        (columns, rows), first, listed = self.grid, self.first, self.listed
+        lines = [listed[row * columns : (row + 1) * columns] for row in range(first, first + rows)]
+        return [line for line in lines if line]
+
+    def choose(self, place: int) -> None:
+        if 0 <= place < len(self.listed):
+            self.post_message(self.Chosen(self.listed[place].name))
+
+    def step(self, by: int) -> None:
+        """Go to the next metric; wraps around."""
+        self.choose((self.place + by) % max(1, len(self.listed)))
+
+    def action_move(self, by: int, line: bool = False) -> None:
+        columns, _ = self.grid
+        self.choose(min(len(self.listed) - 1, max(0, self.place + by * (columns if line else 1))))
+
+    def on_click(self, event: Click) -> None:
+        (columns, rows), (width, height) = self.grid, self.content_size
+        if (offset := event.get_content_offset(self)) is not None:
+            row = min(rows - 1, offset.y // max(1, height // rows))
+            self.choose((self.first + row) * columns + offset.x * columns // max(1, width))
+
+
+_CELL = 26
+_LIST = 34
+"""Least width for one metric a line, with sparkline."""
+_NAME, _VALUE = 14, 11
+_ABOUT = 7
+
+
+class MetricList(MetricGrid):
+    """One or more metrics a line, with what the chosen one means if there is room."""
+
+    @dataclass
+    class Asked(Message):
+        """The person asks what a metric means."""
+
+        name: str
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "explain", "about", id="metrics.explain"),
+        Binding("up,k", "move(-1, True)", "metric above", show=False, id="metrics.up"),
+        Binding("down,j", "move(1, True)", "metric below", show=False, id="metrics.down"),
+        Binding("left,h", "move(-1)", "metric left", show=False, id="metrics.left"),
+        Binding("right", "move(1)", "metric right", show=False, id="metrics.right"),
+        Binding("g", "move(-999)", "first metric", show=False, id="metrics.first"),
+        Binding("G", "move(999)", "last metric", show=False, id="metrics.last"),
+    ]
+    DEFAULT_CSS = """
+    MetricList { height: 1fr; padding: 0 1; }
+    MetricList:focus { background: $surface; }
+    """
+
+    rows: reactive[tuple[Metric, ...]] = reactive(())
+    """Most important first."""
+    least: reactive[int | None] = reactive(None)
+    """Number always listed from the start. None: all."""
+    filled: reactive[bool] = reactive(False)
+    about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
+    """Name, meaning, normal values of the chosen one."""
+
+    @property
+    def listed(self) -> tuple[Metric, ...]:
+        width, height = self.content_size
+        room = len(self.rows) if self.least is None else self.least
+        room = max(room, height - 1 - _ABOUT if self.filled and width >= _LIST else 0)
+        return (*self.rows[:room], *(row for row in self.rows[room:] if row.name == self.chosen))
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        width, height = self.content_size
+        single = width < 2 * _CELL or height >= len(self.listed)
+        return 1 if single else width // _CELL, max(1, height)
+
+    def action_explain(self) -> None:
+        if self.rows:
+            self.post_message(self.Asked(self.listed[self.place].name))
+
+    def render(self) -> Content:
+        width, height = max(1, self.content_size.width), self.content_size.height
+        lines = [Content("  ").join(map(self._cell, metrics)) for metrics in self.lines]
+        hidden = len(self.rows) - len(self.listed)
+        lines += [Content.styled(f"D: {counted(hidden, 'diagnostic')} more", "$text-muted")] if hidden else []
+        name, meaning, normal = self.about
+        normal = f"Healthy: {normal}." if normal else ""
+        needed = 2 + sum(len(list(wrapped(text, width))) for text in (meaning, normal))
+        if meaning and width >= _LIST and height - len(lines) >= needed:
+            head, normally = Content.styled(name, "bold"), Content.styled(normal, "$text-muted")
+            lines += [Content(""), head, Content(meaning), normally]
+        return Content("\n").join(lines)
+
+    def _cell(self, metric: Metric) -> Content:
+        width, (columns, _) = self.content_size.width, self.grid
+        if columns > 1 or width < _LIST:
+            room = (width - 2 * (columns - 1)) // columns - 2
+            name = clip(metric.title, max(1, room - cells(metric.value) - 1))
+            text = name + pad(metric.value, max(0, room - cells(name)), right=True)
+        else:
+            value = pad(clip(metric.value, width - _NAME - 4), _VALUE, right=True)  # a long one takes of the sparkline
+            left = width - _NAME - cells(value) - 3
+            text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{pad(trend(metric.values, left), left)} {value}"
+        mark, style = ("▸", "bold $text-primary") if metric.name == self.chosen else (" ", "")
+        return Content.styled(f"{mark} {text}", style)
+
+
 # Small multiples: Tufte 1983.
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 5
@@ -431,18 +439,8 @@ _LEAST_WIDTH, _LEAST_HEIGHT = 20, 5
 _GAP = 2
 
 
-@dataclass(frozen=True)
-class SmallChart:
-    """One metric."""
-
-    name: str
-    title: str
-    value: str
-    plot: Plot = field(default_factory=Plot)
-
-
-class SmallMultiples(Widget, can_focus=True):
-    """As many charts as fit, most important first; the chosen one has the large chart."""
+class SmallMultiples(MetricGrid):
+    """As many charts as fit, most important first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "move(-1)", "chart left", show=False, id="multiples.left"),
@@ -450,89 +448,46 @@ class SmallMultiples(Widget, can_focus=True):
         Binding("up,k", "move(-1, True)", "chart above", show=False, id="multiples.up"),
         Binding("down,j", "move(1, True)", "chart below", show=False, id="multiples.down"),
     ]
-    ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
     SmallMultiples { height: 1fr; padding: 0 1; }
     SmallMultiples:focus { background: $surface; }
     """
 
-    charts: reactive[tuple[SmallChart, ...]] = reactive(())
-    further: reactive[tuple[SmallChart, ...]] = reactive(())
+    charts: reactive[tuple[Metric, ...]] = reactive(())
+    further: reactive[tuple[Metric, ...]] = reactive(())
     """Charts that fill the last line."""
-    chosen: reactive[str] = reactive("")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._drawn: dict[tuple[str, int, int, bool], tuple[Plot, list[Content]]] = {}
 
-    def action_move(self, by: int, line: bool = False) -> None:
-        columns, _ = self._grid()
-        shown = self._shown()
-        if shown:
-            place = min(len(shown) - 1, max(0, self._place() + by * (columns if line else 1)))
-            self.post_message(MetricList.Chosen(shown[place].name))
+    @property
+    def grid(self) -> tuple[int, int]:
+        (width, height), count = self.content_size, len(self.charts)
+        columns = max(1, min(count, (width + _GAP) // (_LEAST_WIDTH + _GAP)))
+        rows = max(1, min(height // _LEAST_HEIGHT, -(-count // columns)))
+        return max(1, min(columns, -(-count // rows))), rows
 
-    def on_click(self, event: Click) -> None:
-        offset = event.get_content_offset(self)
-        columns, rows = self._grid()
-        if offset is None or not self.charts:
-            return
-        width, height = self._size_of_one(columns, rows)
-        column, row = min(columns - 1, offset.x // (width + _GAP)), min(rows - 1, offset.y // height)
-        place, shown = self._first(columns, rows) + row * columns + column, self._shown()
-        if place < len(shown):
-            self.post_message(MetricList.Chosen(shown[place].name))
+    @property
+    def listed(self) -> tuple[Metric, ...]:
+        return *self.charts, *self.further[: -len(self.charts) % self.grid[0]]
 
     def render(self) -> Content:
-        columns, rows = self._grid()
-        first = self._first(columns, rows)
-        width, height = self._size_of_one(columns, rows)
-        lines, shown = list[Content](), self._shown()
-        for begin in range(first, min(len(shown), first + columns * rows), columns):
-            drawn = [self._chart(chart, width, height) for chart in shown[begin : begin + columns]]
-            lines += [Content(" " * _GAP).join(row) for row in zip(*drawn, strict=True)]
-        return Content("\n").join(lines)
+        (columns, rows), (width, height) = self.grid, self.content_size
+        width, height = max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
+        drawn = [zip(*(self._chart(chart, width, height) for chart in line), strict=True) for line in self.lines]
+        return Content("\n").join([Content(" " * _GAP).join(row) for line in drawn for row in line])
 
-    def _chart(self, chart: SmallChart, width: int, height: int) -> list[Content]:
-        chosen = chart.name == self.chosen
+    def _chart(self, chart: Metric, width: int, height: int) -> list[Content]:
+        mark, style = ("▸ ", "bold $text-primary") if chart.name == self.chosen else ("", "bold")
         value = clip(chart.value, width // 2)
-        title = clip(f"{'▸ ' if chosen else ''}{chart.title}", max(1, width - cells(value) - 1))
+        title = clip(f"{mark}{chart.title}", max(1, width - cells(value) - 1))
         gap = " " * max(1, width - cells(title) - cells(value))
-        style = "bold $text-primary" if chosen else "bold"
         head = Content.assemble((title, style), gap, (value, "$text-muted"))
-        return [head, *self._curve(chart, width, height - 1)]
-
-    def _curve(self, chart: SmallChart, width: int, height: int) -> list[Content]:
         colours = not (self.app.no_color or self.app.current_theme.ansi)
         key = chart.name, width, height, colours
         known = self._drawn.get(key)
         if known is None or known[0] != chart.plot:
-            lines = draw(chart.plot, width, height, bare=True).lines
-            drawn = [Content.assemble(*looks(runs, colours)) for runs in lines]
-            self._drawn[key] = known = (chart.plot, drawn)
-        return known[1]
-
-    def _grid(self) -> tuple[int, int]:
-        width, height = self.content_size
-        columns = max(1, min(len(self.charts), (width + _GAP) // (_LEAST_WIDTH + _GAP)))
-        rows = max(1, height // _LEAST_HEIGHT)
-        while rows > 1 and columns * (rows - 1) >= len(self.charts):
-            rows -= 1
-        columns = max(1, min(columns, -(-len(self.charts) // rows)))
-        return columns, rows
-
-    def _shown(self) -> tuple[SmallChart, ...]:
-        columns, _ = self._grid()
-        return *self.charts, *self.further[: -len(self.charts) % columns]
-
-    def _size_of_one(self, columns: int, rows: int) -> tuple[int, int]:
-        width, height = self.content_size
-        return max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
-
-    def _first(self, columns: int, rows: int) -> int:
-        """Whole lines above the chosen chart are skipped if needed."""
-        below = self._place() // columns - rows + 1
-        return max(0, below) * columns
-
-    def _place(self) -> int:
-        return next((place for place, chart in enumerate(self._shown()) if chart.name == self.chosen), 0)
+            lines = draw(chart.plot, width, height - 1, bare=True).lines
+            self._drawn[key] = known = chart.plot, [Content.assemble(*looks(runs, colours)) for runs in lines]
+        return [head, *known[1]]

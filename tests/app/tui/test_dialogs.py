@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
@@ -40,6 +41,7 @@ from marlaas.app.tui.widgets.bars import KeyBar
 from marlaas.app.tui.widgets.tables import KeyedTable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
+from marlaas.engine.store.queries.reader import Reader
 from tests.app.driving import Driver, driving
 from tests.app.filling import Filling, fill_full
 from tests.app.filling_task import fill_task
@@ -118,6 +120,17 @@ async def test_a_long_text_scrolls_under_the_keys(home: Home) -> None:
         await driver.settle()
         await driver.settle()
         assert "j k scroll" not in driver.text() and "esc close" in driver.text()
+
+
+async def test_a_text_that_cannot_be_read_says_so(home: Home, filling: Filling) -> None:
+    def load(reader: Reader) -> dialogs.Drawn:
+        raise KeyError("turns\x1b[2J")
+
+    async with driving(home, (80, 24)) as driver:
+        driver.app.push_screen(Reading("findings", lambda width: Content("Reading …"), home=home, load=load))
+        await driver.settle()
+        await driver.settle()
+        assert "KeyError: 'turns" in driver.text() and "\x1b" not in driver.text()
 
 
 async def test_letters_answer_a_question_unless_a_word_is_asked_for(home: Home, filling: Filling) -> None:

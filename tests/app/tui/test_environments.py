@@ -12,8 +12,9 @@ from textual.widgets import Input
 
 from marlaas.app.tui.context import editor
 from marlaas.app.tui.frame.modes import ALL_MODES
-from marlaas.app.tui.screens.environments import EnvironmentDetail, EnvironmentsTable
+from marlaas.app.tui.screens.environments import EnvironmentDetail
 from marlaas.app.tui.screens.submit import FieldRow, SubmitScreen
+from marlaas.app.tui.widgets.tables import KeyedTable
 from marlaas.engine.home.paths import Home
 from tests.app.driving import driving
 from tests.app.filling import Filling
@@ -59,7 +60,7 @@ async def test_what_is_asked_for_the_environment_under_the_cursor(home: Home) ->
         assert asked == ("reload", '{"plugin": "shop"}')
         await driver.press("j", "j")
         assert "a add task" in driver.text()
-        name = driver.app.screen.query_one(EnvironmentsTable).key
+        name = driver.app.screen.query_one(KeyedTable).key
         await driver.press("a")
         await driver.settle()
         form = driver.app.screen
@@ -135,7 +136,7 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
     monkeypatch.setattr("marlaas.app.tui.screens.environments.verb_output", lambda *given, **options: checked)
     async with driving(home, (120, 60)) as driver:
         await driver.press(KEY)
-        name = str(driver.app.screen.query_one(EnvironmentsTable).key)
+        name = str(driver.app.screen.query_one(KeyedTable).key)
         filling.execute("DELETE FROM conformance WHERE environment = ?", name)
         await driver.read()
         assert "not checked yet" in driver.text()

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from textual.widgets import Collapsible, Input
+from textual.widgets import Input
 
 from marlaas.app.tui.form.form import (
+    NAME_FIELDS,
     Checked,
     Form,
     Prompts,
@@ -24,7 +25,6 @@ from marlaas.app.tui.form.form import (
     beyond_fields,
     check,
     joined,
-    name_fields,
     parameter_fields,
     read_sources,
     table_of,
@@ -82,7 +82,7 @@ def row(driver: Driver, key: str) -> FieldRow:
 async def unfolded(driver: Driver, table: str) -> None:
     """With the lines of a table."""
     section = next(section for section in driver.app.screen.query(Section) if section.table == table)
-    if section.query_one(Collapsible).collapsed:
+    if section.collapsed:
         section.query_one("CollapsibleTitle").focus()
         await driver.press("enter")
 
@@ -337,11 +337,12 @@ async def test_policies_and_agents_are_typed_and_chosen(
 async def test_lines_still_being_made_are_told_afterwards(home: Home, several: Filling, foreseen: None) -> None:
     async with opened(home, (120, 60)) as driver:
         await typed(driver, name="duel", environment="duel")
-        fields, lines = driver.app.screen.query_one(Fields), name_fields()
-        making = fields.mount(Section("several", lines, {}, lambda field: ()))
-        fields.tell(Checked({lines[0].key: "No such policy."}), {})
+        screen = driver.app.screen
+        assert isinstance(screen, SubmitScreen)
+        making = screen.query_one(Fields).mount(Section("several", NAME_FIELDS))
+        screen.checked = Checked({NAME_FIELDS[0].key: "No such policy."})
+        screen.query_one(Fields).tell()
         await making
-        await fields.update_fields(Form())
         await driver.settle()
         assert "several (1 wrong)" in driver.text()
 
@@ -405,13 +406,17 @@ async def test_what_is_taken_away_hears_without_harm(home: Home, several: Fillin
         section = next(each for each in driver.app.screen.query(Section) if each.table == "train")
         await section.unfold()
         await driver.settle()
-        line = section.query(FieldRow).first()
-        line.tell("is wrong", False)
-        for widget in (line, section):
-            await widget.remove_children()
-        line.tell("is right", False)
-        section.tell({}, {})
+        line, screen = section.query(FieldRow).first(), driver.app.screen
+        assert isinstance(screen, SubmitScreen)
+        screen.checked = Checked({line.field.key: "is wrong"})
+        line.tell()
+        screen.checked = Checked()
+        for part in (line, section):
+            await part.remove_children()
+            part.tell()
         assert section.is_mounted and not section.query(FieldRow)
+        await screen.query_one("#about").remove()
+        screen.visited(line.field)
 
 
 PARAMETERS = (
@@ -439,7 +444,11 @@ def test_what_is_typed_is_what_the_file_says() -> None:
         "tenant": "bio", "name": "sums", "environment": "arithmetic", "steps": 30, "environment_config": {"level": 0.5},
         "train": {"learning_rate": 0.001, "deterministic": False}, "policy": {"alpha": 8},
     }  # fmt: skip
-    assert checked.ready and checked.submissions[0].spec.steps == 30 and checked.submissions[0].source == checked.text
+    assert (
+        checked.submissions
+        and checked.submissions[0].spec.steps == 30
+        and checked.submissions[0].source == checked.text
+    )
 
 
 def test_several_values_are_several_tasks() -> None:
@@ -474,7 +483,13 @@ def test_several_values_are_several_tasks() -> None:
 )
 def test_a_sentence_stands_beside_its_field(key: str, text: str, sentence: str) -> None:
     checked = looked_at(**{key.replace(".", "__"): text})
-    assert list(checked.problems) == [key] and checked.problems[key].startswith(sentence) and not checked.ready
+    assert list(checked.problems) == [key] and checked.problems[key].startswith(sentence) and not checked.submissions
+
+
+def test_every_value_of_a_sweep_is_checked_before_the_task_has_a_name() -> None:
+    checked = check(task_fields(), {"train.learning_rate": "0.1, 2"}, ())
+    assert checked.problems == {"train.learning_rate": "'train.learning_rate' is 2; it must lie between 0 and 1."}
+    assert checked.missing == {"tenant", "name", "environment"} and not checked.submissions
 
 
 @given(st.data())
@@ -508,7 +523,7 @@ def test_a_mixture_needs_no_environment() -> None:
     assert "needs level" in "".join(refused.problems.values())
     parts[1]["config"] = {"level": 1.0}
     checked = check(task_fields(), texts, SERVED, more=more)
-    assert checked.ready and checked.submissions[0].spec.played == "arithmetic"
+    assert checked.submissions and checked.submissions[0].spec.played == "arithmetic"
     assert tomllib.loads(checked.text)["mixture"] == parts
     assert check(task_fields(), texts, SERVED).missing == {"environment"}
 
@@ -541,7 +556,7 @@ def test_a_copy_keeps_policies_agents_and_what_has_no_field() -> None:
     assert form.texts["policies"] == "player, rivals" and form.texts["policies.player.rank"] == "8"
     assert form.texts["agents.second"] == "rivals" and form.more == {"eval": {"agents": {"second": "player@0"}}}
     checked = form.typed("steps", "7").checked()
-    assert checked.ready, checked.problems
+    assert checked.submissions, checked.problems
     assert tomllib.loads(checked.text) == {**LONE, "steps": 7}
     assert beyond_fields(form) == "also in the task file: eval; ctrl+e changes it"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.rollouts.reading import Found, Progress, find, search, step_key
+from marlaas.app.rollouts.reading import Found, Loaded, Progress, Wish, find, load, search, step_key
 from marlaas.app.tui.screens import rollouts as screen
 from marlaas.app.tui.screens.rollouts import RolloutsScreen
+from marlaas.app.tui.widgets import conversation
 from marlaas.app.tui.widgets.conversation import ConversationPanes
 from marlaas.engine.home.paths import Home
 from tests.app.driving import Driver, driving
@@ -144,6 +146,28 @@ async def test_searching_everything_that_was_said(home: Home, played: Filling) -
         await driver.press("escape")
         assert browser(driver).hits is None and "hits" not in driver.text()
         assert driver.app.current_mode == "rollouts"
+
+
+async def test_a_conversation_comes_although_the_width_changed_and_changed_back(
+    home: Home, played: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = Event()
+
+    def load_late(home: Home, wish: Wish) -> Loaded:
+        assert changed.wait(60)
+        return load(home, wish)
+
+    async with rollouts(home) as driver:
+        await driver.press("enter")
+        pane, before = panes(driver).pane, panes(driver).pane.shown.wish.conversation
+        monkeypatch.setattr(conversation, "load", load_late)
+        panes(driver).choose(before + 1)
+        for width in (50, None):
+            pane.styles.width = width
+            await asyncio.sleep(0.1)  # nothing is at rest while a conversation is being read
+        changed.set()
+        await driver.settle()
+        assert pane.shown.wish.conversation == before + 1 and pane.shown.wish.width == pane.line_width
 
 
 async def test_hits_that_come_late_are_not_shown(home: Home, played: Filling, monkeypatch: pytest.MonkeyPatch) -> None:

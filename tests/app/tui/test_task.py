@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, strategies as st
 from textual.app import App, ComposeResult
 
-from marlaas.app.chart.plot import Curve, Plot
+from marlaas.app.chart.draw import Curve, Plot
 from marlaas.app.text.format import BARS, cells
 from marlaas.app.tui.screens.dialogs import ChooseTasks
 from marlaas.app.tui.screens.task import TaskScreen
 from marlaas.app.tui.widgets.conversation import TrajectoryPane, conversations, group_lines, trajectory_text
 from marlaas.app.tui.widgets.task_charts import (
+    Metric,
     MetricChart,
+    MetricGrid,
     MetricList,
-    SmallChart,
     SmallMultiples,
     fitted,
     legend_names,
@@ -166,7 +167,7 @@ async def test_points_are_read_exactly(home: Home) -> None:
         assert head(driver).lstrip().startswith("step 41")
         await driver.press("left", "right", "escape")
         assert "baseline 0.08" in head(driver) and isinstance(driver.app.screen, TaskScreen)
-        driver.app.screen.query_one(MetricList).post_message(MetricList.Chosen("kl"))
+        driver.app.screen.query_one(MetricList).post_message(MetricGrid.Chosen("kl"))
         await driver.press("o")
         assert "4 values ≤ 0: left out" in head(driver) and "0.005 ┤" in driver.text()
 
@@ -271,10 +272,10 @@ WIDTH, HEIGHT = 45, 6
 NAMES = ("reward", "held-out", "entropy", "length", "gap", "kl", "spread")
 
 
-def charts(first: float = 0.0) -> tuple[SmallChart, ...]:
+def charts(first: float = 0.0) -> tuple[Metric, ...]:
     return tuple(
-        SmallChart(
-            name, name, f"0.{place}", Plot([Curve(range(20), [first + step / 20 for step in range(20)])], end=20)
+        Metric(
+            name, name, f"0.{place}", plot=Plot([Curve(range(20), [first + step / 20 for step in range(20)])], end=20)
         )
         for place, name in enumerate(NAMES)
     )
@@ -290,7 +291,7 @@ class Alone(App[None]):
     def compose(self) -> ComposeResult:
         yield SmallMultiples()
 
-    def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
+    def on_metric_grid_chosen(self, message: MetricGrid.Chosen) -> None:
         self.chosen.append(message.name)
         self.query_one(SmallMultiples).chosen = message.name
 
@@ -315,6 +316,16 @@ async def test_further_charts_fill_the_last_line() -> None:
         small.charts = charts()[:3]
         await pilot.pause()
         assert not any("kl" in line for line in text(app)), "a line that is full needs none"
+
+
+async def test_a_click_below_the_charts_chooses_one_in_sight() -> None:
+    app = Alone()
+    async with app.run_test(size=(50, 11)) as pilot:
+        small = app.query_one(SmallMultiples)
+        small.charts, small.chosen = charts(), "reward"
+        await pilot.pause()
+        await pilot.click(SmallMultiples, offset=(3, 10))
+        assert app.chosen == ["entropy"] and any("entropy" in line for line in text(app))
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=200), st.integers(0, 40))
