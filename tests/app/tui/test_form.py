@@ -486,7 +486,7 @@ def test_a_sentence_stands_beside_its_field(key: str, text: str, sentence: str) 
     assert list(checked.problems) == [key] and checked.problems[key].startswith(sentence) and not checked.submissions
 
 
-def test_every_value_of_a_sweep_is_checked_before_the_task_has_a_name() -> None:
+def test_values_of_a_sweep_are_checked_before_it_has_a_name() -> None:
     checked = check(task_fields(), {"train.learning_rate": "0.1, 2"}, ())
     assert checked.problems == {"train.learning_rate": "'train.learning_rate' is 2; it must lie between 0 and 1."}
     assert checked.missing == {"tenant", "name", "environment"} and not checked.submissions

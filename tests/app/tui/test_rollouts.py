@@ -148,7 +148,7 @@ async def test_searching_everything_that_was_said(home: Home, played: Filling) -
         assert driver.app.current_mode == "rollouts"
 
 
-async def test_a_conversation_comes_although_the_width_changed_and_changed_back(
+async def test_a_conversation_comes_though_the_width_changed_twice(
     home: Home, played: Filling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = Event()
