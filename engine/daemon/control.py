@@ -131,12 +131,11 @@ def refuse_suspended(process: int | None) -> None:
 
 def _state(home: Home) -> str:
     pid = holder(home.lock)
-    if pid is None:
-        return ""
-    engine = _engine(home)
+    engine = _engine(home) if pid is not None else None
     # A killed engine leaves a fresh row behind: its successor has another process.
-    serves = engine is not None and engine.pid == pid and time.time() - engine.heartbeat < STALE
-    return engine.state if engine is not None and serves else ""
+    if engine is None or engine.pid != pid or time.time() - engine.heartbeat >= STALE:
+        return ""
+    return engine.state
 
 
 def _engine(home: Home) -> EngineRow | None:
