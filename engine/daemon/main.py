@@ -26,9 +26,9 @@ from typing import IO, TYPE_CHECKING, Any
 import psutil
 
 from ..devices.limits import available_memory, keep_within
-from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Ruler, Scope
+from ..environments.conformance.check import BACKGROUND, Background
 from ..environments.conformance.finding import Finding, count
-from ..environments.dependencies.interpreters import Interpreters
+from ..environments.dependencies import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
 from ..environments.service import EnvironmentService
 from ..errors import HomeLocked, MarlaasError, StoreError
@@ -133,7 +133,7 @@ async def start_up(
 Log = Callable[[str, str, str], None]
 
 
-def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
+def background(environments: EnvironmentService, store: Store, log: Log) -> Background:
     """An engine's checks, without environments that ship with marlaas: tests check these."""
 
     def known(environment: str, version: str) -> bool:
@@ -145,8 +145,7 @@ def background(environments: EnvironmentService, store: Store, ruler: Ruler, log
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")
 
-    scope = Scope(PROMPTS, SECONDS, REST, CROWD, ruler=ruler)
-    return Background(environments, scope, known, found, spare=(BUNDLED_PLUGINS,))
+    return Background(environments, BACKGROUND, known, found, spare=(BUNDLED_PLUGINS,))
 
 
 def sentence(environment: str, version: str, findings: list[Finding]) -> str:
@@ -316,7 +315,7 @@ class Engine:
         self._yielding = YieldLoop(
             store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
         )
-        self._conformance = background(self._environments, store, supervisor.ruler(), log)
+        self._conformance = background(self._environments, store, log)
         self._cluster = cluster
         self._nodes: NodeMonitor | None = None
         if cluster is not None:

@@ -30,7 +30,8 @@ GROW_AFTER = 1.0
 """Seconds of need before more processes start: less may be chance."""
 REST = 60.0
 """Seconds of surplus before some processes end."""
-LOOK, SOON = 1.0, 0.25
+LOOK = 0.25
+"""Seconds between two looks at the number of processes, while there is work."""
 HOLD = 60.0
 """Seconds without a further process after one could not start."""
 _FIRST_PAUSE = 0.05
@@ -169,7 +170,7 @@ class ProcessPool:
             self._room.clear()
             if not self._workers:
                 self._revived()
-            self._look_later(SOON)
+            self._look_later()
             try:
                 worker = await place
             except asyncio.CancelledError:
@@ -333,7 +334,7 @@ class ProcessPool:
         worker = min(free, key=lambda worker: worker.live)
         worker.live += 1
         if self._look is None:
-            self._look_later(LOOK)
+            self._look_later()
         return worker
 
     def _hand_out(self) -> None:
@@ -369,19 +370,14 @@ class ProcessPool:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _look_later(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
+    def _look_later(self) -> None:
         if self._look is None:
             self._looked = time.monotonic()
-        elif self._look.when() <= loop.time() + seconds:
-            return
-        else:
-            self._look.cancel()
-        self._look = loop.call_later(seconds, self._look_now)
+            self._look = asyncio.get_running_loop().call_later(LOOK, self._look_now)
 
     def _look_now(self) -> None:
         now = time.monotonic()
         seconds, self._look = now - self._looked, None
         self.look(seconds)
         if self.live or self._waiting or len(self._workers) > self._least:
-            self._look_later(SOON if self._waiting else LOOK)
+            self._look_later()

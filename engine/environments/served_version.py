@@ -131,6 +131,8 @@ class ServedVersion:
         self.reach = reach
         self.leases = 0
         self.retired = False
+        self.replaced = False
+        """By another start of the same version."""
         self.cut = False
         self.cuts = 0
         self.grace = 0.0
@@ -175,10 +177,6 @@ class ServedVersion:
     @property
     def children(self) -> list[Child]:
         return self._playing.children
-
-    @property
-    def pid(self) -> int | None:
-        return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
@@ -293,10 +291,10 @@ class ServedVersion:
             tries -= lost  # with its node, which is no cause of it
         return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
-    async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:
+    async def facts(self, environment: str, data: Mapping[str, Any] | None) -> DataFacts:
         child = await self._playing.alive()
         try:
-            found = await child.facts(environment, data, survey)
+            found = await child.facts(environment, data)
         finally:
             if self.retired:
                 self.stop_if_done()
@@ -349,10 +347,6 @@ class ServedVersion:
         if self.retired and not self.leases:
             self._scoring.end(REPLACED)
             self._playing.end_idle(REPLACED)
-
-    async def settle(self) -> None:
-        await self._playing.settle()
-        await self._scoring.settle()
 
     async def stop(self, reason: str) -> None:
         if self._expiry is not None:

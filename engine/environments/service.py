@@ -17,7 +17,7 @@ from marlaas.plugins.parameters import complete
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..home.settings import EnvironmentSettings
 from ..trajectories import Failure
-from .dependencies.interpreters import Interpreters
+from .dependencies import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
@@ -53,7 +53,6 @@ class EnvironmentService:
         ``standstills``."""
         self.outcomes = OutcomeCounts()
         self._plugins: dict[str, Plugin] = {}
-        self._heirs: dict[str, str] = {}
         self._folders = tuple(folders)
         self._scratch = scratch
         self._interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
@@ -97,7 +96,9 @@ class EnvironmentService:
             plugins = self._plugins.items()
             unseen = {name for name, plugin in plugins if not plugin.removed and plugin.path.parent in found.unread}
             proofs = [await self._update(name, path) for name, path in served.items() if name not in unseen]
-            self._remove_all_but(served.keys() | unseen)
+            for name, plugin in plugins:
+                if name not in served and name not in unseen:
+                    plugin.remove()
             self._show_hidden(found, served)
             await self._tidy()
             return [proof for proof in proofs if proof is not None]
@@ -160,13 +161,7 @@ class EnvironmentService:
 
     def resolve(self, name: str) -> EnvironmentInfo:
         """Raises ``EnvironmentMissing``. A plugin that never served is found under any of its names."""
-        try:
-            return find(name, self.infos())
-        except EnvironmentMissing:
-            if heir := self._heirs.get(name.partition("/")[0]):
-                hint = f"The same content is served as {heir}: give it its name back, or submit the task for {heir}."
-                raise EnvironmentMissing(f"The plugin of {name!r} was renamed.", hint) from None
-            raise
+        return find(name, self.infos())
 
     def full_name(self, name: str, version: str | None) -> str:
         with contextlib.suppress(EnvironmentMissing):
@@ -258,8 +253,8 @@ class EnvironmentService:
             self.outcomes.overturn(lease.environment, lease.environment_version, members, verdict)
         return verdict
 
-    async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
-        return await lease.serving.facts(lease.declared.name, lease.data, survey)
+    async def facts(self, lease: Lease) -> DataFacts:
+        return await lease.serving.facts(lease.declared.name, lease.data)
 
     async def look(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
@@ -328,17 +323,6 @@ class EnvironmentService:
         return Plugin(
             name, path, self._scratch, self._interpreters, self._tell, self._budget, self._reach, removed, earlier
         )
-
-    def _remove_all_but(self, served: Collection[str]) -> None:
-        contents = {plugin.content: name for name, plugin in self._plugins.items() if name in served}
-        for name, plugin in self._plugins.items():
-            if name in served:
-                self._heirs.pop(name, None)
-            elif not plugin.removed:
-                heir = contents.get(plugin.content, "")
-                if heir:
-                    self._heirs[name] = heir
-                plugin.remove(heir)
 
     def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
         before, self._hidden = self._hidden, {}

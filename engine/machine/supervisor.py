@@ -30,7 +30,7 @@ from ..models.find import BaseModel
 from ..models.memory import LEAST
 from ..models.weights import unadapted
 from ..racing import until_first
-from ..rollout.renderer import PromptRuler, Renderer
+from ..rollout.renderer import Renderer
 from ..samplers.protocol import SamplerStats
 from ..store.rows import Yielding
 from ..store.store import Store
@@ -406,9 +406,6 @@ class WorkerSupervisor:
     @property
     def warning(self) -> str:
         return " ".join(filter(None, (self._renderer.warning, unadapted(self._base.config))))
-
-    def ruler(self) -> PromptRuler:
-        return PromptRuler(self._renderer, self.placement_plan.context)
 
     async def start(self) -> None:
         await self._preemptible.during(self._start_first())

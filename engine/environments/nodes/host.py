@@ -23,7 +23,7 @@ from marlaas.plugins.data import all_files, folder_of
 from marlaas.plugins.programs.forwarder import Connection
 
 from ...home.settings import EnvironmentSettings
-from ..dependencies.interpreters import Interpreters, Refused, Waiting
+from ..dependencies import Interpreters, Refused, Waiting
 from ..files.source import Snapshots, Source
 from ..process.launch import Door, Folders, Launched, launch
 

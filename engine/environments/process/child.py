@@ -24,9 +24,11 @@ from .wire import (
     Broken,
     Described,
     Ended,
+    Facts,
     Hello,
     Opening,
     Outcome,
+    Ranked,
     Settled,
     WireError,
     decode_body,
@@ -77,8 +79,8 @@ class EpisodeListener:
 
 # Each episode gets exactly one outcome. A death is reported once to the owner; nothing restarts here.
 
-BEAT, WATCHING = 1.0, 0.01
-"""Seconds between two questions; while somebody watches the lines that hold the loop."""
+BEAT = 1.0
+"""Seconds between two questions."""
 INTERRUPTED_AFTER = 6.0
 """Processor seconds of silence, so that ``meter.HELD`` has passed for the process, too."""
 _MOST_VALUES = 3 * MOST_VALUES
@@ -123,8 +125,6 @@ class Child:
         self.full = False
         self.busy = 0.0
         """Share of a core that its episodes take, or hold without computing; above 1 with several threads."""
-        self._holds: dict[tuple[str, int], float] | None = None
-        """Seconds by the line that held its loop, while somebody watches."""
         self._served = False
         self._closing = False
         self._process = process
@@ -179,9 +179,9 @@ class Child:
         ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
         return cast(EpisodeOutcome | Unscored, await ended)
 
-    async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
+    async def facts(self, environment: str, data: Mapping[str, Any] | None) -> DataFacts | EpisodeOutcome:
         kinds = (DataFacts, EpisodeOutcome)
-        ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
+        ended = self._run(lambda number: encode_facts(number, environment, data), None, kinds)
         return cast(DataFacts | EpisodeOutcome, await ended)
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
@@ -208,18 +208,6 @@ class Child:
 
     def interrupt(self) -> None:
         self._process.interrupt()
-
-    def watch(self) -> None:
-        """From now on, ask often for the line that holds the loop."""
-        self._holds = {}
-        if self._heart is not None:  # it may rest for a second
-            self._heart.cancel()
-            self._heart = None
-
-    def watched(self) -> dict[tuple[str, int], float]:
-        """Seconds by line since ``watch``, without waits for a core; and watch no more."""
-        holds, self._holds = self._holds or {}, None
-        return holds
 
     async def _run(
         self, request: Callable[[int], Record], answer: Answer | None, outcomes: tuple[type, ...]
@@ -297,7 +285,7 @@ class Child:
                     self._asked(request)
                 case Settled() as settled:
                     self._settled(settled)
-                case Ended() as ended:
+                case (Ended() | Ranked() | Facts()) as ended:
                     self._ended(ended)
                 case Broken(failure):
                     self._die(failure)
@@ -359,15 +347,15 @@ class Child:
             self._send(encode_endpoint(opening.id, Endpoint("", ""), error=str(error)))
 
     def _settled(self, settled: Settled) -> None:
-        play, agent = self._plays.get(settled.episode), settled.final.agent
+        play, agent = self._plays.get(settled.episode), settled.agent
         if play is None or play.answer is None or agent in play.final or len(play.final) >= MOST_ASKS:
             raise WireError(f"a final reward of episode {settled.episode} out of turn")
         play.final.add(agent)
         if isinstance(play.answer, Answering):
             play.answer.settle(settled.final)
 
-    def _ended(self, ended: Ended) -> None:
-        self.full = self.full or ended.full
+    def _ended(self, ended: Ended | Ranked | Facts) -> None:
+        self.full = self.full or (isinstance(ended, Ended) and ended.full)
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:
@@ -376,11 +364,12 @@ class Child:
         play = self._plays.get(ended.episode)
         if play is None:
             raise WireError(f"episode {ended.episode} ended twice")
-        if not isinstance(ended.outcome, play.outcomes):
+        outcome = ended.outcome
+        if not isinstance(outcome, play.outcomes):
             raise WireError(f"episode {ended.episode} ended as something else")
         del self._plays[ended.episode]
         if not play.ended.done():
-            play.ended.set_result(ended.outcome)
+            play.ended.set_result(outcome)
 
     def _lost(self, reason: str) -> None:
         if self.dead is None:
@@ -429,13 +418,11 @@ class Child:
         while not self.idle:
             pulse.ask()
             self._process.trim_log()
-            await asyncio.sleep(BEAT if self._holds is None else WATCHING)
+            await asyncio.sleep(BEAT)
             beat, now = pulse.answer(), (time.monotonic(), self._process.computed(), self._process.delayed())
             wall, computed, delayed = (after - before for before, after in zip(answered, now, strict=True))
             if beat is not None:
-                self.busy, answered = (computed + beat.asleep) / max(wall, 1e-9), now
-                if beat.holds is not None and self._holds is not None:
-                    self._holds[beat.holds] = self._holds.get(beat.holds, 0.0) + max(0.0, wall - delayed)
+                self.busy, answered = (computed + max(0.0, beat.held - delayed)) / max(wall, 1e-9), now
                 if beat.stubborn and self._allowed:
                     self._die(Failure(f"its score took longer than {self._allowed:g} s and did not stop"), "timeout")
                 elif beat.stubborn:

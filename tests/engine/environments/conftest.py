@@ -6,6 +6,7 @@ import asyncio
 import os
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,16 +157,23 @@ async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[Epi
     return episode
 
 
-@pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+@asynccontextmanager
+async def a_world(folder: Path) -> AsyncIterator[World]:
     """Not yet started, so that a test can put files there first. Events do not depend on how fast the machine is."""
-    monkeypatch.setattr(plugin, "SLOW", 3600.0)
-    made = World(tmp_path / "plugins", tmp_path / "scratch")
-    made.folder.mkdir()
-    yield made
-    await made.service.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin, "SLOW", 3600.0)
+        made = World(folder / "plugins", folder / "scratch")
+        made.folder.mkdir()
+        yield made
+        await made.service.stop()
     while made.pids():  # killed is not yet gone; what was not killed ends in the test's time limit
         await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with a_world(tmp_path) as made:
+        yield made
 
 
 class Nodes:

@@ -31,8 +31,8 @@ async def test_an_edit_serves_new_groups_only(world: World) -> None:
     assert len(world.pids()) == 2
     old.release()
     draining = old.serving
-    await draining.settle()
-    assert draining.pid is None and len(world.pids()) == 1
+    await draining._playing.settle()
+    assert not draining.pids and len(world.pids()) == 1
 
 
 @pytest.mark.processes
@@ -98,7 +98,7 @@ async def test_a_removed_file_drains(world: World) -> None:
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
     lease.release()
-    while lease.serving.pid is not None:  # neither a group nor a cancelled episode keeps it
+    while lease.serving.pids:  # neither a group nor a cancelled episode keeps it
         await asyncio.sleep(0)
     with pytest.raises(EnvironmentMissing):
         await world.service.bind("echo")
@@ -319,7 +319,7 @@ async def test_a_start_that_nobody_awaits_any_more_ends(world: World) -> None:
     world.save("echo.py", ECHO)
     while world.service.resolve("echo").version == first.environment_version:
         await world.until("loaded", "echo")
-    await first.serving.settle()
+    await first.serving._playing.settle()
     (serves,) = world.pids()
     go.unlink()
     binding = asyncio.ensure_future(world.service.bind("echo", first.environment_version))
@@ -330,7 +330,7 @@ async def test_a_start_that_nobody_awaits_any_more_ends(world: World) -> None:
     go.touch()
     while world.pids() != [serves]:
         await asyncio.sleep(0.01)
-    assert first.serving.pid is None
+    assert not first.serving.pids
 
 
 @pytest.mark.processes

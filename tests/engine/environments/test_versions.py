@@ -146,8 +146,8 @@ async def test_after_its_grace_a_replaced_version_is_cut_off(served: World, monk
         model.go.set()
         assert (await held).rewards == {"agent": 1.0} and not other.cut and other.ends == ""
     lease.release()
-    await lease.serving.settle()
-    assert lease.serving.pid is None and len(served.pids()) == 1
+    await lease.serving._playing.settle()
+    assert not lease.serving.pids and len(served.pids()) == 1
     assert (await served.play("echo")).rewards == {"agent": 0.25}
 
 
@@ -167,7 +167,7 @@ async def test_an_edit_that_is_taken_back_ends_the_grace(served: World) -> None:
     model.go.set()
     assert (await episode).rewards == {"agent": 1.0} and not lease.cut
     lease.release()
-    assert lease.serving.pid is not None
+    assert lease.serving.pids
 
 
 @pytest.mark.processes
@@ -175,13 +175,12 @@ async def test_a_group_keeps_its_version_when_its_process_dies(served: World) ->
     lease = await served.service.bind("echo")
     first = await served.service.play(lease, a_spec(word="x"), echoing)
     await served.edit("echo", WORSE)
-    assert lease.serving.pid is not None
-    os.kill(lease.serving.pid, signal.SIGKILL)
+    os.kill(lease.serving.pids[0], signal.SIGKILL)
     await served.until("restarted", "echo")
     second = await served.service.play(lease, a_spec(word="x"), echoing)
     assert first.rewards == second.rewards == {"agent": 1.0}, "the newer one would pay 0.25"
     lease.release()
-    await lease.serving.settle()
+    await lease.serving._playing.settle()
 
 
 DIVIDES = """

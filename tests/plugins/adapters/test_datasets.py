@@ -17,7 +17,6 @@ import pytest
 from marlaas.plugins import Environment, Message, Score, Skip, ToolCall
 from marlaas.plugins.adapters import reasoning_gym, tool_class
 from marlaas.plugins.adapters.declaring import described_tool
-from marlaas.plugins.adapters.tool_classes import tool_names
 from marlaas.plugins.adapters.verifiers_rollouts import _raised, as_message, rows_of, text_of, watch
 from marlaas.plugins.rewards import Transcript
 from marlaas.plugins.tools import schema_of
@@ -123,23 +122,6 @@ async def test_no_item_is_in_both_splits() -> None:
             _, ep, _ = await played(sums, [""], split=split, index=index)
             items.add(ep.task["item"])
     assert drawn == {"train": set(range(60)), "eval": set(range(70, 80))}
-
-
-@pytest.mark.usefixtures("installed")
-async def test_evaluation_does_not_depend_on_the_run() -> None:
-    sums = reasoning_gym("sums")
-    heard = [(await played(sums, [""], split="eval", seed=seed))[2].heard for seed in (1, 2)]
-    trained = [(await played(sums, [""], seed=seed))[2].heard for seed in (1, 2)]
-    assert heard[0] == heard[1] and trained[0] != trained[1]
-
-
-@pytest.mark.usefixtures("installed")
-async def test_a_dataset_is_made_once_for_all_episodes() -> None:
-    sums = reasoning_gym("sums")
-    built = Sums.built
-    for index in range(5):
-        await played(sums, [""], index=index, config={p.name: p.default for p in sums.parameters})
-    assert Sums.built == built
 
 
 @pytest.mark.usefixtures("installed")
@@ -312,11 +294,6 @@ async def test_a_model_that_is_told_nothing() -> None:
         await played(tool_class(Silent), ["no"])
 
 
-def test_which_methods_are_tools() -> None:
-    assert tool_names(Safe) == ["turn"]
-    assert tool_class(Safe).description == "Open the safe."
-
-
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -350,11 +327,3 @@ async def test_the_schema_comes_through() -> None:
     }
     assert properties["order"]["enum"] == ["up", "down"] and properties["tags"]["items"] == {"type": "string"}
     assert await tool(query="x") == {"query": "x"}
-
-
-@pytest.mark.parametrize("schema", [{}, {"type": "object", "properties": None}])
-def test_no_arguments(schema: dict[str, Any]) -> None:
-    async def call(arguments: dict[str, Any]) -> Any:
-        return None
-
-    assert schema_of(described_tool("stop", "", schema, call))["function"]["parameters"]["properties"] == {}

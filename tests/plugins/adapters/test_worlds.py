@@ -15,10 +15,9 @@ import pytest
 
 from marlaas.plugins import Invalid, Message, Reply, ToolCall
 from marlaas.plugins.adapters import gymnasium, openenv, textarena
-from marlaas.plugins.adapters.declaring import OwnRandom, extract_of, last_line, own_random, swapped, whole
+from marlaas.plugins.adapters.declaring import OwnRandom, last_line, own_random, swapped, whole
 from marlaas.plugins.adapters.gymnasium_worlds import action_of, allowed
 from marlaas.plugins.adapters.openenv_worlds import action_class, action_of as openenv_action, shown
-from marlaas.plugins.adapters.textarena_games import heard
 from marlaas.plugins.adapters.verifiers_rollouts import FullHistory
 from marlaas.plugins.episode import Episode
 from marlaas.plugins.messages import Ask, Fork
@@ -400,13 +399,6 @@ class Secret(Environment[Guess]):
         Secret.closed += 1
 
 
-class Forgetful(Secret):
-    """Takes a seed, and draws from a generator of its own."""
-
-    def reset(self, seed: int | None = None, **_: Any) -> Heard:
-        return super().reset()
-
-
 async def test_ask_and_step_until_it_is_over() -> None:
     closed = Secret.closed
     secret = openenv(Secret)
@@ -416,15 +408,6 @@ async def test_ask_and_step_until_it_is_over() -> None:
     assert model.heard[0] == "guess" and set(model.heard[1:]) <= {"no"}
     assert result == 1.0 - 0.25 * (len(model.asks) - 1) and ep.logged["steps"] == len(model.asks)
     assert Secret.closed == closed + 2
-
-
-async def test_members_of_a_group_have_the_same_secret() -> None:
-    async def tries(**about: Any) -> int:
-        numbers = iter(range(10))
-        return len((await played(openenv(Secret), lambda ask: str(next(numbers)), **about))[2].asks)
-
-    assert await tries(member=0) == await tries(member=1)
-    assert len({await tries(index=index) for index in range(20)}) > 1
 
 
 @pytest.mark.parametrize("reply", ["", "seven", "7.5"])
@@ -494,13 +477,6 @@ def test_an_environment_by_name() -> None:
 )
 def test_extracts(reply: str, all_of_it: str, last: str) -> None:
     assert (whole(reply), last_line(reply)) == (all_of_it, last)
-
-
-def test_names_and_functions() -> None:
-    assert extract_of("last_line") is last_line
-    assert extract_of(str.upper) is str.upper
-    with pytest.raises(ValueError, match="whole, last_line or a function, not 'first'"):
-        extract_of("first")
 
 
 class Count:
@@ -592,19 +568,6 @@ async def test_a_move_against_the_rules_is_told_and_then_punished() -> None:
 async def test_an_endless_game_pays_nobody() -> None:
     result, ep, _ = await played(textarena("Count-v0", max_turns=3, last=99), next_number)
     assert result == {"player0": 0.0, "player1": 0.0} and ep.logged["unfinished"] == 1.0
-
-
-@pytest.mark.usefixtures("installed")
-async def test_members_of_a_group_play_the_same_game() -> None:
-    count = textarena("Count-v0")
-    heard_by = [(await played(count, next_number, member=member))[2].heard for member in (0, 1)]
-    assert heard_by[0] == heard_by[1]
-    assert (await played(count, next_number, index=1))[2].heard != heard_by[0]
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_text_is_passed_on_as_it_is() -> None:
-    assert heard("all of it", 0) == "all of it"
 
 
 SYSTEM = Message("system", "Be brief.")

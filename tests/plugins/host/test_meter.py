@@ -28,7 +28,7 @@ class World:
         monkeypatch.setattr(meter, "read_delays", lambda: {1: self.delayed})
         monkeypatch.setattr(meter, "LIMITS", set())
         self.ends = socket.socketpair()
-        self.watchdog = Watchdog(self.ends[0], lambda frame: None)
+        self.watchdog = Watchdog(self.ends[0])
 
     def own(self, seconds: float) -> OwnTime:
         return OwnTime(seconds, self.expired.append)
