@@ -24,7 +24,6 @@ EventKind = Literal[
     "waiting",
     "building",
     "unconfined",
-    "elsewhere",
     "polled",
     "died",
     "restarted",
