@@ -42,7 +42,7 @@ from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
 from ..machine.plan import PlacementPlan, precision_words
 from ..machine.reference import compare_once, compared_before, spoken_comparison
-from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
+from ..machine.supervisor import WorkerSupervisor
 from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
 from ..models.memory import MemoryPlan
@@ -86,7 +86,6 @@ _SAID = {
     "quarantined": "failing",
     "recovered": "ready again",
     "died": "its process died",
-    "elsewhere": "not on all nodes",
     "polled": "changes are looked for every few seconds",
 }
 
@@ -322,15 +321,6 @@ class Engine:
             from .nodes import NodeMonitor  # loads nothing of a cluster without one
 
             self._nodes = NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, scheduler.settle, log)
-            self._hosts = EnvironmentHosts(
-                self._environments,
-                lambda: supervisor.hosts,
-                cluster.launcher,
-                home.logs,
-                home.scratch,
-                settings.resources.nice,
-                log,
-            )
         self._cards = CardMonitor(store, settings.resources, supervisor, log)
         self._api.serve(serving.answerer, FigureReader(home.database, ledger).rows)
 
@@ -382,7 +372,7 @@ class Engine:
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
             self._cards.run(),
             *(self._heartbeat.run(supervisor), self._api.run()),
-            *([self._nodes.run(), self._hosts.run()] if self._nodes is not None else []),
+            *([self._nodes.run()] if self._nodes is not None else []),
         )
 
     async def _stop(self) -> None:
@@ -398,7 +388,6 @@ class Engine:
     async def _stop_workers(self) -> None:
         await self._supervisor.stop()
         if self._cluster is not None:
-            await self._hosts.stop()
             await self._cluster.stop()
 
     def _log(self, kind: str, message: str, level: str) -> None:

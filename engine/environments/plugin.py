@@ -16,7 +16,6 @@ from ..trajectories import Failure
 from .dependencies import Interpreters, Refused, Waiting
 from .files.source import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
-from .nodes.remote import Reach
 from .pool import ProcessBudget
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
@@ -40,7 +39,6 @@ class Plugin:
         interpreters: Interpreters,
         on_event: OnEvent,
         budget: ProcessBudget,
-        reach: Reach,
         removed: bool = False,
         earlier: Callable[[str], Sequence[Standstill]] = lambda version: (),
     ) -> None:
@@ -55,7 +53,6 @@ class Plugin:
         self._interpreters = interpreters
         self._on_event = on_event
         self._budget = budget
-        self._reach = reach
         self._earlier = earlier
         self._active: ServedVersion | None = None
         self._others: list[ServedVersion] = []
@@ -296,7 +293,7 @@ class Plugin:
 
     def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> ServedVersion:
         folders = replace(self._folders, runtime=runtime)
-        serving = ServedVersion(version, path, folders, self._tell, self._budget, self._reach, code)
+        serving = ServedVersion(version, path, folders, self._tell, self._budget, code)
         serving.health.remember(self._earlier(version))
         return serving
 

@@ -50,8 +50,7 @@ def processes_needed(busy: float, live: int, waiting: int, episodes: int) -> int
 class ProcessBudget:
     """Bounds the processes of all plugins.
 
-    Each pool may have one, or its author's minimum. All pools share as many further ones as there are cores, other
-    nodes' included.
+    Each pool may have one, or its author's minimum. All pools share as many further ones as there are cores.
     """
 
     def __init__(self, cores: int = 0, scoring: int = 0) -> None:
@@ -63,10 +62,10 @@ class ProcessBudget:
         self.scoring = scoring
         self.pools: WeakSet[ProcessPool] = WeakSet()
 
-    def left(self, scores: bool = False, elsewhere: int = 0) -> int:
+    def left(self, scores: bool = False) -> int:
         if scores and self.scoring:
             return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores))
-        return max(0, self.cores + elsewhere - sum(pool.further for pool in self.pools))
+        return max(0, self.cores - sum(pool.further for pool in self.pools))
 
 
 class Cut(Exception):
@@ -96,14 +95,14 @@ class ProcessPool:
     def __init__(
         self,
         version: ServedVersion,
-        start: Callable[[Worker, bool], Awaitable[Child]],
+        start: Callable[[Worker], Awaitable[Child]],
         budget: ProcessBudget,
         workers: Workers | None,
         episodes: int,
         scores: bool = False,
     ) -> None:
-        """``start``'s flag allows another node. ``workers``: the author's bounds. ``episodes``: most of one process.
-        ``scores``: one request at a time, and idle processes end."""
+        """``workers``: the author's bounds. ``episodes``: most of one process. ``scores``: one request at a time, and
+        idle processes end."""
         self.scores = scores
         self.ends = 0
         self._version = version
@@ -129,7 +128,7 @@ class ProcessPool:
 
     @property
     def pids(self) -> list[int]:
-        return [worker.child.pid for worker in self._workers if not worker.child.node]
+        return [worker.child.pid for worker in self._workers]
 
     @property
     def live(self) -> int:
@@ -152,10 +151,9 @@ class ProcessPool:
         return max(0, self.size - max(1, self._least))
 
     async def alive(self) -> Child:
-        """A process on the engine's machine. Raises ``BrokenPlugin``."""
-        for worker in self._workers:
-            if not worker.child.node:
-                return worker.child
+        """Raises ``BrokenPlugin``."""
+        if self._workers:
+            return self._workers[0].child
         return await asyncio.shield(self._revived())
 
     def take(self) -> Worker | None:
@@ -231,8 +229,7 @@ class ProcessPool:
         if worker in self._workers:
             self._workers.remove(worker)
             self._reap(worker.child)
-        if not worker.child.lost:
-            self._version.bury(self, failure, len(self._workers))
+        self._version.bury(self, failure, len(self._workers))
         if self._workers:
             return
         if (rest := self._version.health.resting) and not self.scores:
@@ -248,7 +245,6 @@ class ProcessPool:
     def look(self, seconds: float) -> None:
         """``seconds`` since the last look."""
         for worker in self._workers[:]:
-            worker.leaving = worker.leaving or not self._version.reach.stays(worker.child.node)
             if worker.leaving:
                 self._part(worker)
         staying = [worker for worker in self._workers if not worker.leaving]
@@ -260,10 +256,9 @@ class ProcessPool:
         target = int(max(self._least, min(needed, self._most)))
         self._pressed = max(0.0, self._pressed + (seconds if target > number else -seconds))
         self._slack = self._slack + seconds if target < number else 0.0
-        elsewhere = self._version.cores_elsewhere() if target > number else 0  # it begins to bring the version there
         if target > number and self._pressed >= GROW_AFTER and not self._more and time.monotonic() >= self._held:
             self._pressed = 0.0
-            self._grow(max(self._least, min(target, 2 * number, number + self._budget.left(self.scores, elsewhere))))
+            self._grow(max(self._least, min(target, 2 * number, number + self._budget.left(self.scores))))
         elif target < number and self._slack >= REST:
             for worker in sorted(staying, key=lambda worker: worker.live)[: number - target]:
                 worker.leaving = True
@@ -287,7 +282,7 @@ class ProcessPool:
             if not self.scores and (deaths := health.deaths):
                 await asyncio.sleep(_FIRST_PAUSE * 4 ** (min(deaths, MOST_DEATHS) - 1))
             try:
-                child = await self._started(further=False)
+                child = await self._started()
             except BrokenPlugin as error:
                 if not error.died or self.scores:
                     raise
@@ -299,7 +294,7 @@ class ProcessPool:
 
     async def _start_further(self) -> None:
         try:
-            await self._started(further=True)
+            await self._started()
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
             self._version.bury(self, error.failure, len(self._workers))
@@ -308,9 +303,9 @@ class ProcessPool:
         else:
             self._version.stop_if_done()  # it may not be needed any more
 
-    async def _started(self, further: bool) -> Child:
+    async def _started(self) -> Child:
         worker, ends = Worker(self), self.ends
-        worker.child = await self._start(worker, further)
+        worker.child = await self._start(worker)
         self._workers.append(worker)
         if self.scores and self.ends != ends and not self._waiting:  # what it was to score was ended meanwhile
             self._end(worker, "it was stopped while it started")

@@ -23,7 +23,6 @@ EventKind = Literal[
     "waiting",
     "building",
     "unconfined",
-    "elsewhere",
     "polled",
     "died",
     "restarted",

@@ -21,7 +21,6 @@ from .dependencies import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
-from .nodes.remote import Reach, RemoteNode
 from .outcomes import OutcomeCounts
 from .plugin import Plugin, unserved
 from .pool import ProcessBudget
@@ -58,9 +57,7 @@ class EnvironmentService:
         self._interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
         self._snapshots = Snapshots(scratch / "snapshots")
         self._on_event = on_event or (lambda event: None)
-        settings = self._interpreters.settings
-        self._budget = ProcessBudget(scoring=settings.scoring_workers)
-        self._reach = Reach(self._budget.cores, settings, self._stays_off)
+        self._budget = ProcessBudget(scoring=self._interpreters.settings.scoring_workers)
         self._only = only
         self._needed = needed
         self._earlier = dict(earlier)
@@ -85,9 +82,6 @@ class EnvironmentService:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
-
-    def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
-        self._reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
         async with self._scanning:
@@ -266,9 +260,6 @@ class EnvironmentService:
         reason = reached.failure.message if reached.failure is not None else reached.status
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
 
-    def _stays_off(self, plugin: str, version: str, sentence: str) -> None:
-        self._on_event(EnvironmentEvent("elsewhere", plugin, version, Failure(sentence)))
-
     def _is_polled(self, why: str) -> None:
         self._on_event(
             EnvironmentEvent("polled", "all", "", Failure(f"because the system does not watch folders: {why}"))
@@ -320,9 +311,7 @@ class EnvironmentService:
         def earlier(version: str) -> Sequence[Standstill]:
             return self._earlier.pop((name, version), ())  # once: a version that is started again begins again
 
-        return Plugin(
-            name, path, self._scratch, self._interpreters, self._tell, self._budget, self._reach, removed, earlier
-        )
+        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._budget, removed, earlier)
 
     def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
         before, self._hidden = self._hidden, {}

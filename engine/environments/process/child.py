@@ -18,7 +18,7 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
-from .launch import HERE, Folders, Launched, Launcher, judged
+from .launch import Folders, Launched, judged, launch
 from .wire import (
     Asked,
     Broken,
@@ -140,11 +140,9 @@ class Child:
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(
-        cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: Launcher = HERE
-    ) -> Child:
+    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
         try:
-            child = cls(await launcher.launch(path, folders), owner)
+            child = cls(await launch(path, folders), owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -162,14 +160,6 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    @property
-    def node(self) -> str:
-        return self._process.node
-
-    @property
-    def lost(self) -> bool:
-        return self._process.lost
 
     @property
     def idle(self) -> bool:
@@ -201,10 +191,6 @@ class Child:
         if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
             return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
         return cast(Ranking | EpisodeOutcome, verdict)
-
-    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With the paths of the process. Raises ``OSError``."""
-        return await self._process.rows(data)
 
     def interrupt(self) -> None:
         self._process.interrupt()
@@ -380,7 +366,7 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()
-        self._die(Failure(reason), silently=True, overloaded=self._process.lost)
+        self._die(Failure(reason), silently=True)
 
     def _die(
         self, failure: Failure, status: EpisodeStatus = "error", silently: bool = False, overloaded: bool = False

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import pool as pools
 from marlaas.engine.environments.health import Health
-from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import (
     FULL,
     GROW_AFTER,
@@ -39,8 +38,6 @@ class FakeChild:
     full: bool = False
     busy: float = 0.0
     idle: bool = True
-    node: str = ""
-    lost: bool = False
 
     gone: bool = False
 
@@ -61,7 +58,6 @@ class Version:
 
     health: Health = field(default_factory=lambda: Health(lambda: 0.0))
     needed: bool = True
-    reach: Reach = field(default_factory=Reach)
     buried: list[int] = field(default_factory=list)
     """How many others were left at each death."""
 
@@ -73,9 +69,6 @@ class Version:
         self.buried.append(others)
 
     def stop_if_done(self) -> None: ...
-
-    def cores_elsewhere(self) -> int:
-        return 0
 
 
 class Made:
@@ -98,7 +91,7 @@ class Made:
             cast(ServedVersion, self.version), self._start, self.budget, workers, episodes, scores=scores
         )
 
-    async def _start(self, owner: Owner, further: bool) -> Child:
+    async def _start(self, owner: Owner) -> Child:
         await asyncio.sleep(0)
         await self.may_start.wait()
         if self.broken is not None:

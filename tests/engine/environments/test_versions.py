@@ -11,7 +11,6 @@ import pytest
 from marlaas.engine.environments import served_version as draining, service
 from marlaas.engine.environments.files import source
 from marlaas.engine.environments.health import MOST_FAILURES
-from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import ProcessBudget
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.served_version import LONGEST, SHORTEST, ServedVersion
@@ -118,7 +117,7 @@ async def served(world: World) -> World:
 )
 async def test_the_grace_follows_from_what_episodes_take(seconds: list[float], grace: float) -> None:
     folders = Folders(Path("work"), Path("log"))
-    version = ServedVersion("v", Path("p.py"), folders, lambda *_: None, ProcessBudget(), Reach())
+    version = ServedVersion("v", Path("p.py"), folders, lambda *_: None, ProcessBudget())
     version._seconds.extend(seconds)
     version.hold(by_version=False)
     version.retire()
