@@ -72,30 +72,13 @@ class Cut(Exception):
     """The version's grace ended while an episode waited for a place."""
 
 
-class Worker:
-    """A child's ``Owner``."""
-
-    child: Child
-
-    def __init__(self, pool: ProcessPool) -> None:
-        self.live = 0
-        self.leaving = False
-        self._pool = pool
-
-    def died(self, failure: Failure) -> None:
-        self._pool.died(self, failure)
-
-    def idled(self) -> None:
-        self._pool.idled(self)
-
-
 class ProcessPool:
     """The processes of one kind of one version."""
 
     def __init__(
         self,
         version: ServedVersion,
-        start: Callable[[Worker], Awaitable[Child]],
+        start: Callable[[ProcessPool], Awaitable[Child]],
         budget: ProcessBudget,
         workers: Workers | None,
         episodes: int,
@@ -111,8 +94,8 @@ class ProcessPool:
         self._least = 0 if scores else workers.least if workers else 1
         self._most = workers.most if workers else math.inf
         self._episodes = 1 if scores else episodes
-        self._workers: list[Worker] = []
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self.children: list[Child] = []
+        self._waiting: deque[asyncio.Future[Child]] = deque()
         self._room = asyncio.Event()
         self._first: asyncio.Task[Child] | None = None
         self._more: set[asyncio.Task[None]] = set()
@@ -123,16 +106,12 @@ class ProcessPool:
         budget.pools.add(self)
 
     @property
-    def children(self) -> list[Child]:
-        return [worker.child for worker in self._workers]
-
-    @property
     def pids(self) -> list[int]:
-        return [worker.child.pid for worker in self._workers]
+        return [child.pid for child in self.children]
 
     @property
     def live(self) -> int:
-        return sum(worker.live for worker in self._workers)
+        return sum(child.live for child in self.children)
 
     @property
     def waiting(self) -> int:
@@ -140,7 +119,7 @@ class ProcessPool:
 
     @property
     def size(self) -> int:
-        return len(self._workers) + len(self._more)
+        return len(self.children) + len(self._more)
 
     @property
     def over(self) -> bool:
@@ -152,49 +131,49 @@ class ProcessPool:
 
     async def alive(self) -> Child:
         """Raises ``BrokenPlugin``."""
-        if self._workers:
-            return self._workers[0].child
+        if self.children:
+            return self.children[0]
         return await asyncio.shield(self._revived())
 
-    def take(self) -> Worker | None:
+    def take(self) -> Child | None:
         """Return it with ``leave``."""
         return None if self._waiting else self._take()
 
-    async def wait(self) -> Worker:
+    async def wait(self) -> Child:
         """Raises ``BrokenPlugin`` and ``Cut``."""
         while True:
-            place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            place: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
             self._room.clear()
-            if not self._workers:
+            if not self.children:
                 self._revived()
             self._look_later()
             try:
-                worker = await place
+                child = await place
             except asyncio.CancelledError:
                 if place.done() and not place.cancelled() and place.exception() is None:
                     self.leave(place.result())
                 self._hand_out()
                 raise
-            if worker.child.dead is None:
-                return worker
-            self.leave(worker)  # it died just then: the episode had not begun
+            if child.dead is None:
+                return child
+            self.leave(child)  # it died just then: the episode had not begun
 
-    def leave(self, worker: Worker) -> None:
-        worker.live -= 1
-        if worker.child.full and not worker.leaving:  # begin nothing more in it, and start another instead
-            worker.leaving = True
+    def leave(self, child: Child) -> None:
+        child.live -= 1
+        if child.full and not child.leaving:  # begin nothing more in it, and start another instead
+            child.leaving = True
             self._grow(max(1, self._least, self._staying))
         self._hand_out()
-        if worker.leaving:
-            self._part(worker)
+        if child.leaving:
+            self._part(child)
 
     async def room(self) -> None:
         if self._waiting:
             await self._room.wait()
 
     def fill(self) -> None:
-        if self._workers:
+        if self.children:
             self._grow(self._least)
 
     def end(self, reason: str, cut: bool = False) -> None:
@@ -204,14 +183,14 @@ class ProcessPool:
             self._look = None
         for task in self._more:
             task.cancel()
-        for worker in self._workers[:]:
-            self._end(worker, reason, cut)
+        for child in self.children[:]:
+            self._end(child, reason, cut)
         self._refuse(Cut() if cut else BrokenPlugin(Failure(reason)))
 
     def end_idle(self, reason: str) -> None:
-        for worker in self._workers[:]:
-            if worker.child.idle:
-                self._end(worker, reason)
+        for child in self.children[:]:
+            if child.idle:
+                self._end(child, reason)
 
     async def stop(self, reason: str) -> None:
         starting = [task for task in (self._first, *self._more) if task is not None]
@@ -225,33 +204,33 @@ class ProcessPool:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def died(self, worker: Worker, failure: Failure) -> None:
-        if worker in self._workers:
-            self._workers.remove(worker)
-            self._reap(worker.child)
-        self._version.bury(self, failure, len(self._workers))
-        if self._workers:
+    def died(self, child: Child, failure: Failure) -> None:
+        if child in self.children:
+            self.children.remove(child)
+            self._reap(child)
+        self._version.bury(self, failure, len(self.children))
+        if self.children:
             return
         if (rest := self._version.health.resting) and not self.scores:
             self._refuse(BrokenPlugin(rest))
         elif self._waiting or (self._version.needed and not self.scores):
             self._revived()
 
-    def idled(self, worker: Worker) -> None:
-        if worker.leaving:
-            self._part(worker)
+    def idled(self, child: Child) -> None:
+        if child.leaving:
+            self._part(child)
         self._version.stop_if_done()
 
     def look(self, seconds: float) -> None:
         """``seconds`` since the last look."""
-        for worker in self._workers[:]:
-            if worker.leaving:
-                self._part(worker)
-        staying = [worker for worker in self._workers if not worker.leaving]
+        for child in self.children[:]:
+            if child.leaving:
+                self._part(child)
+        staying = [child for child in self.children if not child.leaving]
         if not staying:
             return
-        live, number = sum(worker.live for worker in staying), len(staying)
-        busy = math.fsum(worker.child.busy for worker in staying)
+        live, number = sum(child.live for child in staying), len(staying)
+        busy = math.fsum(child.busy for child in staying)
         needed = processes_needed(busy, live, self.waiting, self._episodes)
         target = int(max(self._least, min(needed, self._most)))
         self._pressed = max(0.0, self._pressed + (seconds if target > number else -seconds))
@@ -260,9 +239,9 @@ class ProcessPool:
             self._pressed = 0.0
             self._grow(max(self._least, min(target, 2 * number, number + self._budget.left(self.scores))))
         elif target < number and self._slack >= REST:
-            for worker in sorted(staying, key=lambda worker: worker.live)[: number - target]:
-                worker.leaving = True
-                self._part(worker)
+            for child in sorted(staying, key=lambda child: child.live)[: number - target]:
+                child.leaving = True
+                self._part(child)
 
     def _revived(self) -> asyncio.Task[Child]:
         if self._first is None or self._first.done():
@@ -271,7 +250,7 @@ class ProcessPool:
         return self._first
 
     def _first_ended(self, task: asyncio.Task[Child]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not self._workers:
+        if not task.cancelled() and (error := task.exception()) is not None and not self.children:
             self._refuse(error)
 
     async def _start_first(self) -> Child:
@@ -297,20 +276,20 @@ class ProcessPool:
             await self._started()
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
-            self._version.bury(self, error.failure, len(self._workers))
-            if self._waiting and not self._workers:
+            self._version.bury(self, error.failure, len(self.children))
+            if self._waiting and not self.children:
                 self._revived()
         else:
             self._version.stop_if_done()  # it may not be needed any more
 
     async def _started(self) -> Child:
-        worker, ends = Worker(self), self.ends
-        worker.child = await self._start(worker)
-        self._workers.append(worker)
+        ends = self.ends
+        child = await self._start(self)
+        self.children.append(child)
         if self.scores and self.ends != ends and not self._waiting:  # what it was to score was ended meanwhile
-            self._end(worker, "it was stopped while it started")
+            self._end(child, "it was stopped while it started")
         self._hand_out()
-        return worker.child
+        return child
 
     def _grow(self, target: int) -> None:
         for _ in range(target - self._staying - len(self._more)):
@@ -320,25 +299,25 @@ class ProcessPool:
 
     @property
     def _staying(self) -> int:
-        return sum(not worker.leaving for worker in self._workers)
+        return sum(not child.leaving for child in self.children)
 
-    def _take(self) -> Worker | None:
-        free = [worker for worker in self._workers if worker.live < self._episodes and not worker.leaving]
+    def _take(self) -> Child | None:
+        free = [child for child in self.children if child.live < self._episodes and not child.leaving]
         if not free:
             return None
-        worker = min(free, key=lambda worker: worker.live)
-        worker.live += 1
+        child = min(free, key=lambda child: child.live)
+        child.live += 1
         if self._look is None:
             self._look_later()
-        return worker
+        return child
 
     def _hand_out(self) -> None:
         while self._waiting:
             if not self._waiting[0].done():
-                worker = self._take()
-                if worker is None:
+                child = self._take()
+                if child is None:
                     return
-                self._waiting[0].set_result(worker)
+                self._waiting[0].set_result(child)
             self._waiting.popleft()
         self._room.set()
 
@@ -349,16 +328,16 @@ class ProcessPool:
         self._waiting.clear()
         self._room.set()
 
-    def _part(self, worker: Worker) -> None:
-        if not worker.live and worker.child.idle and worker in self._workers:
-            self._end(worker, "nothing more is to begin in it")
-            if self._waiting and not self._workers and not self._more:
+    def _part(self, child: Child) -> None:
+        if not child.live and child.idle and child in self.children:
+            self._end(child, "nothing more is to begin in it")
+            if self._waiting and not self.children and not self._more:
                 self._revived()
 
-    def _end(self, worker: Worker, reason: str, cut: bool = False) -> None:
-        self._workers.remove(worker)
-        worker.child.kill(reason, cut)
-        self._reap(worker.child)
+    def _end(self, child: Child, reason: str, cut: bool = False) -> None:
+        self.children.remove(child)
+        child.kill(reason, cut)
+        self._reap(child)
 
     def _reap(self, child: Child) -> None:
         task = asyncio.get_running_loop().create_task(child.wait())
@@ -374,5 +353,5 @@ class ProcessPool:
         now = time.monotonic()
         seconds, self._look = now - self._looked, None
         self.look(seconds)
-        if self.live or self._waiting or len(self._workers) > self._least:
+        if self.live or self._waiting or len(self.children) > self._least:
             self._look_later()

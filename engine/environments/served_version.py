@@ -23,7 +23,7 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 from ..racing import until_first
 from ..trajectories import Failure
 from .health import Health
-from .pool import Cut, ProcessBudget, ProcessPool, Worker
+from .pool import Cut, ProcessBudget, ProcessPool
 from .process.child import BrokenPlugin, Child
 from .process.launch import Folders, Workers, lend, stamped
 from .process.wire import Described
@@ -191,7 +191,7 @@ class ServedVersion:
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         try:
-            worker = self._playing.take() or await self._playing.wait()
+            child = self._playing.take() or await self._playing.wait()
         except BrokenPlugin as error:
             return EpisodeOutcome("error", failure=error.failure)
         except Cut:
@@ -203,9 +203,9 @@ class ServedVersion:
             self._undecided[number] = environment, spec
         try:
             try:
-                played = await worker.child.play(environment, spec, recorder or answer)
+                played = await child.play(environment, spec, recorder or answer)
             finally:
-                self._playing.leave(worker)
+                self._playing.leave(child)
                 if self.retired:
                     self.stop_if_done()
             if isinstance(answer, Answering):
@@ -221,7 +221,7 @@ class ServedVersion:
                 del self._undecided[number]
         self._seconds.append(outcome.seconds)
         if counts and (outcome.status != "ok" or self.health.troubled):
-            self._judge(environment, spec, outcome, worker.child, number)
+            self._judge(environment, spec, outcome, child, number)
         return outcome
 
     async def room(self) -> None:
@@ -245,7 +245,7 @@ class ServedVersion:
             tries += 1
             again = tries < TRIES
             try:
-                worker = scoring.take() or await scoring.wait()
+                child = scoring.take() or await scoring.wait()
             except Cut:
                 break
             except BrokenPlugin as error:
@@ -253,12 +253,12 @@ class ServedVersion:
                     continue
                 return EpisodeOutcome("error", failure=error.failure)
             try:
-                verdict = await _within(found.score_timeout, worker.child, ask)
+                verdict = await _within(found.score_timeout, child, ask)
             except ValueError as error:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
             finally:
-                scoring.leave(worker)
-            gone = worker.child.dead or worker.child.full
+                scoring.leave(child)
+            gone = child.dead or child.full
             failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
             if not (failed and gone and again and scoring.ends == ends):
                 return verdict
@@ -348,8 +348,8 @@ class ServedVersion:
         rest = self.health.died(failure, others + 1)
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
-    async def _launched(self, worker: Worker) -> Child:
-        child = await Child.start(self._path, self._folders, worker, IMPORT_PATIENCE)
+    async def _launched(self, pool: ProcessPool) -> Child:
+        child = await Child.start(self._path, self._folders, pool, IMPORT_PATIENCE)
         self._take(child)
         return child
 

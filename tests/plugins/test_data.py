@@ -147,11 +147,6 @@ def test_train_beside_test_alone_is_divided(tmp_path: Path, below: str) -> None:
     assert len(found(shares, "train")) == len(found(shares, "eval")) == 10
 
 
-def test_folders_that_are_called_as_splits(tmp_path: Path) -> None:
-    write(tmp_path, train__0000=3, train__0001=2, validation__0000=4)
-    assert len(found(Source(tmp_path), "train")) == 5 and found(Source(tmp_path), "eval") == named_rows("0000", 4)
-
-
 def test_patterns(tmp_path: Path) -> None:
     write(tmp_path, data__train_NO_00000_OF_00002=3, data__train_NO_00001_OF_00002=4, data__validation=2, data__x=9)
     source = Source(tmp_path / "data/{split}*.jsonl")
@@ -292,13 +287,6 @@ def test_a_limit_takes_rows_from_all_of_the_file(tmp_path: Path) -> None:
     assert len(drawn(made(tmp_path, table, limit=5000), "train")) == 900
 
 
-def test_a_row_in_another_order_of_columns_is_a_copy(tmp_path: Path) -> None:
-    table = [{"a": n, "b": 1} for n in range(20)] + [{"b": 1, "a": n} for n in range(20)]
-    source = made(tmp_path, table)
-    train, held = ({row["a"] for row in drawn(source, split)} for split in ("train", "eval"))
-    assert not train & held
-
-
 @given(st.lists(st.integers(0, 50), min_size=40, max_size=200), st.floats(0.05, 0.5), st.floats(0.05, 0.4))
 def test_no_copy_is_in_two_splits(keys: list[int], one: float, other: float) -> None:
     if len(set(keys)) < 3:
@@ -373,12 +361,6 @@ def test_places_are_uniform() -> None:
     """Chi-squared with 99 degrees of freedom is below 150 in all but one of 1,000 honest shuffles."""
     counts = Counter(row_at("train", seed, 0, 100) for seed in range(2000))
     assert sum((counts[row] - 20) ** 2 / 20 for row in range(100)) < 150
-
-
-@pytest.mark.parametrize(("position", "count"), [(0, 0), (-1, 5)])
-def test_there_is_no_row_outside(position: int, count: int) -> None:
-    with pytest.raises(ValueError, match="there is no row"):
-        row_at("train", 0, position, count)
 
 
 @pytest.fixture
@@ -531,12 +513,6 @@ def test_lines_hold_what_json_has() -> None:
 )
 def test_what_json_cannot_carry_is_named_with_its_place(value: Any, words: str) -> None:
     assert not_json(value) == words
-
-
-def test_a_value_that_holds_itself_is_named() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    assert not_json(endless)
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:

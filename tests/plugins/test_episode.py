@@ -154,11 +154,6 @@ def test_what_is_no_reward(result: object, says: str) -> None:
         rewards_of(result, ("a", "b"), {})
 
 
-def test_a_reward_for_an_agent_that_is_not_there_is_no_reward() -> None:
-    with pytest.raises(ValueError, match=r"ep\.reward names 'c', but the agents are a, b"):
-        rewards_of(1, ("a", "b"), {"c": 0.5})
-
-
 async def paid_early(*, settle: Settle | None = None, waiting: bool = False) -> Episode:
     """Two agents, the first of which is done; ``waiting``: it was asked something just before."""
     replied = asyncio.Event()
@@ -203,12 +198,6 @@ async def test_an_agent_may_be_paid_for_the_last_time() -> None:
 @pytest.mark.parametrize("result", [None, 1.0])
 def test_where_all_agents_are_done_nothing_else_counts(result: object) -> None:
     assert rewards_of(result, ("a", "b"), {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}).by_agent == {"a": 1.0, "b": 2.0}
-
-
-def test_who_is_paid_nothing_stays_so_beside_one_that_is_done() -> None:
-    """As where the other one is paid with ``ep.reward``, not for the last time."""
-    paid = {"a": 1.0}
-    assert rewards_of(None, ("a", "b"), paid).by_agent == rewards_of(None, ("a", "b"), paid, paid).by_agent == paid
 
 
 async def test_who_cannot_be_paid_for_the_last_time() -> None:
@@ -430,33 +419,6 @@ async def test_a_fork_with_a_name_is_paid_by_its_own_replies() -> None:
     assert [(paid["agent"], paid["turns"]) for paid in episode.paid] == [("root", 2), ("branch", 1)]
 
 
-class Counting:
-    """Counts the episodes that it played."""
-
-    def __init__(self) -> None:
-        self.played = 0
-
-    async def setup(self) -> None:
-        self.played = 100
-
-    async def play(self, ep: Episode, task: str, step: int = 1) -> float:
-        """Plays."""
-        self.played += step
-        return self.played + (await ep.ask(task)).turn
-
-
-counting: Environment = env(name="counting", data=lambda split: [split])(Counting)
-
-"""As the decorator does it; type checkers disagree about decorators of classes."""
-
-
-async def test_a_class_is_described_as_a_function_is() -> None:
-    assert (counting.name, counting.description) == ("counting", "Counts the episodes that it played.")
-    assert [parameter.name for parameter in counting.parameters] == ["step"]
-    assert counting.takes_task and not counting.blocking and counting.form is not None
-    assert (await play(counting, lambda ask: ask.messages[0].content, step=3)).reward == 103.0
-
-
 class Idle:
     pass
 
@@ -529,19 +491,6 @@ async def test_tools_run_in_the_thread_of_the_episode_and_may_ask() -> None:
     assert played.rewards.by_agent == {"solver": 1.0, "expert": 1.0}
     assert [ask.messages[-1].content for ask in played.asks] == ["go", "why", "because", "nothing"]
     assert len(threads) == 1 and threading.get_ident() not in threads
-
-
-async def test_what_is_assigned_to_the_task_is_the_episodes() -> None:
-    @env(data=lambda split: ["row"])
-    def assigns(ep: BlockingEpisode) -> float:
-        assert ep.task == "row"
-        ep.task = {"answer": ep.rng.randrange(10), "noise": ep.noise.randrange(10)}
-        ep.log(split=ep.split)
-        return ep.index
-
-    played = await play(assigns, lambda ask: "", index=3)
-    assert played.reward == 3.0 and set(played.episode.task) == {"answer", "noise"}
-    assert isinstance(played.episode, Episode) and played.episode.logged == {"split": "train"}
 
 
 def model_calling(*names: str) -> Model:

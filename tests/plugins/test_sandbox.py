@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import os
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.plugins import Episode, Ran, sandbox, sandbox as cgroups, sandbox_supervisor
-from marlaas.plugins.sandbox import new_group, place_of, remove_folder
+from marlaas.plugins.sandbox import new_group, remove_folder
 from marlaas.plugins.sandbox_supervisor import (
     STARVED,
     Ended,
@@ -27,7 +26,6 @@ from marlaas.plugins.sandbox_supervisor import (
     Watch,
     children,
     stray,
-    waited,
     waiting_limit,
     wall_limit,
 )
@@ -446,35 +444,6 @@ def test_what_was_starved_is_not_judged() -> None:
     assert verdict(watch) == STARVED
 
 
-def test_threads_that_began_or_ended_are_no_proof_of_waiting() -> None:
-    assert waited(Used(0.0, 0.0, {1: 0.0}), Used(1.0, 0.0, {1: 0.0})) == 1.0
-    assert waited(Used(0.0, 0.0, {1: 0.0}), Used(1.0, 0.0, {2: 0.0})) == 0.0
-    assert waited(Used(0.0, 0.0, {1: 0.0, 2: 0.0}), Used(1.0, 0.5, {1: 0.25, 2: 0.25})) == 0.0
-
-
-UNIFIED = "31 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
-
-HYBRID = (
-    "30 23 0:25 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n40 23 0:26 / /sys/fs/cgroup/unified rw - cgroup2 x rw"
-)
-
-
-@pytest.mark.parametrize(
-    ("own", "mounts", "place"),
-    [
-        ("0::/user.slice/app-1.scope", UNIFIED, "/sys/fs/cgroup/user.slice/app-1.scope"),
-        ("0::/", UNIFIED, "/sys/fs/cgroup"),
-        ("8:pids:/\n0::/a", HYBRID, "/sys/fs/cgroup/unified/a"),
-        ("0::/docker/1/a", UNIFIED.replace(" / /", " /docker/1 /"), "/sys/fs/cgroup/a"),
-        ("0::/elsewhere", UNIFIED.replace(" / /", " /docker/1 /"), None),
-        ("8:pids:/", HYBRID, None),
-        ("0::/a", "", None),
-    ],
-)
-def test_the_group_of_a_process(own: str, mounts: str, place: str | None) -> None:
-    assert place_of(own, mounts) == place
-
-
 @pytest.mark.processes
 def test_a_group_ends_with_all_that_is_in_it() -> None:
     group = new_group(8)
@@ -526,43 +495,11 @@ def test_none_to_be_had(place: str | None, monkeypatch: pytest.MonkeyPatch) -> N
     assert new_group(8) is None
 
 
-DEPTH = 150
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "folder"
     made.mkdir()
     return made
-
-
-@pytest.fixture
-def few_files() -> Iterator[None]:
-    """As few may be open as a worker of plugins has left."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def nest(folder: Path, depth: int, name: str = "d") -> None:
-    """Folders in each other, deeper than any path can say."""
-    at = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir(name, dir_fd=at)
-        below = os.open(name, os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
-
-
-@pytest.mark.usefixtures("few_files")
-def test_folders_in_folders(folder: Path) -> None:
-    nest(folder, DEPTH, "a long name " * 20)
-    shutil.rmtree(folder, ignore_errors=True)
-    assert folder.exists(), "it is not to be had the usual way"
-    remove_folder(str(folder))
-    assert not folder.exists()
 
 
 def test_all_kinds_of_files(folder: Path) -> None:
@@ -604,8 +541,3 @@ def test_without_permissions(folder: Path) -> None:
         closed.chmod(0)
     remove_folder(str(folder))
     assert not folder.exists()
-
-
-def test_what_is_not_there_raises_nothing(folder: Path) -> None:
-    remove_folder(str(folder / "gone"))
-    assert folder.exists()

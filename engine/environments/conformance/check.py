@@ -72,7 +72,7 @@ async def try_out(lease: Lease) -> list[Finding]:
     """Failures after a few odd replies to one instance. Raises ``BrokenPlugin``."""
     async with Subject(lease) as subject:
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
-    asked = [episode for episode in played if episode.status != "skip"]
+    asked = [episode for episode in played if episode.outcome.status != "skip"]
     return [found for found in check_junk(Observed(odd=asked)) if found.level != "note"]
 
 

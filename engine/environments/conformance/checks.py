@@ -14,7 +14,7 @@ from ...trajectories import Split
 from ..plugin import said
 from ..protocol import EpisodeOutcome
 from .finding import Finding, Level
-from .subject import CONSTANTS, MOST_TURNS, Canned, Draw, Played
+from .subject import CONSTANTS, Canned, Draw, Played
 
 ENOUGH_PROMPTS = 8
 """Held-out prompts; fewer may be in the order of train prompts by chance."""
@@ -206,26 +206,25 @@ def check_junk(seen: Observed) -> Iterator[Finding]:
     ways: dict[tuple[object, ...], list[Played]] = {}
     for episode in seen.odd:
         if episode.score is None:  # the message may quote the reply
-            failure = episode.failure
+            failure = episode.outcome.failure
             place = (failure.file, failure.line, failure.message.partition(":")[0]) if failure else ()
-            ways.setdefault((episode.status, *place), []).append(episode)
+            ways.setdefault((episode.outcome.status, *place), []).append(episode)
     if seen.odd and not ways:
         yield Finding("junk", "note", f"{len(tried)} odd replies ended in time, and with a reward.")
     for (status, *_), episodes in ways.items():
-        failure, labels = episodes[0].failure, list(dict.fromkeys(episode.reply.label for episode in episodes))
+        failure, labels = episodes[0].outcome.failure, list(dict.fromkeys(episode.reply.label for episode in episodes))
         replies = " or ".join(labels)
         if len(labels) == len(tried) > 1:
             replies = f"each of the {len(tried)} replies that were tried"
         elif len(labels) > _MOST_NAMED:
             replies = f"{', '.join(labels[: _MOST_NAMED - 1])} or {len(labels) - _MOST_NAMED + 1} others"
         reason = said(failure) if failure else "without a word"
-        what = _JUNK.get(str(status), _FAILS).format(reason=reason, most=MOST_TURNS)
+        what = _JUNK.get(str(status), _FAILS).format(reason=reason)
         yield Finding("junk", "warning" if status == "skip" else "error", f"Given {replies}, {what}")
 
 
 _FAILS = "it fails: {reason}. A model says anything: give such a reply a reward, or raise Invalid."
 _JUNK = {
-    "endless": "it asks more than {most:,} times. Bound the turns of an episode.",
     "timeout": "it ends too late: {reason}. Bound the work that a reply can cause.",
     "skip": "it raises Skip: the reply costs nothing. Skip is for unusable draws; a bad reply is Invalid, which has a"
     " reward.",
@@ -264,7 +263,7 @@ def check_baseline(seen: Observed) -> Iterator[Finding]:
 
 def check_rewards(seen: Observed) -> Iterator[Finding]:
     """Rewards have a usable size, equal replies earn the same, unreadable ones do not pay."""
-    rewards = [reward for episode in seen.played for reward in episode.rewards.values()]
+    rewards = [reward for episode in seen.played for reward in episode.outcome.rewards.values()]
     if not rewards:
         return
     large = max(map(abs, rewards)) > LARGE
@@ -276,9 +275,9 @@ def check_rewards(seen: Observed) -> Iterator[Finding]:
         f" (standard deviation {statistics.pstdev(rewards):.2g}).{advice}",
     )
     scored = [(episode.score, episode) for episode in seen.played if episode.score is not None]
-    unreadable = [(score, episode) for score, episode in scored if episode.invalid and not seen.ranked]
+    unreadable = [(score, episode) for score, episode in scored if episode.outcome.invalid and not seen.ranked]
     for score, episode in unreadable:
-        valid = [(s, other) for s, other in scored if other.index == episode.index and not other.invalid]
+        valid = [(s, other) for s, other in scored if other.index == episode.index and not other.outcome.invalid]
         least, other = min(valid, key=lambda pair: pair[0], default=(math.inf, episode))
         if score > least:
             yield Finding(
@@ -289,7 +288,11 @@ def check_rewards(seen: Observed) -> Iterator[Finding]:
                 " all.",
             )
             break
-    changed = [(once, again) for once, again in seen.repeated if again.rewards and again.rewards != once.rewards]
+    changed = [
+        (once, again)
+        for once, again in seen.repeated
+        if again.outcome.rewards and again.outcome.rewards != once.outcome.rewards
+    ]
     if changed:
         once, again = changed[0]
         yield Finding(
@@ -302,9 +305,9 @@ def check_rewards(seen: Observed) -> Iterator[Finding]:
 
 
 def _earned(episode: Played) -> str:
-    if len(episode.rewards) == 1:
+    if len(episode.outcome.rewards) == 1:
         return f"{episode.score:.3g}"
-    return ", ".join(f"{reward:.3g} ({agent})" for agent, reward in episode.rewards.items())
+    return ", ".join(f"{reward:.3g} ({agent})" for agent, reward in episode.outcome.rewards.items())
 
 
 def check_latency(seen: Observed) -> Iterator[Finding]:

@@ -210,31 +210,15 @@ class Played:
 
     reply: Canned
     index: int
-    outcome: EpisodeOutcome | None
-    """None: it asked too often."""
+    outcome: EpisodeOutcome
     turns: tuple[float, ...] = ()
     """The environment's own seconds before each ask and the end."""
     agents: frozenset[str] = frozenset()
 
     @property
-    def rewards(self) -> dict[str, float]:
-        return self.outcome.rewards if self.outcome is not None else {}
-
-    @property
     def score(self) -> float | None:
-        return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
-
-    @property
-    def failure(self) -> Failure | None:
-        return self.outcome.failure if self.outcome is not None else None
-
-    @property
-    def invalid(self) -> str:
-        return self.outcome.invalid if self.outcome is not None else ""
-
-    @property
-    def status(self) -> str:
-        return self.outcome.status if self.outcome is not None else "endless"
+        rewards = self.outcome.rewards.values()
+        return math.fsum(rewards) / len(rewards) if rewards else None
 
 
 class _Endless(Exception):
@@ -260,10 +244,11 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
         resumed = pace.clock()
         return answered
 
-    outcome = None
-    with contextlib.suppress(_Endless):
+    try:
         outcome = await subject.play(instance(subject, "train", index), answer)
         turns.append(pace.clock() - resumed)
+    except _Endless:
+        outcome = EpisodeOutcome("error", failure=Failure(f"it asks more than {MOST_TURNS:,} times: bound the turns"))
     return Played(reply, index, outcome, tuple(turns), frozenset(agent for agent, _ in replies))
 
 

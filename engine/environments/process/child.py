@@ -33,13 +33,10 @@ from .wire import (
     WireError,
     decode_body,
     encode_body,
-    encode_calls,
     encode_endpoint,
-    encode_facts,
     encode_rank,
     encode_reply,
     encode_score,
-    encode_start,
     parse_message,
 )
 
@@ -62,15 +59,20 @@ class EpisodeListener:
 
     play: Play
     ask: Answer
-    agents: tuple[str, ...]
-    tell: Callable[[str, int, int], None]
+    opening: Opening
+    send: Callable[[Record], None]
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.opening.agents
 
     async def answer(self, ask: Ask) -> Reply:
         return await self.ask(ask)
 
     def calls(self, agent: str, under_way: int, replies: int) -> None:
         if not self.play.ended.done():
-            self.tell(agent, under_way, replies)
+            record = {"op": "calls", "episode": self.opening.episode, "agent": agent}
+            self.send(record | {"under_way": under_way, "replies": replies})
 
     def failed(self, error: BaseException) -> None:
         if not self.play.ended.done():
@@ -106,12 +108,12 @@ class BrokenPlugin(EnvironmentFailure):
 
 
 class Owner(Protocol):
-    """Gets the events of a child."""
+    """Gets the events of its children."""
 
-    def died(self, failure: Failure) -> None:
-        """Called once; also after a kill."""
+    def died(self, child: Child, failure: Failure) -> None:
+        """Called once, but not after ``kill``."""
 
-    def idled(self) -> None:
+    def idled(self, child: Child) -> None:
         """The last episode has ended."""
 
 
@@ -123,6 +125,10 @@ class Child:
         self.refused: dict[str, Failure] = {}
         self.dead: Failure | None = None
         self.full = False
+        self.live = 0
+        """Episodes that the pool has in it."""
+        self.leaving = False
+        """True if nothing more begins in it."""
         self.busy = 0.0
         """Share of a core that its episodes take, or hold without computing; above 1 with several threads."""
         self._served = False
@@ -166,28 +172,25 @@ class Child:
         return not self._plays and not self._cancelled
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
-        ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
-        return cast(EpisodeOutcome | Unscored, await ended)
+        request = {"op": "start", "environment": environment, **vars(spec)}
+        return cast(EpisodeOutcome | Unscored, await self._run(request, answer, (EpisodeOutcome, Unscored)))
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None) -> DataFacts | EpisodeOutcome:
-        kinds = (DataFacts, EpisodeOutcome)
-        ended = self._run(lambda number: encode_facts(number, environment, data), None, kinds)
-        return cast(DataFacts | EpisodeOutcome, await ended)
+        request = {"op": "facts", "environment": environment, "data": data}
+        return cast(DataFacts | EpisodeOutcome, await self._run(request, None, (DataFacts, EpisodeOutcome)))
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
         """Raises ``ValueError`` if too large. ``timeout``: seconds until an interrupt."""
         self._allowed = timeout
-        ended = self._run(
-            lambda number: encode_score(number, environment, played, transcript, timeout), None, (EpisodeOutcome,)
-        )
-        return cast(EpisodeOutcome, await ended)
+        request = encode_score(environment, played, transcript, timeout)
+        return cast(EpisodeOutcome, await self._run(request, None, (EpisodeOutcome,)))
 
     async def rank(
         self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
     ) -> Ranking | EpisodeOutcome:
         self._allowed = timeout
-        kinds = (Ranking, EpisodeOutcome)
-        verdict = await self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
+        request = encode_rank(environment, members, timeout)
+        verdict = await self._run(request, None, (Ranking, EpisodeOutcome))
         if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
             return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
         return cast(Ranking | EpisodeOutcome, verdict)
@@ -195,15 +198,13 @@ class Child:
     def interrupt(self) -> None:
         self._process.interrupt()
 
-    async def _run(
-        self, request: Callable[[int], Record], answer: Answer | None, outcomes: tuple[type, ...]
-    ) -> Outcome:
+    async def _run(self, request: Record, answer: Answer | None, outcomes: tuple[type, ...]) -> Outcome:
         if self.dead is not None:
             return EpisodeOutcome("error", failure=self.dead, died=True)
         self._beat()
         self._started += 1
         number = self._started
-        self._send(request(number))
+        self._send(request | {"episode": number})
         ended: asyncio.Future[Outcome] = self._loop.create_future()
         play = self._plays[number] = Play(answer, outcomes, ended, time.monotonic())
         try:
@@ -321,12 +322,8 @@ class Child:
                 play.asks.discard(task)
 
     async def _open(self, play: Play, answer: Answer, opening: Opening) -> None:
-        def tell(agent: str, under_way: int, replies: int) -> None:
-            if self.dead is None:
-                self._send(encode_calls(opening.episode, agent, under_way, replies))
-
         try:
-            endpoint = await endpoint_of(answer)(EpisodeListener(play, answer, opening.agents, tell))
+            endpoint = await endpoint_of(answer)(EpisodeListener(play, answer, opening, self._send))
             door = self._process.door
             self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
         except MarlaasError as error:
@@ -345,7 +342,7 @@ class Child:
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:
-                self._owner.idled()
+                self._owner.idled(self)
             return
         play = self._plays.get(ended.episode)
         if play is None:
@@ -391,7 +388,7 @@ class Child:
         if self._channel is not None:
             self._channel.close(failure.message)
         if self._served and self._owner is not None:
-            self._owner.died(failure)
+            self._owner.died(self, failure)
 
     def _beat(self) -> None:
         if self._heart is None or self._heart.done():

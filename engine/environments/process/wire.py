@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ from marlaas.plugins.parameters import ALLOWED, Parameter
 from marlaas.plugins.rewards import LARGEST, Transcript
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, FinalReward, Ranking, Rows, Unscored
 
 # msgspec is several times as fast as Python's JSON, with equal values.
 
@@ -336,27 +336,6 @@ def _named(table: dict[str, T]) -> dict[str, T]:
     return {name[:LONGEST_NAME]: value for name, value in table.items()}
 
 
-def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
-    """Starts an episode."""
-    return {
-        "op": "start",
-        "episode": episode,
-        "environment": environment,
-        "split": spec.split,
-        "index": spec.index,
-        "seed": spec.seed,
-        "member": spec.member,
-        "config": spec.config,
-        "timeout": spec.timeout,
-        "data": spec.data,
-    }
-
-
-def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None) -> Record:
-    """Asks about rows."""
-    return {"op": "facts", "episode": question, "environment": environment, "data": data}
-
-
 def encode_reply(id: int, reply: Reply) -> Record:
     """Answers an ask."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
@@ -376,16 +355,10 @@ def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "", error: str = 
     return {"op": "endpoint", "id": id, "error": error, "url": endpoint.url, "key": endpoint.key, "socket": socket}
 
 
-def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
-    """See ``protocol.Listener``."""
-    return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
-
-
-def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
+def encode_score(environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
     """``timeout`` in seconds."""
     return {
         "op": "score",
-        "episode": number,
         "environment": environment,
         "task": played.task,
         "transcript": transcript_record(transcript),
@@ -394,7 +367,7 @@ def encode_score(number: int, environment: str, played: Unscored, transcript: Tr
     }
 
 
-def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
+def encode_rank(environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
     """Compare a group's samples; ``timeout`` in seconds."""
     records = [
         {
@@ -407,4 +380,4 @@ def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome]
         }
         for member in members
     ]
-    return {"op": "rank", "episode": number, "environment": environment, "members": records, "timeout": timeout}
+    return {"op": "rank", "environment": environment, "members": records, "timeout": timeout}

@@ -552,13 +552,6 @@ def test_a_package_declares_in_its_project_file() -> None:
     assert requirements_of(Source("x", "x", (("x/__init__.py", b""),))) == Requirements()
 
 
-def test_a_toml_plugin_brings_what_its_adapter_needs() -> None:
-    plain = requirements_of(a_file('adapter = "reasoning_gym"\ndataset = "chain_sum"\n', "x.toml"))
-    assert [entry.partition("==")[0] for entry in plain.dependencies] == ["reasoning-gym"]
-    own = 'adapter = "reasoning_gym"\ndependencies = ["reasoning-gym==9"]\n[tool.marlaas]\nmemory_mb = 100\n'
-    assert requirements_of(a_file(own, "x.toml")) == Requirements(("reasoning-gym==9",), "", Limits(100))
-
-
 @pytest.mark.parametrize(
     ("source", "place", "words"),
     [
@@ -606,15 +599,6 @@ def test_spelling_and_order_do_not_matter(wanted: list[tuple[str, str]], randomn
     randomness.shuffle(other)
     assert requirements(other, None, None) == plain
     assert requirements(other, None, None).key("3.11") == plain.key("3.11")
-
-
-def test_sets_have_other_keys_only_if_pip_tells_them_apart() -> None:
-    sets = (["a"], ["a==1"], ["a[x]"], ["a==1", "b"], ["a==1; python_version > '3'"], ["a @ https://example.org/a.whl"])
-    keys = {requirements(one, None, None).key(python) for one in sets for python in ("3.11", "3.12")}
-    assert len(keys) == 2 * len(sets) and all(len(key) == 12 for key in keys)
-    limited = requirements(["Marlaas>=0.1", "a"], ">=3.11", {"memory_mb": 100, "network": False})
-    assert limited.dependencies == ("a",), "marlaas itself is always there"
-    assert limited.key("3.11") == requirements(["a"], None, None).key("3.11")
 
 
 @pytest.fixture

@@ -249,13 +249,6 @@ async def test_a_grace_that_ends_cuts_off_those_who_wait(
     lease.release()
 
 
-async def test_stopping_ends_what_is_being_started(world: World, quick: None) -> None:
-    lease = await bound(world, "3", 1)
-    lease.release()
-    await world.service.stop()
-    assert world.pids() == []
-
-
 LEAKING = """
 # /// script
 # [tool.marlaas]
@@ -372,26 +365,3 @@ async def test_asks_that_it_may_not_send_end_it_at_once(
     outcome = await world.play("floods", once, way=way)
     assert outcome.failure is not None and "out of turn" in outcome.failure.message
     assert frames.handled <= MOST_ASKS + 1 + 20
-
-
-async def test_what_an_author_nests_too_deeply_fails_where_it_is_said(world: World) -> None:
-    """Before it meets the engine: that would end the process and all its episodes."""
-    await world.serve(
-        deep="""
-        from marlaas.plugins import Message, ToolCall, env
-
-        @env
-        async def deep(ep, size: int):
-            await ep.ask("x")
-            value = []
-            for _ in range(size):
-                value = [value]
-            call = ToolCall("f", {"x": value, "y": list(range(40_000 if size == 20 else 1))})
-            await ep.ask([Message("assistant", "", tool_calls=(call,))])
-            return 1
-        """
-    )
-    for size, says in ((40, "nested more than 32 deep"), (20, "more than 32768 entries")):
-        outcome = await world.play("deep", size=size)
-        assert outcome.failure is not None and says in outcome.failure.message
-        assert (outcome.failure.file, outcome.failure.line) == ("deep.py", 11)

@@ -128,22 +128,6 @@ async def test_a_package_with_a_helper_and_data(world: World) -> None:
 
 
 @pytest.mark.processes
-async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
-    for folder, text in (("bundled", ECHO), ("own", WORSE)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "echo.py").write_text(text)
-    world = World(tmp_path / "own", tmp_path / "scratch")
-    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world.hear)
-    await world.service.start()
-    assert (await world.play("echo")).rewards == {"agent": 0.25}
-    (tmp_path / "own" / "echo.py").unlink()
-    await world.until("loaded", "echo")
-    await world.until("loaded", "echo")
-    assert (await world.play("echo")).rewards == {"agent": 1.0}
-    await world.service.stop()
-
-
-@pytest.mark.processes
 async def test_a_folder_that_is_made_anew_is_watched_again(world: World) -> None:
     await world.serve(echo=ECHO)
     shutil.rmtree(world.folder)

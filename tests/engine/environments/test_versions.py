@@ -91,18 +91,6 @@ async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch
     assert await reward(world, "echo", None) == 0.0
 
 
-@pytest.mark.processes
-async def test_an_edited_comment_is_another_version_of_the_same_code(world: World) -> None:
-    await world.serve(echo=ECHO)
-    await world.until("loaded", "echo")
-    with await world.service.bind("echo") as lease:
-        first, code = lease.environment_version, lease.code
-    for edited, same in ((f"# Words.\n{ECHO}", True), (ECHO.replace("== word", "!= word"), False), (ECHO, True)):
-        await world.edit("echo", edited)
-        with await world.service.bind("echo") as lease:
-            assert (lease.code == code) is same and (lease.environment_version == first) is (edited == ECHO)
-
-
 WORSE = ECHO.replace("reply.text == word", "0.25")
 
 
