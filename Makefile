@@ -10,7 +10,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-real test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-real test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -63,11 +63,7 @@ test-slow-clients: dev
 # Tests of arithmetic with each library that multiplies, instruction set of this processor and number of threads: a line
 # each, and a closing count. Then llama.cpp for AVX2 alone, which is compiled into .avx2, once.
 test-slow-processors: dev
-	@$(BIN)/python -m tools.matrix processors
-
-# Under each other Python that marlaas promises and this machine has, without PyTorch: a line each, and a closing count.
-test-slow-pythons: dev
-	@$(BIN)/python -m tools.matrix pythons
+	@$(BIN)/python -m tools.matrix
 
 # Several machines, as nodes of Ray on this one: bits, files, deaths; ends things KILLS_OF_NODES times at random. Says which
 # tests could not be run here, and why: two of the docs' workstations need network namespaces, which are root's.
@@ -135,9 +131,9 @@ bench: dev
 bench-guard: dev
 	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
-# Takes the pictures in docs/ from a real demo while it runs; a minute. REAL=BASE: two of them on that base; minutes.
+# Takes the pictures in docs/ from a real demo while it runs; a minute.
 pictures: dev
-	@$(BIN)/python -m tools.pictures $(if $(REAL),--real $(REAL))
+	@$(BIN)/python -m tools.pictures
 
 # Chooses versions anew within constraints/cpu.txt, and writes constraints/hashes.
 lock: dev
@@ -148,4 +144,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -89,27 +89,21 @@ class Episode:
         # Every run and every tenant is measured on the same held-out instances, so their draw ignores the run's seed.
         self._draw = f"{seed if split == 'train' else 0}/{split}/{index}"
         self._member = member
-        self._rng: Random | None = None
-        self._noise: Random | None = None
 
     @property
     def payees(self) -> tuple[str, ...]:
         """Who may be paid: the declared agents, whether or not they have spoken, and the agents made in the episode."""
         return tuple(dict.fromkeys((*self._declared, *self.agents)))
 
-    @property
+    @cached_property
     def rng(self) -> Random:
         """Draws the task: the same for every member of a group, and outside of the train split for every run."""
-        if self._rng is None:
-            self._rng = Random(self._draw)
-        return self._rng
+        return Random(self._draw)
 
-    @property
+    @cached_property
     def noise(self) -> Random:
         """Differs between the members of a group: for dice that an agent throws, not for what it is asked."""
-        if self._noise is None:
-            self._noise = Random(f"{self._draw}/{self._member}")
-        return self._noise
+        return Random(f"{self._draw}/{self._member}")
 
     @cached_property
     def sandbox(self) -> Sandbox:

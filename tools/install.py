@@ -47,7 +47,7 @@ def main(words: list[str]) -> int:
     profile = os.environ.get("PROFILE") or usual_profile()
     if profile not in SIZES:
         return fail(f"There is no profile {profile!r}.", f"PROFILE is one of {', '.join(SIZES)}.")
-    if profile == "vulkan" and not llama.backend_of(profile):
+    if profile == "vulkan" and not llama.flags_of(profile):
         return fail(
             "glslc, the compiler of Vulkan's shaders, is missing.", "On Debian: apt-get install glslc libvulkan-dev."
         )
@@ -141,26 +141,22 @@ def announce(profile: str, behind: bool = False) -> None:
         print(
             "TORCH_INDEX=<address of PyTorch's CPU wheels> avoids gigabytes of CUDA libraries if pip would take them."
         )
-    for sentence in llama_words(profile, behind):
-        print(sentence, flush=True)
+    print(llama_words(profile, behind), flush=True)
 
 
-def llama_words(profile: str, behind: bool = False) -> list[str]:
+def llama_words(profile: str, behind: bool = False) -> str:
     """A sentence or two on where llama.cpp will come from."""
-    row = llama.backend_of(profile)
+    flags = llama.flags_of(profile)
     when = "in the background, while the demo runs" if behind else "here"
-    if any(llama.kept_builds(llama.build_key(row[0] if row else "")).glob("*.whl")):
-        words = ["llama.cpp was compiled for this processor before, and is taken from your cache folder."]
-    elif row:
-        return [f"llama.cpp is compiled {when}, with {row[0]}: a quarter of an hour or more on 2 cores, once."]
-    else:
-        wheel = os.environ.get("LLAMA_INDEX") and not os.environ.get("CMAKE_ARGS")
-        first = "taken from LLAMA_INDEX where a wheel there fits this processor, else " if wheel else ""
-        words = [f"llama.cpp is {first}compiled {when}: 5 to 7 minutes on 2 cores, once for this user and processor."]
-    if profile == "gpu":
-        words.append(
-            "It is for the processor alone, since nvcc of NVIDIA's CUDA toolkit is missing. vLLM samples on the cards "
-            "that it has kernels for; for others install the toolkit, delete .venv and run this again."
+    words = f"llama.cpp is compiled {when}: 5 to 7 minutes on 2 cores, once for this user and processor."
+    if any(llama.kept_builds(llama.build_key(flags)).glob("*.whl")):
+        words = "llama.cpp was compiled for this processor before, and is taken from your cache folder."
+    elif flags:
+        words = f"llama.cpp is compiled {when}, with {flags}: a quarter of an hour or more on 2 cores, once."
+    if profile == "gpu" and not flags:
+        words += (
+            "\nIt is for the processor alone, since nvcc of NVIDIA's CUDA toolkit is missing. vLLM samples on the cards"
+            " that it has kernels for; for others install the toolkit, delete .venv and run this again."
         )
     return words
 

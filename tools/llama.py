@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -76,18 +75,16 @@ def provide(profile: str) -> None:
 
 def there(profile: str) -> bool:
     """Whether the environment has the llama.cpp that it should have, and that runs."""
-    flags, *_ = backend_of(profile) or ("",)
-    return held_build() == (build_key(flags), instruction_sets()) and steps.runs(STARTS_LLAMA)
+    return held_build() == (build_key(flags_of(profile)), instruction_sets()) and steps.runs(STARTS_LLAMA)
 
 
 def behind(profile: str) -> None:
     """Have it installed in the background, unless one is kept that takes a moment. Says what happens; never fails."""
-    flags, *_ = backend_of(profile) or ("",)
     if (process := holder(steps.VENV / LOCK)) is not None:
         print(f"llama.cpp is still being compiled in the background (process {process}).", flush=True)
         return
     try:
-        if sorted(kept_builds(build_key(flags)).glob("*.whl")):
+        if sorted(kept_builds(build_key(flags_of(profile))).glob("*.whl")):
             provide(profile)
             return
         if not os.environ.get("LLAMA_INDEX"):
@@ -117,25 +114,15 @@ def _start(profile: str) -> None:
 
 
 def main(profile: str) -> int:
-    """Do it in the background: at low priority, until it is there, the environment goes away, or SIGTERM comes."""
+    """Do it in the background: at low priority, until it is there or SIGTERM comes."""
     steps.LOG = BACKGROUND_LOG
     signal.signal(signal.SIGTERM, _end)
-    threading.Thread(target=_watch, daemon=True).start()
     os.nice(NICE)
     try:
         provide(profile)
     except (StepFailed, Impossible, OSError) as error:
         return steps.fail(f"llama.cpp is not there: {reason(error)}", "")
     return 0
-
-
-def _watch() -> None:
-    """End this process once its environment has been removed, or replaced by another."""
-    with contextlib.suppress(OSError):
-        own = os.stat(steps.VENV)
-        while os.path.samestat(own, os.stat(steps.VENV)):
-            time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end(number: int, frame: object) -> None:
@@ -147,7 +134,7 @@ def _end(number: int, frame: object) -> None:
 
 
 def _install(profile: str) -> None:
-    flags, *_ = backend_of(profile) or ("",)
+    flags = flags_of(profile)
     key = build_key(flags)
     forget()
     kept = sorted(kept_builds(key).glob("*.whl"))
@@ -275,10 +262,10 @@ def kept_builds(key: str) -> Path:
     return Path(cache, "marlaas", "llama", key)
 
 
-def backend_of(profile: str) -> tuple[str, ...]:
-    """The row of ``BACKENDS``; empty if the profile has none, or its compiler is missing."""
-    row = BACKENDS.get(profile, ())
-    return row if row and shutil.which(row[1]) else ()
+def flags_of(profile: str) -> str:
+    """What CMake needs for a profile's cards; empty if it has none, or their compiler is missing."""
+    flags, compiler = BACKENDS.get(profile, ("", ""))
+    return flags if shutil.which(compiler) else ""
 
 
 # What is known about it.

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marlaas.engine.daemon import control
-from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.errors import ConfigError, EngineUnreachable, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
@@ -51,7 +50,6 @@ from .parser import Verbs, add_family, add_task, add_verb, arg, one_of, whole
 from .terminal import Waiting, agreed
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.conformance.check import Ruler
     from marlaas.engine.environments.conformance.finding import Finding
     from marlaas.engine.environments.files.source import Source
     from marlaas.plugins.parameters import Parameter
@@ -190,8 +188,6 @@ def rows_named(file: str, environment: str) -> dict[str, Any] | None:
 
 PROMPTS = 64
 MOST_PROMPTS = 4096
-ALIVE = 192
-"""The engine's number of live episodes; its import is slow."""
 
 
 def run_check(home: Home, args: argparse.Namespace) -> int:
@@ -208,50 +204,29 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
 
 async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding]]:
     """For a named plugin, all its environments."""
-    from marlaas.engine.environments.alone import meant, settled
+    from marlaas.engine.environments.alone import meant, served
     from marlaas.engine.environments.conformance.check import Scope, check
-    from marlaas.engine.environments.dependencies.interpreters import Interpreters
-    from marlaas.engine.environments.service import EnvironmentService, find
+    from marlaas.engine.environments.dependencies import Interpreters
+    from marlaas.engine.environments.service import find
 
     found: dict[str, list[Finding]] = {}
     wish = meant(args.name, (BUNDLED_PLUGINS, home.plugins))
     with TemporaryDirectory(prefix="marlaas-check-", ignore_cleanup_errors=True) as folder:
         interpreters = Interpreters(home.venvs, load_settings(home).environments)
-        service = EnvironmentService(wish.folders, Path(folder), only=wish.plugins, interpreters=interpreters)
-        try:
-            await settled(service)
-            scope = Scope(args.prompts, alive=args.alive, ruler=_ruler(home))
+        async with served(wish.folders, wish.plugins, Path(folder), interpreters) as service:
             infos = list(service.infos())
             own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
             whole_plugin = own and wish.environment == wish.plugin
             for info in own if whole_plugin else [find(wish.environment, own or infos)]:
                 config, data = typed(args.config, info.parameters), rows_named(args.rows, info.name)
-                found[info.name] = findings = await check(service, info.name, config, scope, data)
+                found[info.name] = findings = await check(service, info.name, config, Scope(args.prompts), data)
                 if args.json:
                     continue
                 output.result(f"{line(info.name)}: {verdict(findings)}")
                 for finding in findings:
                     heard = f"{finding.level}: {finding.check}, {line(finding.message)}"
                     output.result(heard if output.is_plain() else f"  {spoken(finding)}")
-        finally:
-            await service.stop()
     return found
-
-
-def _ruler(home: Home) -> Ruler | None:
-    """None: the base is unusable, reported by other checks."""
-    from marlaas.engine.machine.plan import plan_of
-    from marlaas.engine.models.find import load_base
-    from marlaas.engine.rollout.renderer import PromptRuler, Renderer
-
-    try:
-        settings = load_settings(home)
-        base = load_base(settings.base)
-        plan = plan_of(base, settings, available_memory(settings.resources.memory))
-        return PromptRuler(Renderer(base.path), plan.context)
-    except ConfigError as error:
-        output.talk(f"Prompts are not measured in tokens: {line(error.message)}")
-        return None
 
 
 # The environment's parameters give the type.
@@ -318,8 +293,7 @@ def run_allow(home: Home, args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
     import asyncio
 
-    from marlaas.engine.environments.dependencies.interpreters import Refused, needs_of
-    from marlaas.engine.environments.dependencies.venv import BuildFailed, build, in_words
+    from marlaas.engine.environments.dependencies import BuildFailed, Refused, build, in_words, needs_of
     from marlaas.engine.environments.plugin import said
 
     control.make_home(home, notice=output.talk)
@@ -531,20 +505,10 @@ def register(verbs: Verbs) -> None:
             metavar="N",
             help=f"instances of each split that are looked at (default {PROMPTS})",
         ),
-        arg(
-            "--alive",
-            type=whole(1, MOST_PROMPTS),
-            default=ALIVE,
-            metavar="N",
-            help="episodes that your task has alive at once, to tell what blocking costs it:"
-            f" groups_per_step × group_size × (max_staleness + 1); default {ALIVE}, as in a task file without"
-            " these",
-        ),
         json=True,
         epilog="Needs no engine. Plays the environment in its process: are instances repeatable, do held-out ones stay"
-        " held out, what happens with nonsense replies, can rewards be earned without reading the prompt, how long are"
-        " prompts, how long does it take, and what blocks when 64 episodes are played at once? Exits with 1 where it"
-        " finds an error.",
+        " held out, what happens with nonsense replies, can rewards be earned without reading the prompt, and how long"
+        " does it take? Exits with 1 where it finds an error.",
     )
     add_verb(
         family,

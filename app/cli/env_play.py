@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from marlaas.engine.environments.alone import serve_alone, settled
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import EnvironmentInfo, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.served_version import Lease

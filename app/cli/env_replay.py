@@ -98,7 +98,7 @@ async def _replayed(
     home: Home, spec: TaskSpec, split: Split, groups: Sequence[RecordedGroup], version: str | None
 ) -> tuple[Lease, Sequence[Verdict]]:
     from marlaas.engine.environments.alone import serve_alone
-    from marlaas.engine.environments.dependencies.interpreters import Interpreters
+    from marlaas.engine.environments.dependencies import Interpreters
     from marlaas.engine.models.find import load_base
     from marlaas.engine.replay import Replay
     from marlaas.engine.rollout.renderer import Renderer

@@ -248,7 +248,7 @@ def _lost(home: Home) -> Finding:
 
 def _libraries(home: Home) -> Finding:
     """Libraries of plugins; they are never removed automatically."""
-    from marlaas.engine.environments.dependencies.interpreters import installed
+    from marlaas.engine.environments.dependencies import installed
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
     value = (

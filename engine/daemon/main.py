@@ -26,9 +26,9 @@ from typing import IO, TYPE_CHECKING, Any
 import psutil
 
 from ..devices.limits import available_memory, keep_within
-from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Ruler, Scope
+from ..environments.conformance.check import BACKGROUND, Background
 from ..environments.conformance.finding import Finding, count
-from ..environments.dependencies.interpreters import Interpreters
+from ..environments.dependencies import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
 from ..environments.service import EnvironmentService
 from ..errors import HomeLocked, MarlaasError, StoreError
@@ -42,7 +42,7 @@ from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
 from ..machine.plan import PlacementPlan, precision_words
 from ..machine.reference import compare_once, compared_before, spoken_comparison
-from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
+from ..machine.supervisor import WorkerSupervisor
 from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
 from ..models.memory import MemoryPlan
@@ -86,7 +86,6 @@ _SAID = {
     "quarantined": "failing",
     "recovered": "ready again",
     "died": "its process died",
-    "elsewhere": "not on all nodes",
     "polled": "changes are looked for every few seconds",
 }
 
@@ -133,7 +132,7 @@ async def start_up(
 Log = Callable[[str, str, str], None]
 
 
-def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
+def background(environments: EnvironmentService, store: Store, log: Log) -> Background:
     """An engine's checks, without environments that ship with marlaas: tests check these."""
 
     def known(environment: str, version: str) -> bool:
@@ -145,8 +144,7 @@ def background(environments: EnvironmentService, store: Store, ruler: Ruler, log
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")
 
-    scope = Scope(PROMPTS, SECONDS, REST, CROWD, ruler=ruler)
-    return Background(environments, scope, known, found, spare=(BUNDLED_PLUGINS,))
+    return Background(environments, BACKGROUND, known, found, spare=(BUNDLED_PLUGINS,))
 
 
 def sentence(environment: str, version: str, findings: list[Finding]) -> str:
@@ -316,22 +314,13 @@ class Engine:
         self._yielding = YieldLoop(
             store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
         )
-        self._conformance = background(self._environments, store, supervisor.ruler(), log)
+        self._conformance = background(self._environments, store, log)
         self._cluster = cluster
         self._nodes: NodeMonitor | None = None
         if cluster is not None:
             from .nodes import NodeMonitor  # loads nothing of a cluster without one
 
             self._nodes = NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, scheduler.settle, log)
-            self._hosts = EnvironmentHosts(
-                self._environments,
-                lambda: supervisor.hosts,
-                cluster.launcher,
-                home.logs,
-                home.scratch,
-                settings.resources.nice,
-                log,
-            )
         self._cards = CardMonitor(store, settings.resources, supervisor, log)
         self._api.serve(serving.answerer, FigureReader(home.database, ledger).rows)
 
@@ -383,7 +372,7 @@ class Engine:
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
             self._cards.run(),
             *(self._heartbeat.run(supervisor), self._api.run()),
-            *([self._nodes.run(), self._hosts.run()] if self._nodes is not None else []),
+            *([self._nodes.run()] if self._nodes is not None else []),
         )
 
     async def _stop(self) -> None:
@@ -399,7 +388,6 @@ class Engine:
     async def _stop_workers(self) -> None:
         await self._supervisor.stop()
         if self._cluster is not None:
-            await self._hosts.stop()
             await self._cluster.stop()
 
     def _log(self, kind: str, message: str, level: str) -> None:

@@ -191,16 +191,6 @@ class TrainerAssignment:
 
 
 @dataclass(frozen=True)
-class EnvironmentHost:
-    """A node for environments and scores."""
-
-    node: str
-    name: str
-    cores: int
-    call: float = 0.0
-
-
-@dataclass(frozen=True)
 class Placement:
     """A placement plan."""
 
@@ -208,8 +198,6 @@ class Placement:
     trainer: TrainerAssignment
     reasons: tuple[str, ...] = ()
     more: tuple[TrainerAssignment, ...] = ()
-    hosts: tuple[EnvironmentHost, ...] = ()
-    """Preferred first; empty: the engine's machine."""
 
     @property
     def trainers(self) -> tuple[TrainerAssignment, ...]:

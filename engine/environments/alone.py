@@ -13,7 +13,7 @@ from typing import Any
 from marlaas.plugins.messages import Ask
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
-from .dependencies.interpreters import Interpreters
+from .dependencies import Interpreters
 from .files.source import SUFFIXES, plugin_paths
 from .protocol import EnvironmentInfo, EpisodeSpec
 from .served_version import PATIENCE
@@ -59,10 +59,19 @@ async def serve_alone(
     Raises ``EnvironmentMissing``. A plugin that does not load is found, but ``bind`` raises.
     """
     wish = meant(name, folders)
-    service = EnvironmentService(wish.folders, scratch, only=wish.plugins, interpreters=interpreters)
+    async with served(wish.folders, wish.plugins, scratch, interpreters) as service:
+        yield service, chosen(wish, service.infos())
+
+
+@asynccontextmanager
+async def served(
+    folders: Sequence[Path], plugins: frozenset[str], scratch: Path, interpreters: Interpreters | None = None
+) -> AsyncIterator[EnvironmentService]:
+    """Serve these plugins until the block ends; see ``settled``."""
+    service = EnvironmentService(folders, scratch, only=plugins, interpreters=interpreters)
     try:
         await settled(service)
-        yield service, chosen(wish, service.infos())
+        yield service
     finally:
         await service.stop()
 
@@ -75,28 +84,16 @@ async def found_alone(
     for name in names:
         if not _is_path(name):
             plugins |= meant(name, folders).plugins
-    service = EnvironmentService(tuple(folders), scratch, only=frozenset(plugins), interpreters=interpreters)
-    try:
-        await settled(service)
+    async with served(folders, frozenset(plugins), scratch, interpreters) as service:
         return service.infos()
-    finally:
-        await service.stop()
 
 
 async def settled(service: EnvironmentService) -> None:
     """Read again until every changed plugin serves, has failed, or waits for a person."""
     if proofs := await service.scan():
         await asyncio.wait(proofs)
-    if await _over(service, "building"):
-        await _over(service, "loading")
-
-
-async def _over(service: EnvironmentService, state: str) -> bool:
-    waited = False
-    while any(info.state == state for info in service.infos()):
-        waited = True
+    while any(info.state in ("building", "loading") for info in service.infos()):
         await asyncio.sleep(LOOK)
-    return waited
 
 
 def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:

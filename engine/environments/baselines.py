@@ -30,41 +30,6 @@ class _Text:
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class KnownScores:
-    """Scores of texts on one set of prompts."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, _Text] = {}
-
-    async def of(self, text: str, count: int, measure: Measure) -> Scores:
-        """On the first ``count`` prompts, measured once for all callers.
-
-        Raises what ``measure`` raises; the next call tries again.
-        """
-        known = self._texts.setdefault(text, _Text())
-        if len(known.scores) < count:
-            async with known.measuring:
-                if len(known.scores) < count:
-                    known.scores += await measure(text, len(known.scores), count)
-        return known.scores[:count]
-
-
-async def best_constant(
-    texts: Iterable[str], prompts: int, known: KnownScores, measure: Measure, mean: Mean
-) -> float | None:
-    """The best score on all ``prompts``, if any; fills ``known``.
-
-    Of equal texts the first stay. Raises what ``measure`` raises.
-    """
-    left, count = list(dict.fromkeys(texts)), min(FIRST, prompts)
-    while True:
-        scores = {text: await known.of(text, count, measure) for text in left}
-        if count == prompts:
-            return max((score for one in scores.values() if (score := mean(one)) is not None), default=None)
-        left = _better(scores)
-        count = min(2 * count, prompts)
-
-
 def _better(scores: Mapping[str, Scores]) -> list[str]:
     """A failure counts as the lowest reward of any text, so breaking the environment does not pay."""
     paid = [score for of_one in scores.values() for score in of_one if score is not None]
@@ -86,15 +51,31 @@ class HeldOut:
 
 
 class ConstantBaselines:
-    """Known scores of constant answers."""
+    """Known scores of constant answers, by set of prompts and text."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[HeldOut, KnownScores] = OrderedDict()
+        self._known: OrderedDict[HeldOut, dict[str, _Text]] = OrderedDict()
 
     async def of(self, held_out: HeldOut, answers: Iterable[str], measure: Measure, mean: Mean) -> float | None:
-        """Raises what ``measure`` does; the next call tries again."""
-        known = self._known.setdefault(held_out, KnownScores())
+        """The best score of a text on all prompts, if any; each text is measured once on a prompt, for all callers.
+
+        Of equal texts the first stay. Raises what ``measure`` does; the next call tries again.
+        """
+        known = self._known.setdefault(held_out, {})
         self._known.move_to_end(held_out)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        return await best_constant(answers, held_out.prompts, known, measure, mean)
+        texts, count = list(dict.fromkeys(answers)), min(FIRST, held_out.prompts)
+        while True:
+            scores = {text: await _measured(text, known.setdefault(text, _Text()), count, measure) for text in texts}
+            if count == held_out.prompts:
+                return max((score for one in scores.values() if (score := mean(one)) is not None), default=None)
+            texts = _better(scores)
+            count = min(2 * count, held_out.prompts)
+
+
+async def _measured(text: str, known: _Text, count: int, measure: Measure) -> Scores:
+    async with known.measuring:
+        if len(known.scores) < count:
+            known.scores += await measure(text, len(known.scores), count)
+    return known.scores[:count]

@@ -13,11 +13,9 @@ from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
-from .dependencies.interpreters import Interpreters, Refused, Waiting
-from .files.declared_names import declared_names
+from .dependencies import Interpreters, Refused, Waiting
 from .files.source import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
-from .nodes.remote import Reach
 from .pool import ProcessBudget
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
@@ -41,7 +39,6 @@ class Plugin:
         interpreters: Interpreters,
         on_event: OnEvent,
         budget: ProcessBudget,
-        reach: Reach,
         removed: bool = False,
         earlier: Callable[[str], Sequence[Standstill]] = lambda version: (),
     ) -> None:
@@ -51,20 +48,17 @@ class Plugin:
         self.path = path
         self.removed = removed
         self.seen: Stamp = ()
-        self.content = ""
         self._snapshots = Snapshots(scratch / "snapshots")
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
         self._on_event = on_event
         self._budget = budget
-        self._reach = reach
         self._earlier = earlier
         self._active: ServedVersion | None = None
-        self._older: dict[str, ServedVersion] = {}
-        self._replaced: list[ServedVersion] = []
+        self._others: list[ServedVersion] = []
+        """Draining or recalled versions, the newest last."""
         self._failure: Failure | None = None
         self._newest = ""
-        self._declared: tuple[str, ...] = ()
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
         self._waits = ""
@@ -91,8 +85,7 @@ class Plugin:
         if serving is None:
             failure = None if self._slow else self._failure
             state = self._waits or ("broken" if failure is not None else "loading")
-            names = [f"{self.name}/{name}" for name in self._declared] if state != "broken" else []
-            return tuple(EnvironmentInfo(name, "", state, failure=failure, path=path) for name in names or [self.name])
+            return (EnvironmentInfo(self.name, "", state, failure=failure, path=path),)
         found = []
         for environment in serving.environments.values():
             state, failure = self._state(serving, environment.name)
@@ -126,7 +119,6 @@ class Plugin:
         return "ready", None
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
-        self.content = source.content
         if source.version == self._newest and not self.removed:
             return self._candidate
         self.removed = False
@@ -141,9 +133,10 @@ class Plugin:
 
     def reload(self, source: Source) -> asyncio.Task[None]:
         """Prove even known content; the serving version continues until then."""
-        self.content, self._newest, self.removed = source.content, source.version, False
+        self._newest, self.removed = source.version, False
         self._overtake()
-        self._let_go(source.version)
+        for serving in self._others:
+            serving.replaced = serving.replaced or serving.version == source.version
         self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
         return self._candidate
 
@@ -154,8 +147,8 @@ class Plugin:
             self._overtake()
             self._reject("", failure)
 
-    def remove(self, heir: str = "") -> None:
-        """No new groups begin. ``heir``: the plugin with the same content."""
+    def remove(self) -> None:
+        """No new groups begin."""
         if self.removed:
             return
         self.removed = True
@@ -164,7 +157,7 @@ class Plugin:
         self._failure = None
         version = self._active.version if self._active is not None else ""
         self._retire()
-        self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
+        self._tell("removed", version, None)
 
     async def acquire(self, environment: str, version: str | None) -> ServedVersion:
         if version is None:
@@ -186,7 +179,7 @@ class Plugin:
     def serving(self, version: str | None = None) -> ServedVersion | None:
         if version is None or (self._active is not None and self._active.version == version):
             return self._active
-        return self._older.get(version)
+        return self._other(version)
 
     async def stop(self) -> None:
         self._overtake()
@@ -194,16 +187,17 @@ class Plugin:
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
 
     def forget(self) -> None:
-        self._older = {version: serving for version, serving in self._older.items() if not serving.over}
-        self._replaced = [serving for serving in self._replaced if not serving.over]
+        self._others = [serving for serving in self._others if not serving.over]
+
+    def _other(self, version: str) -> ServedVersion | None:
+        same = (serving for serving in reversed(self._others) if serving.version == version)
+        return next((serving for serving in same if not serving.replaced), None)
 
     async def _prove(self, source: Source) -> None:
-        known = self._older.get(source.version)
+        known = self._other(source.version)
         if known is not None:
             await self._return_to(known)
             return
-        if self._active is None:
-            self._declared = await asyncio.to_thread(declared_names, source)
         try:
             path = await asyncio.to_thread(self._snapshots.write, source)
             code = await asyncio.to_thread(lambda: source.code)
@@ -265,7 +259,7 @@ class Plugin:
         except BrokenPlugin as error:
             self._reject(known.version, error.failure)
         else:
-            self._older.pop(known.version, None)
+            self._others.remove(known)
             self._promote(known)
         finally:
             known.release(by_version=False)
@@ -282,8 +276,9 @@ class Plugin:
             raise EnvironmentFailure(f"{self.name}, version {version}: {error}.") from None
         if known := self.serving(version):  # another call has started it meanwhile
             return known
-        serving = self._older[version] = self._serving(version, code, kept.path, runtime)
+        serving = self._serving(version, code, kept.path, runtime)
         serving.retired = True
+        self._others.append(serving)
         return serving
 
     async def _checked(self, serving: ServedVersion, environment: str) -> None:
@@ -298,12 +293,12 @@ class Plugin:
 
     def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> ServedVersion:
         folders = replace(self._folders, runtime=runtime)
-        serving = ServedVersion(version, path, folders, self._tell, self._budget, self._reach, code)
+        serving = ServedVersion(version, path, folders, self._tell, self._budget, code)
         serving.health.remember(self._earlier(version))
         return serving
 
     def _servings(self) -> list[ServedVersion]:
-        return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]
+        return [*self._others, *([self._active] if self._active is not None else [])]
 
     def _promote(self, serving: ServedVersion) -> None:
         self._retire()
@@ -316,14 +311,8 @@ class Plugin:
     def _retire(self) -> None:
         retired, self._active = self._active, None
         if retired is not None:
-            self._let_go(retired.version)
-            self._older[retired.version] = retired
+            self._others.append(retired)
             retired.retire()
-
-    def _let_go(self, version: str) -> None:
-        before = self._older.pop(version, None)
-        if before is not None:
-            self._replaced.append(before)
 
     def _reject(self, version: str, failure: Failure) -> None:
         self._failure = failure

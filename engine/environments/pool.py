@@ -30,7 +30,8 @@ GROW_AFTER = 1.0
 """Seconds of need before more processes start: less may be chance."""
 REST = 60.0
 """Seconds of surplus before some processes end."""
-LOOK, SOON = 1.0, 0.25
+LOOK = 0.25
+"""Seconds between two looks at the number of processes, while there is work."""
 HOLD = 60.0
 """Seconds without a further process after one could not start."""
 _FIRST_PAUSE = 0.05
@@ -49,8 +50,7 @@ def processes_needed(busy: float, live: int, waiting: int, episodes: int) -> int
 class ProcessBudget:
     """Bounds the processes of all plugins.
 
-    Each pool may have one, or its author's minimum. All pools share as many further ones as there are cores, other
-    nodes' included.
+    Each pool may have one, or its author's minimum. All pools share as many further ones as there are cores.
     """
 
     def __init__(self, cores: int = 0, scoring: int = 0) -> None:
@@ -62,31 +62,14 @@ class ProcessBudget:
         self.scoring = scoring
         self.pools: WeakSet[ProcessPool] = WeakSet()
 
-    def left(self, scores: bool = False, elsewhere: int = 0) -> int:
+    def left(self, scores: bool = False) -> int:
         if scores and self.scoring:
             return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores))
-        return max(0, self.cores + elsewhere - sum(pool.further for pool in self.pools))
+        return max(0, self.cores - sum(pool.further for pool in self.pools))
 
 
 class Cut(Exception):
     """The version's grace ended while an episode waited for a place."""
-
-
-class Worker:
-    """A child's ``Owner``."""
-
-    child: Child
-
-    def __init__(self, pool: ProcessPool) -> None:
-        self.live = 0
-        self.leaving = False
-        self._pool = pool
-
-    def died(self, failure: Failure) -> None:
-        self._pool.died(self, failure)
-
-    def idled(self) -> None:
-        self._pool.idled(self)
 
 
 class ProcessPool:
@@ -95,14 +78,14 @@ class ProcessPool:
     def __init__(
         self,
         version: ServedVersion,
-        start: Callable[[Worker, bool], Awaitable[Child]],
+        start: Callable[[ProcessPool], Awaitable[Child]],
         budget: ProcessBudget,
         workers: Workers | None,
         episodes: int,
         scores: bool = False,
     ) -> None:
-        """``start``'s flag allows another node. ``workers``: the author's bounds. ``episodes``: most of one process.
-        ``scores``: one request at a time, and idle processes end."""
+        """``workers``: the author's bounds. ``episodes``: most of one process. ``scores``: one request at a time, and
+        idle processes end."""
         self.scores = scores
         self.ends = 0
         self._version = version
@@ -111,8 +94,8 @@ class ProcessPool:
         self._least = 0 if scores else workers.least if workers else 1
         self._most = workers.most if workers else math.inf
         self._episodes = 1 if scores else episodes
-        self._workers: list[Worker] = []
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self.children: list[Child] = []
+        self._waiting: deque[asyncio.Future[Child]] = deque()
         self._room = asyncio.Event()
         self._first: asyncio.Task[Child] | None = None
         self._more: set[asyncio.Task[None]] = set()
@@ -123,16 +106,12 @@ class ProcessPool:
         budget.pools.add(self)
 
     @property
-    def children(self) -> list[Child]:
-        return [worker.child for worker in self._workers]
-
-    @property
     def pids(self) -> list[int]:
-        return [worker.child.pid for worker in self._workers if not worker.child.node]
+        return [child.pid for child in self.children]
 
     @property
     def live(self) -> int:
-        return sum(worker.live for worker in self._workers)
+        return sum(child.live for child in self.children)
 
     @property
     def waiting(self) -> int:
@@ -140,7 +119,7 @@ class ProcessPool:
 
     @property
     def size(self) -> int:
-        return len(self._workers) + len(self._more)
+        return len(self.children) + len(self._more)
 
     @property
     def over(self) -> bool:
@@ -151,51 +130,50 @@ class ProcessPool:
         return max(0, self.size - max(1, self._least))
 
     async def alive(self) -> Child:
-        """A process on the engine's machine. Raises ``BrokenPlugin``."""
-        for worker in self._workers:
-            if not worker.child.node:
-                return worker.child
+        """Raises ``BrokenPlugin``."""
+        if self.children:
+            return self.children[0]
         return await asyncio.shield(self._revived())
 
-    def take(self) -> Worker | None:
+    def take(self) -> Child | None:
         """Return it with ``leave``."""
         return None if self._waiting else self._take()
 
-    async def wait(self) -> Worker:
+    async def wait(self) -> Child:
         """Raises ``BrokenPlugin`` and ``Cut``."""
         while True:
-            place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            place: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
             self._room.clear()
-            if not self._workers:
+            if not self.children:
                 self._revived()
-            self._look_later(SOON)
+            self._look_later()
             try:
-                worker = await place
+                child = await place
             except asyncio.CancelledError:
                 if place.done() and not place.cancelled() and place.exception() is None:
                     self.leave(place.result())
                 self._hand_out()
                 raise
-            if worker.child.dead is None:
-                return worker
-            self.leave(worker)  # it died just then: the episode had not begun
+            if child.dead is None:
+                return child
+            self.leave(child)  # it died just then: the episode had not begun
 
-    def leave(self, worker: Worker) -> None:
-        worker.live -= 1
-        if worker.child.full and not worker.leaving:  # begin nothing more in it, and start another instead
-            worker.leaving = True
+    def leave(self, child: Child) -> None:
+        child.live -= 1
+        if child.full and not child.leaving:  # begin nothing more in it, and start another instead
+            child.leaving = True
             self._grow(max(1, self._least, self._staying))
         self._hand_out()
-        if worker.leaving:
-            self._part(worker)
+        if child.leaving:
+            self._part(child)
 
     async def room(self) -> None:
         if self._waiting:
             await self._room.wait()
 
     def fill(self) -> None:
-        if self._workers:
+        if self.children:
             self._grow(self._least)
 
     def end(self, reason: str, cut: bool = False) -> None:
@@ -205,14 +183,14 @@ class ProcessPool:
             self._look = None
         for task in self._more:
             task.cancel()
-        for worker in self._workers[:]:
-            self._end(worker, reason, cut)
+        for child in self.children[:]:
+            self._end(child, reason, cut)
         self._refuse(Cut() if cut else BrokenPlugin(Failure(reason)))
 
     def end_idle(self, reason: str) -> None:
-        for worker in self._workers[:]:
-            if worker.child.idle:
-                self._end(worker, reason)
+        for child in self.children[:]:
+            if child.idle:
+                self._end(child, reason)
 
     async def stop(self, reason: str) -> None:
         starting = [task for task in (self._first, *self._more) if task is not None]
@@ -226,47 +204,44 @@ class ProcessPool:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def died(self, worker: Worker, failure: Failure) -> None:
-        if worker in self._workers:
-            self._workers.remove(worker)
-            self._reap(worker.child)
-        if not worker.child.lost:
-            self._version.bury(self, failure, len(self._workers))
-        if self._workers:
+    def died(self, child: Child, failure: Failure) -> None:
+        if child in self.children:
+            self.children.remove(child)
+            self._reap(child)
+        self._version.bury(self, failure, len(self.children))
+        if self.children:
             return
         if (rest := self._version.health.resting) and not self.scores:
             self._refuse(BrokenPlugin(rest))
         elif self._waiting or (self._version.needed and not self.scores):
             self._revived()
 
-    def idled(self, worker: Worker) -> None:
-        if worker.leaving:
-            self._part(worker)
+    def idled(self, child: Child) -> None:
+        if child.leaving:
+            self._part(child)
         self._version.stop_if_done()
 
     def look(self, seconds: float) -> None:
         """``seconds`` since the last look."""
-        for worker in self._workers[:]:
-            worker.leaving = worker.leaving or not self._version.reach.stays(worker.child.node)
-            if worker.leaving:
-                self._part(worker)
-        staying = [worker for worker in self._workers if not worker.leaving]
+        for child in self.children[:]:
+            if child.leaving:
+                self._part(child)
+        staying = [child for child in self.children if not child.leaving]
         if not staying:
             return
-        live, number = sum(worker.live for worker in staying), len(staying)
-        busy = math.fsum(worker.child.busy for worker in staying)
+        live, number = sum(child.live for child in staying), len(staying)
+        busy = math.fsum(child.busy for child in staying)
         needed = processes_needed(busy, live, self.waiting, self._episodes)
         target = int(max(self._least, min(needed, self._most)))
         self._pressed = max(0.0, self._pressed + (seconds if target > number else -seconds))
         self._slack = self._slack + seconds if target < number else 0.0
-        elsewhere = self._version.cores_elsewhere() if target > number else 0  # it begins to bring the version there
         if target > number and self._pressed >= GROW_AFTER and not self._more and time.monotonic() >= self._held:
             self._pressed = 0.0
-            self._grow(max(self._least, min(target, 2 * number, number + self._budget.left(self.scores, elsewhere))))
+            self._grow(max(self._least, min(target, 2 * number, number + self._budget.left(self.scores))))
         elif target < number and self._slack >= REST:
-            for worker in sorted(staying, key=lambda worker: worker.live)[: number - target]:
-                worker.leaving = True
-                self._part(worker)
+            for child in sorted(staying, key=lambda child: child.live)[: number - target]:
+                child.leaving = True
+                self._part(child)
 
     def _revived(self) -> asyncio.Task[Child]:
         if self._first is None or self._first.done():
@@ -275,7 +250,7 @@ class ProcessPool:
         return self._first
 
     def _first_ended(self, task: asyncio.Task[Child]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not self._workers:
+        if not task.cancelled() and (error := task.exception()) is not None and not self.children:
             self._refuse(error)
 
     async def _start_first(self) -> Child:
@@ -286,7 +261,7 @@ class ProcessPool:
             if not self.scores and (deaths := health.deaths):
                 await asyncio.sleep(_FIRST_PAUSE * 4 ** (min(deaths, MOST_DEATHS) - 1))
             try:
-                child = await self._started(further=False)
+                child = await self._started()
             except BrokenPlugin as error:
                 if not error.died or self.scores:
                     raise
@@ -298,23 +273,23 @@ class ProcessPool:
 
     async def _start_further(self) -> None:
         try:
-            await self._started(further=True)
+            await self._started()
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
-            self._version.bury(self, error.failure, len(self._workers))
-            if self._waiting and not self._workers:
+            self._version.bury(self, error.failure, len(self.children))
+            if self._waiting and not self.children:
                 self._revived()
         else:
             self._version.stop_if_done()  # it may not be needed any more
 
-    async def _started(self, further: bool) -> Child:
-        worker, ends = Worker(self), self.ends
-        worker.child = await self._start(worker, further)
-        self._workers.append(worker)
+    async def _started(self) -> Child:
+        ends = self.ends
+        child = await self._start(self)
+        self.children.append(child)
         if self.scores and self.ends != ends and not self._waiting:  # what it was to score was ended meanwhile
-            self._end(worker, "it was stopped while it started")
+            self._end(child, "it was stopped while it started")
         self._hand_out()
-        return worker.child
+        return child
 
     def _grow(self, target: int) -> None:
         for _ in range(target - self._staying - len(self._more)):
@@ -324,25 +299,25 @@ class ProcessPool:
 
     @property
     def _staying(self) -> int:
-        return sum(not worker.leaving for worker in self._workers)
+        return sum(not child.leaving for child in self.children)
 
-    def _take(self) -> Worker | None:
-        free = [worker for worker in self._workers if worker.live < self._episodes and not worker.leaving]
+    def _take(self) -> Child | None:
+        free = [child for child in self.children if child.live < self._episodes and not child.leaving]
         if not free:
             return None
-        worker = min(free, key=lambda worker: worker.live)
-        worker.live += 1
+        child = min(free, key=lambda child: child.live)
+        child.live += 1
         if self._look is None:
-            self._look_later(LOOK)
-        return worker
+            self._look_later()
+        return child
 
     def _hand_out(self) -> None:
         while self._waiting:
             if not self._waiting[0].done():
-                worker = self._take()
-                if worker is None:
+                child = self._take()
+                if child is None:
                     return
-                self._waiting[0].set_result(worker)
+                self._waiting[0].set_result(child)
             self._waiting.popleft()
         self._room.set()
 
@@ -353,35 +328,30 @@ class ProcessPool:
         self._waiting.clear()
         self._room.set()
 
-    def _part(self, worker: Worker) -> None:
-        if not worker.live and worker.child.idle and worker in self._workers:
-            self._end(worker, "nothing more is to begin in it")
-            if self._waiting and not self._workers and not self._more:
+    def _part(self, child: Child) -> None:
+        if not child.live and child.idle and child in self.children:
+            self._end(child, "nothing more is to begin in it")
+            if self._waiting and not self.children and not self._more:
                 self._revived()
 
-    def _end(self, worker: Worker, reason: str, cut: bool = False) -> None:
-        self._workers.remove(worker)
-        worker.child.kill(reason, cut)
-        self._reap(worker.child)
+    def _end(self, child: Child, reason: str, cut: bool = False) -> None:
+        self.children.remove(child)
+        child.kill(reason, cut)
+        self._reap(child)
 
     def _reap(self, child: Child) -> None:
         task = asyncio.get_running_loop().create_task(child.wait())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _look_later(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
+    def _look_later(self) -> None:
         if self._look is None:
             self._looked = time.monotonic()
-        elif self._look.when() <= loop.time() + seconds:
-            return
-        else:
-            self._look.cancel()
-        self._look = loop.call_later(seconds, self._look_now)
+            self._look = asyncio.get_running_loop().call_later(LOOK, self._look_now)
 
     def _look_now(self) -> None:
         now = time.monotonic()
         seconds, self._look = now - self._looked, None
         self.look(seconds)
-        if self.live or self._waiting or len(self._workers) > self._least:
-            self._look_later(SOON if self._waiting else LOOK)
+        if self.live or self._waiting or len(self.children) > self._least:
+            self._look_later()

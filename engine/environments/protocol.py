@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from marlaas.plugins.data import Survey
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import Transcript
@@ -24,7 +23,6 @@ EventKind = Literal[
     "waiting",
     "building",
     "unconfined",
-    "elsewhere",
     "polled",
     "died",
     "restarted",
@@ -208,7 +206,6 @@ class DataFacts:
     held_out: int = 0
     digest: str = ""
     """Hash of the evaluation rows in order: scores with equal digests compare."""
-    survey: Survey | None = None
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,12 @@ from marlaas.plugins.messages import Answer, Ask, Endpoint, Message, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT, Transcript
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
-from ..errors import WorkerDied
 from ..racing import until_first
 from ..trajectories import Failure
 from .health import Health
-from .nodes.remote import Reach
-from .pool import Cut, ProcessBudget, ProcessPool, Worker
+from .pool import Cut, ProcessBudget, ProcessPool
 from .process.child import BrokenPlugin, Child
-from .process.launch import HERE, Folders, Workers, lend, stamped
+from .process.launch import Folders, Workers, lend, stamped
 from .process.wire import Described
 from .protocol import (
     Answering,
@@ -119,7 +117,6 @@ class ServedVersion:
         folders: Folders,
         tell: Callable[[EventKind, str, Failure | None], None],
         budget: ProcessBudget,
-        reach: Reach,
         code: str = "",
     ) -> None:
         self.version = version
@@ -128,9 +125,10 @@ class ServedVersion:
         self.refused: dict[str, Failure] = {}
         self._unproven: dict[str, Failure] = {}
         self.health = Health()
-        self.reach = reach
         self.leases = 0
         self.retired = False
+        self.replaced = False
+        """By another start of the same version."""
         self.cut = False
         self.cuts = 0
         self.grace = 0.0
@@ -138,7 +136,6 @@ class ServedVersion:
         self._path = path
         self._folders = folders
         self._tell = tell
-        self._proven: set[str] = set()
         self._shaken = False
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         """Durations of the last episodes, the model's time included."""
@@ -169,16 +166,12 @@ class ServedVersion:
     def apart(self) -> ServedVersion:
         folders = replace(self._folders, runtime=replace(self._folders.runtime, workers=Workers(1, 1)))
         return ServedVersion(
-            self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget(), Reach(), self.code
+            self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget(), self.code
         )
 
     @property
     def children(self) -> list[Child]:
         return self._playing.children
-
-    @property
-    def pid(self) -> int | None:
-        return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
@@ -198,7 +191,7 @@ class ServedVersion:
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         try:
-            worker, placed = await self._placed(spec)
+            child = self._playing.take() or await self._playing.wait()
         except BrokenPlugin as error:
             return EpisodeOutcome("error", failure=error.failure)
         except Cut:
@@ -210,9 +203,9 @@ class ServedVersion:
             self._undecided[number] = environment, spec
         try:
             try:
-                played = await worker.child.play(environment, placed, recorder or answer)
+                played = await child.play(environment, spec, recorder or answer)
             finally:
-                self._playing.leave(worker)
+                self._playing.leave(child)
                 if self.retired:
                     self.stop_if_done()
             if isinstance(answer, Answering):
@@ -228,29 +221,8 @@ class ServedVersion:
                 del self._undecided[number]
         self._seconds.append(outcome.seconds)
         if counts and (outcome.status != "ok" or self.health.troubled):
-            self._judge(environment, spec, outcome, worker.child, number)
+            self._judge(environment, spec, outcome, child, number)
         return outcome
-
-    async def _placed(self, spec: EpisodeSpec) -> tuple[Worker, EpisodeSpec]:
-        """Raises as ``ProcessPool.wait``."""
-        rows = spec.data
-        while True:
-            worker = self._playing.take() or await self._playing.wait()
-            if rows is None or not worker.child.node:
-                return worker, spec
-            try:
-                return worker, replace(spec, data=await worker.child.rows(rows))
-            except OSError as error:  # another place is taken
-                if not worker.leaving:
-                    reason = f"its rows {rows['path']} stay here: {error.strerror or error}"
-                    self.reach.refuse(worker.child.node, self._path, self._folders.scratch.name, reason)
-                worker.leaving = True
-                self._playing.leave(worker)
-            except WorkerDied:
-                self._playing.leave(worker)
-            except BaseException:
-                self._playing.leave(worker)
-                raise
 
     async def room(self) -> None:
         await self._playing.room()
@@ -273,7 +245,7 @@ class ServedVersion:
             tries += 1
             again = tries < TRIES
             try:
-                worker = scoring.take() or await scoring.wait()
+                child = scoring.take() or await scoring.wait()
             except Cut:
                 break
             except BrokenPlugin as error:
@@ -281,22 +253,21 @@ class ServedVersion:
                     continue
                 return EpisodeOutcome("error", failure=error.failure)
             try:
-                verdict = await _within(found.score_timeout, worker.child, ask)
+                verdict = await _within(found.score_timeout, child, ask)
             except ValueError as error:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
             finally:
-                scoring.leave(worker)
-            gone, lost = worker.child.dead or worker.child.full, worker.child.lost
+                scoring.leave(child)
+            gone = child.dead or child.full
             failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
-            if not (failed and gone and (again or lost) and scoring.ends == ends):
+            if not (failed and gone and again and scoring.ends == ends):
                 return verdict
-            tries -= lost  # with its node, which is no cause of it
         return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
-    async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:
+    async def facts(self, environment: str, data: Mapping[str, Any] | None) -> DataFacts:
         child = await self._playing.alive()
         try:
-            found = await child.facts(environment, data, survey)
+            found = await child.facts(environment, data)
         finally:
             if self.retired:
                 self.stop_if_done()
@@ -350,10 +321,6 @@ class ServedVersion:
             self._scoring.end(REPLACED)
             self._playing.end_idle(REPLACED)
 
-    async def settle(self) -> None:
-        await self._playing.settle()
-        await self._scoring.settle()
-
     async def stop(self, reason: str) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
@@ -381,24 +348,8 @@ class ServedVersion:
         rest = self.health.died(failure, others + 1)
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
-    def cores_elsewhere(self) -> int:
-        return self.reach.elsewhere(self._path, self._folders)
-
-    async def _launched(self, worker: Worker, further: bool) -> Child:
-        if further:
-            with self.reach.place(self._path) as launcher:
-                if launcher.node:
-                    try:
-                        child = await Child.start(self._path, self._folders, worker, IMPORT_PATIENCE, launcher)
-                        self.reach.count(child)
-                        if launcher.node not in self._proven:
-                            await probe(child, each=self._path.suffix == ".toml")
-                            self._proven.add(launcher.node)
-                        return child
-                    except BrokenPlugin as error:
-                        self.reach.refuse(launcher.node, self._path, self._folders.scratch.name, error.failure.message)
-        child = await Child.start(self._path, self._folders, worker, IMPORT_PATIENCE, HERE)
-        self.reach.count(child)
+    async def _launched(self, pool: ProcessPool) -> Child:
+        child = await Child.start(self._path, self._folders, pool, IMPORT_PATIENCE)
         self._take(child)
         return child
 

@@ -17,11 +17,10 @@ from marlaas.plugins.parameters import complete
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..home.settings import EnvironmentSettings
 from ..trajectories import Failure
-from .dependencies.interpreters import Interpreters
+from .dependencies import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
-from .nodes.remote import Reach, RemoteNode
 from .outcomes import OutcomeCounts
 from .plugin import Plugin, unserved
 from .pool import ProcessBudget
@@ -53,15 +52,12 @@ class EnvironmentService:
         ``standstills``."""
         self.outcomes = OutcomeCounts()
         self._plugins: dict[str, Plugin] = {}
-        self._heirs: dict[str, str] = {}
         self._folders = tuple(folders)
         self._scratch = scratch
         self._interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
         self._snapshots = Snapshots(scratch / "snapshots")
         self._on_event = on_event or (lambda event: None)
-        settings = self._interpreters.settings
-        self._budget = ProcessBudget(scoring=settings.scoring_workers)
-        self._reach = Reach(self._budget.cores, settings, self._stays_off)
+        self._budget = ProcessBudget(scoring=self._interpreters.settings.scoring_workers)
         self._only = only
         self._needed = needed
         self._earlier = dict(earlier)
@@ -87,9 +83,6 @@ class EnvironmentService:
             await asyncio.gather(self._watching, return_exceptions=True)
         await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
 
-    def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
-        self._reach.use(nodes)
-
     async def scan(self) -> list[asyncio.Task[None]]:
         async with self._scanning:
             found = await asyncio.to_thread(discover, self._folders)
@@ -97,7 +90,9 @@ class EnvironmentService:
             plugins = self._plugins.items()
             unseen = {name for name, plugin in plugins if not plugin.removed and plugin.path.parent in found.unread}
             proofs = [await self._update(name, path) for name, path in served.items() if name not in unseen]
-            self._remove_all_but(served.keys() | unseen)
+            for name, plugin in plugins:
+                if name not in served and name not in unseen:
+                    plugin.remove()
             self._show_hidden(found, served)
             await self._tidy()
             return [proof for proof in proofs if proof is not None]
@@ -160,13 +155,7 @@ class EnvironmentService:
 
     def resolve(self, name: str) -> EnvironmentInfo:
         """Raises ``EnvironmentMissing``. A plugin that never served is found under any of its names."""
-        try:
-            return find(name, self.infos())
-        except EnvironmentMissing:
-            if heir := self._heirs.get(name.partition("/")[0]):
-                hint = f"The same content is served as {heir}: give it its name back, or submit the task for {heir}."
-                raise EnvironmentMissing(f"The plugin of {name!r} was renamed.", hint) from None
-            raise
+        return find(name, self.infos())
 
     def full_name(self, name: str, version: str | None) -> str:
         with contextlib.suppress(EnvironmentMissing):
@@ -258,8 +247,8 @@ class EnvironmentService:
             self.outcomes.overturn(lease.environment, lease.environment_version, members, verdict)
         return verdict
 
-    async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
-        return await lease.serving.facts(lease.declared.name, lease.data, survey)
+    async def facts(self, lease: Lease) -> DataFacts:
+        return await lease.serving.facts(lease.declared.name, lease.data)
 
     async def look(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
@@ -270,9 +259,6 @@ class EnvironmentService:
             return reached
         reason = reached.failure.message if reached.failure is not None else reached.status
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
-
-    def _stays_off(self, plugin: str, version: str, sentence: str) -> None:
-        self._on_event(EnvironmentEvent("elsewhere", plugin, version, Failure(sentence)))
 
     def _is_polled(self, why: str) -> None:
         self._on_event(
@@ -325,20 +311,7 @@ class EnvironmentService:
         def earlier(version: str) -> Sequence[Standstill]:
             return self._earlier.pop((name, version), ())  # once: a version that is started again begins again
 
-        return Plugin(
-            name, path, self._scratch, self._interpreters, self._tell, self._budget, self._reach, removed, earlier
-        )
-
-    def _remove_all_but(self, served: Collection[str]) -> None:
-        contents = {plugin.content: name for name, plugin in self._plugins.items() if name in served}
-        for name, plugin in self._plugins.items():
-            if name in served:
-                self._heirs.pop(name, None)
-            elif not plugin.removed:
-                heir = contents.get(plugin.content, "")
-                if heir:
-                    self._heirs[name] = heir
-                plugin.remove(heir)
+        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._budget, removed, earlier)
 
     def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
         before, self._hidden = self._hidden, {}

@@ -547,7 +547,7 @@ def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNod
     context = min(plan.context for plan in memory.values())
     if any(plan.context != context for plan in (*memory.values(), *training.values())):
         return _with_memory(placement, replace(wanted, context=context), nodes)
-    alone = not (placement.nodes | {host.node for host in placement.hosts}) - {""}
+    alone = not placement.nodes - {""}
     return PlacementPlan(
         placement,
         tuple(memory[own.name] for own in placement.samplers),

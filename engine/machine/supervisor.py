@@ -1,4 +1,4 @@
-"""Starts, watches and replaces one engine's samplers, trainers and environment hosts.
+"""Starts, watches and replaces one engine's samplers and trainers.
 
 One dead worker is replaced if others can continue; its users continue from their last commit, or at another sampler.
 Else ``lost`` is set, and tasks restart with the next incarnation.
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import monotonic
-from ..devices.machine import EnvironmentHost, SamplerAssignment, Sharing
+from ..devices.machine import SamplerAssignment, Sharing
 from ..devices.usable import Ours
-from ..environments.nodes.remote import RemoteNode
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, OutOfMemory, StoreError, WorkerDied
 from ..fairness.line import Ledger, Standing
@@ -30,7 +29,7 @@ from ..models.find import BaseModel
 from ..models.memory import LEAST
 from ..models.weights import unadapted
 from ..racing import until_first
-from ..rollout.renderer import PromptRuler, Renderer
+from ..rollout.renderer import Renderer
 from ..samplers.protocol import SamplerStats
 from ..store.rows import Yielding
 from ..store.store import Store
@@ -236,80 +235,6 @@ async def _end(handle: WorkerHandle) -> None:
         await handle.stop()
 
 
-FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"
-LOOK = 1.0
-"""Seconds between checks."""
-AGAIN = 15.0
-
-
-class EnvironmentHosts:
-    """Environment hosts on nodes; they outlive plans.
-
-    A dead one restarts while its node exists; its work runs elsewhere.
-    """
-
-    def __init__(
-        self,
-        environments: EnvironmentService,
-        hosts: Callable[[], Sequence[EnvironmentHost]],
-        launcher: Launchers,
-        logs: Path,
-        scratch: Path,
-        nice: int,
-        log: Callable[[str, str, str], None],
-    ) -> None:
-        self._environments = environments
-        self._wanted = hosts
-        self._launcher = launcher
-        self._logs = logs
-        self._kwargs = {"scratch": str(scratch), "nice": nice}
-        self._log = log
-        self._nodes: dict[str, RemoteNode] = {}
-        self._handles: dict[str, WorkerHandle] = {}
-        self._tried: dict[str, float] = {}
-        self._failures: dict[str, str] = {}
-
-    async def run(self) -> None:
-        while True:
-            await self.look()
-            await asyncio.sleep(LOOK)
-
-    async def look(self) -> None:
-        wanted = {host.node: host for host in self._wanted() if host.node}
-        for node, handle in list(self._handles.items()):
-            if not handle.alive:
-                self._log("node", f"{handle.death().message} Its environments are played elsewhere.", "warning")
-                await self._end(node)
-        due = [node for node in wanted if monotonic() - self._tried.get(node, -AGAIN) >= AGAIN]
-        await asyncio.gather(*(self._start(wanted[node]) for node in due if node not in self._handles))
-        self._environments.use_nodes([remote for node, remote in self._nodes.items() if node in wanted])
-        for node in [node for node in self._handles if node not in wanted and not self._nodes[node].running]:
-            await self._end(node)
-
-    async def stop(self) -> None:
-        await asyncio.gather(*map(self._end, list(self._handles)))
-
-    async def _start(self, host: EnvironmentHost) -> None:
-        self._tried[host.node] = monotonic()
-        log_path = self._logs / f"environments-{host.name}.log"
-        try:
-            launcher = await self._launcher(host.node)
-            name = f"environments at {host.name}"
-            handle = await launcher.start(name, FACTORY, self._kwargs, log_path=log_path)
-        except (MarlaasError, OSError) as error:
-            if self._failures.get(host.node) != str(error):
-                self._failures[host.node] = str(error)
-                self._log("node", f"No environments can run on {host.name}: {error}", "warning")
-            return
-        self._failures.pop(host.node, None)
-        self._handles[host.node] = handle
-        self._nodes[host.node] = RemoteNode(host.node, host.name, host.cores, handle, host.call)
-
-    async def _end(self, node: str) -> None:
-        del self._nodes[node]
-        await self._handles.pop(node).stop()
-
-
 TRIES = 3
 """Then a successor may be placed elsewhere, even if others do the work."""
 RETRY = 2.0
@@ -388,10 +313,6 @@ class WorkerSupervisor:
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
     def place(self, placement_plan: PlacementPlan) -> None:
-        self.hosts = placement_plan.placement.hosts
-        self._follow(placement_plan)
-
-    def _follow(self, placement_plan: PlacementPlan) -> None:
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self._specs = {
             spec.name: spec for spec in worker_specs(self._base, self._home, self._settings, self.placement_plan)
@@ -406,9 +327,6 @@ class WorkerSupervisor:
     @property
     def warning(self) -> str:
         return " ".join(filter(None, (self._renderer.warning, unadapted(self._base.config))))
-
-    def ruler(self) -> PromptRuler:
-        return PromptRuler(self._renderer, self.placement_plan.context)
 
     async def start(self) -> None:
         await self._preemptible.during(self._start_first())
@@ -460,7 +378,6 @@ class WorkerSupervisor:
         """A plan with other cards or nodes. Raises ``MarlaasError`` without any plan."""
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
         new, present = placement_plan.placement, self.placement_plan.placement
-        self.hosts = new.hosts
         return placement_plan if (new.devices, new.nodes) != (present.devices, present.nodes) else None
 
     async def _plan_anew(self) -> None:
@@ -594,7 +511,7 @@ class WorkerSupervisor:
         if self._live is None or not replaceable(deaths, self.placement_plan, self._live[0].trainers.trainers):
             return False
         services, endpoints = self._live
-        self._follow(self.placement_plan)
+        self.place(self.placement_plan)
         for name in deaths:
             (endpoints if name in endpoints.by_name else services.trainers).lose(name)
             self._processes.forget(name)

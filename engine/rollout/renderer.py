@@ -505,21 +505,3 @@ class Rendering:
 
 def _plain(messages: Sequence[Message]) -> bool:
     return bool(messages) and messages[0].role == PLAIN
-
-
-class PromptRuler:
-    """Counts first prompts' tokens."""
-
-    def __init__(self, renderer: Renderer, context: int) -> None:
-        self.context = context
-        self._rendering = Rendering(renderer)
-
-    async def tokens(self, ask: Ask) -> int:
-        """A lower bound if much too long.
-
-        Raises ``ValueError`` or ``BaseModelError`` if the template refuses it.
-        """
-        try:
-            return len((await self._rendering.open(ask, None, self.context)).tokens)
-        except TooLong as error:
-            return error.tokens

@@ -133,7 +133,7 @@ class SimulatedEnvironments:
             release=lambda: None,
         )
 
-    async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
+    async def facts(self, lease: Any) -> DataFacts:
         return DataFacts()
 
     async def room(self, lease: Any) -> None:

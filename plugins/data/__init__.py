@@ -3,7 +3,7 @@
 Begin with ``rows.py``.
 """
 
-from .division import Survey, digest_of, row_at, survey
+from .division import digest_of, row_at
 from .files import SPLIT, Source, all_files, folder_of
 from .rows import MOST_ROWS, first_row, held_out, rows_of
 
@@ -11,7 +11,6 @@ __all__ = [
     "MOST_ROWS",
     "SPLIT",
     "Source",
-    "Survey",
     "all_files",
     "digest_of",
     "first_row",
@@ -19,5 +18,4 @@ __all__ = [
     "held_out",
     "row_at",
     "rows_of",
-    "survey",
 ]

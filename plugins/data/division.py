@@ -11,12 +11,11 @@ import math
 import mmap
 import os
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -235,22 +234,6 @@ def _noise(key: bytes, turn: int, value: int) -> int:
     return int.from_bytes(blake2b(value.to_bytes(8, "little"), digest_size=8, key=key, salt=bytes([turn])).digest())
 
 
-SAMPLED = 2000
-"""Rows, evenly spaced, searched for an order."""
-COMPARED = 20_000
-"""Rows per split, evenly spaced."""
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Train and evaluation split compared."""
-
-    blocks: Mapping[str, int]
-    """Columns that sort or group the train rows, with their number of values."""
-    repeated: int
-    shared: int
-
-
 def digest_of(rows: Sequence[Any]) -> str:
     """Of contents in order: 64 hexadecimal digits.
 
@@ -262,37 +245,3 @@ def digest_of(rows: Sequence[Any]) -> str:
     for row in rows:
         digest.update(key_of(row).to_bytes(8))
     return digest.hexdigest()
-
-
-def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
-    """Check both splits, very large ones in part."""
-    keys = [key_of(row) for row in _spaced(held, COMPARED)]
-    wanted = set(keys)
-    met = {key for row in _spaced(train, COMPARED) if (key := key_of(row)) in wanted}
-    return Survey(blocks_of(_spaced(train, SAMPLED)), len(keys) - len(wanted), sum(key in met for key in keys))
-
-
-def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
-    count = min(len(rows), most)
-    return [rows[len(rows) * number // count] for number in range(count)]
-
-
-def blocks_of(rows: Sequence[Any]) -> dict[str, int]:
-    """Columns with equal values next to each other, and their number of values.
-
-    A column counts with two or more values, four times as many rows, and less than half a shuffled file's changes: two
-    rows differ with probability ``1 - Σ share²``.
-    """
-    tables = [row for row in rows if isinstance(row, dict)]
-    if len(tables) < 8 or len(tables) < len(rows):
-        return {}
-    found = {}
-    for column in tables[0]:
-        values = [canonical(row.get(column)) for row in tables]
-        shares = [count / len(values) for count in Counter(values).values()]
-        if len(shares) < 2 or len(shares) * 4 > len(values):
-            continue
-        changes = sum(one != other for one, other in pairwise(values))
-        if changes < 0.5 * (1 - sum(share * share for share in shares)) * (len(values) - 1):
-            found[str(column)] = len(shares)
-    return found

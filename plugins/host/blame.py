@@ -21,6 +21,7 @@ from .threads import Late
 _LONGEST = 8000
 _LONGEST_MESSAGE = 500
 """Characters, for tables and a waiting task's reason."""
+_ALARM = "signal only works in main thread"
 _ADAPTERS = f"{Path(__file__).parent.parent / 'adapters'}/"
 
 
@@ -67,18 +68,13 @@ class Blame:
     def owns(self, code: CodeType) -> bool:
         return code.co_filename.startswith(self._prefix)
 
-    def place(self, frame: FrameType | None) -> tuple[str, int] | None:
-        """File and line of this frame, or of its nearest caller in the plugin.
-
-        Empty and 0 for an adapter, None outside of both.
-        """
-        adapter = False
+    def called(self, frame: FrameType | None) -> bool:
+        """True if the plugin or an adapter called this frame."""
         while frame is not None:
-            if self.owns(frame.f_code):
-                return self._relative(frame.f_code.co_filename), frame.f_lineno
-            adapter = adapter or frame.f_code.co_filename.startswith(_ADAPTERS)
+            if frame.f_code.co_filename.startswith((self._prefix, _ADAPTERS)):
+                return True
             frame = frame.f_back
-        return ("", 0) if adapter else None
+        return False
 
     def _relative(self, filename: str) -> str:
         return filename.removeprefix(self._prefix)
@@ -101,6 +97,8 @@ def _advice(error: BaseException) -> str:
         return " (how much it may take is memory_mb under [tool.marlaas])"
     if isinstance(error, AttributeError) and isinstance(error.obj, Coroutine):
         return " (write `await` before the call)"
+    if isinstance(error, ValueError) and _ALARM in str(error):
+        return " (under @NAME.score it runs in the main thread of another process)"
     return ""
 
 

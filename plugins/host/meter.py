@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from time import monotonic, thread_time
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal
 
 from ..sandbox_supervisor import children, wall_limit
@@ -132,16 +132,16 @@ class OwnTime:
     def stop(self) -> None:
         LIMITS.discard(self)
 
-    def wait(self, held: float, taken: float, elsewhere: float, all_held: float) -> None:
-        """Charge the seconds of waiting since the last call: the larger of two lower bounds.
+    def wait(self, held: float, taken: float, all_held: float) -> None:
+        """Charge the seconds of waiting since the last call: a lower bound.
 
         ``held``: as the attribute, with the step in progress. The rest is of the whole process since the last call:
-        ``taken``, seconds of computing or waiting for a core; ``elsewhere``, those without the loop's computing;
-        ``all_held``, seconds in which steps held the loop without computing.
+        ``taken``, seconds of computing or waiting for a core; ``all_held``, seconds in which steps held the loop
+        without computing.
         """
         (wall, before), self._looked = self._looked, (self.wall, held)
-        wall, held = self._looked[0] - wall, held - before
-        self._waited += max(0.0, wall - taken - max(0.0, all_held - held), min(wall, held - elsewhere))
+        siblings = max(0.0, all_held - (held - before))
+        self._waited += max(0.0, self._looked[0] - wall - taken - siblings)
 
     def verdict(self, more: float = 0.0) -> Verdict:
         """``more``: processor seconds of a step in progress. Any thread may ask."""
@@ -262,23 +262,18 @@ def read_delays() -> dict[int, float]:
 class Watchdog:
     """Charges idle time, ends what has no time left, and answers the engine.
 
-    An answer: seconds in which steps held the loop without computing, and the author's line that holds it now.
+    An answer: seconds since the last one in which steps held the loop without computing, and True if a step does not
+    end.
     """
 
-    def __init__(
-        self,
-        connection: socket.socket,
-        place: Callable[[FrameType | None], tuple[str, int] | None],
-        ticked: Callable[[bool], None] = lambda held: None,
-    ) -> None:
+    def __init__(self, connection: socket.socket, ticked: Callable[[bool], None] = lambda held: None) -> None:
         """``ticked`` gets True if a step holds the loop."""
         self._connection = connection
-        self._place = place
         self._ticked = ticked
         self._main = threading.current_thread()
         self._clock = _clock_of(threading.get_ident())
-        self._last = time.process_time(), _clock(self._clock), read_delays(), _Running.held
-        self._beat: Record = {"stubborn": False, "asleep": 0.0, "holds": None}
+        self._last = time.process_time(), read_delays(), _Running.held
+        self._beat: Record = {"stubborn": False, "held": 0.0}
         self._ran = 0.0
         """The process's processor seconds when this thread last ran."""
 
@@ -315,19 +310,18 @@ class Watchdog:
 
     def tick(self, now: float) -> None:
         limits = [(limit, limit.held) for limit in list(LIMITS)]
-        all_held, step, computed = _Running.held, _Running.step, _clock(self._clock)  # the step last: it may end now
+        all_held, step = _Running.held, _Running.step  # the step last: it may end now
         own, running = (step[0], now - step[2]) if step is not None else (None, 0.0)
-        holding = max(0.0, running - computed + step[1]) if step is not None and self._clock is not None else 0.0
-        processor, before, delays, held_before = self._last
-        self._last = time.process_time(), computed, read_delays(), all_held + holding
-        waited = math.fsum(max(0.0, after - delays.get(thread, 0.0)) for thread, after in self._last[2].items())
-        taken, held = self._last[0] - processor + waited, self._last[3] - held_before
-        elsewhere = taken - (computed - before)
-        self._beat["asleep"] += max(0.0, held - elsewhere)
-        if step is not None:
-            self._beat["holds"] = self._place(sys._current_frames().get(self._main.ident or 0))
+        holding = (
+            max(0.0, running - _clock(self._clock) + step[1]) if step is not None and self._clock is not None else 0.0
+        )
+        processor, delays, held_before = self._last
+        self._last = time.process_time(), read_delays(), all_held + holding
+        delayed = math.fsum(max(0.0, after - delays.get(thread, 0.0)) for thread, after in self._last[1].items())
+        taken, held = self._last[0] - processor + delayed, self._last[2] - held_before
+        self._beat["held"] += max(0.0, held)
         for limit, ended in limits:
-            limit.wait(ended + (holding if limit is own else 0.0), taken, elsewhere, held)
+            limit.wait(ended + (holding if limit is own else 0.0), taken, held)
             if limit is not own and limit.verdict():
                 limit.end()
         self._beat["stubborn"] = False
@@ -340,7 +334,7 @@ class Watchdog:
         try:
             if not self._connection.recv(4096):
                 return False
-            beat, self._beat = self._beat, {"stubborn": False, "asleep": 0.0, "holds": None}
+            beat, self._beat = self._beat, {"stubborn": False, "held": 0.0}
             self._connection.sendall(json.dumps(beat).encode() + b"\n")
         except OSError:
             return False

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..data import Source, digest_of, row_at, rows_of, survey
+from ..data import Source, digest_of, row_at, rows_of
 from ..environment import Environment
 from ..messages import Ask, Endpoint, Reply, ToolCall, within_limits
 from .blame import Blame
@@ -61,7 +61,7 @@ class PluginHost:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(EpisodeThreads())
         charge_tasks(loop)
-        self._watchdog = Watchdog(pulse, self.blame.place, self._ticked)
+        self._watchdog = Watchdog(pulse, self._ticked)
 
     async def serve(self, channel: Channel) -> None:
         self._channel = channel
@@ -188,8 +188,6 @@ class PluginHost:
                     held = await self.rows(environment, "eval", data)
                 answer |= {"train": len(train), "held_out": len(held)}
                 answer["digest"] = await asyncio.to_thread(digest_of, held)
-                if question["survey"]:
-                    answer["survey"] = dataclasses.asdict(await asyncio.to_thread(survey, train, held))
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -237,7 +235,7 @@ class PluginHost:
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
         """Interrupts an import or a step without time left, and blocking compiled code."""
-        if self.blame.place(frame) is None:
+        if not self.blame.called(frame):
             return
         if self._loading:
             raise Stopped

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.files.source import plugin_paths
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.service import EnvironmentService

@@ -23,13 +23,6 @@ from marlaas.plugins.json_values import as_json, not_json, read_json, row
 from .data_files import ParquetFile, as_batches, as_lines, modules, rows as made_rows
 
 
-def test_rows_are_divided_by_content(tmp_path: Path) -> None:
-    lines = [f'{{"n": {n}}}' for n in range(30)] * 2
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    train, held = ({row["n"] for row in rows_of("rows.jsonl", split, tmp_path)} for split in ("train", "eval"))
-    assert len(held) == 3 and train | held == set(range(30)) and not train & held
-
-
 def test_a_further_tenth_is_for_the_test(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n".join(f'{{"n": {n}}}' for n in range(30)))
     splits = ("train", "eval", "test")
@@ -152,11 +145,6 @@ def test_train_beside_test_alone_is_divided(tmp_path: Path, below: str) -> None:
     assert found(named, "train") == named_rows("train", 20) and found(named, "eval") == named_rows("test", 5)
     shares = Source(tmp_path, split={"eval": 0.5})
     assert len(found(shares, "train")) == len(found(shares, "eval")) == 10
-
-
-def test_folders_that_are_called_as_splits(tmp_path: Path) -> None:
-    write(tmp_path, train__0000=3, train__0001=2, validation__0000=4)
-    assert len(found(Source(tmp_path), "train")) == 5 and found(Source(tmp_path), "eval") == named_rows("0000", 4)
 
 
 def test_patterns(tmp_path: Path) -> None:
@@ -299,13 +287,6 @@ def test_a_limit_takes_rows_from_all_of_the_file(tmp_path: Path) -> None:
     assert len(drawn(made(tmp_path, table, limit=5000), "train")) == 900
 
 
-def test_a_row_in_another_order_of_columns_is_a_copy(tmp_path: Path) -> None:
-    table = [{"a": n, "b": 1} for n in range(20)] + [{"b": 1, "a": n} for n in range(20)]
-    source = made(tmp_path, table)
-    train, held = ({row["a"] for row in drawn(source, split)} for split in ("train", "eval"))
-    assert not train & held
-
-
 @given(st.lists(st.integers(0, 50), min_size=40, max_size=200), st.floats(0.05, 0.5), st.floats(0.05, 0.4))
 def test_no_copy_is_in_two_splits(keys: list[int], one: float, other: float) -> None:
     if len(set(keys)) < 3:
@@ -369,13 +350,6 @@ def test_a_permutation_of_many_rows_can_be_entered_anywhere(count: int, number: 
     assert all(0 <= each < count for each in moved) and len(moved) == len(numbers)
 
 
-def test_seed_and_epoch_decide_the_order() -> None:
-    orders = {
-        tuple(row_at("train", seed, epoch * 50 + n, 50) for n in range(50)) for seed in (0, 1, 2) for epoch in (0, 1, 2)
-    }
-    assert len(orders) == 9
-
-
 def test_evaluation_has_one_order_for_all_runs() -> None:
     first = [row_at("eval", 0, n, 100) for n in range(100)]
     assert first == [row_at("eval", 7, n, 100) for n in range(100)]
@@ -383,25 +357,10 @@ def test_evaluation_has_one_order_for_all_runs() -> None:
     assert sorted(first) == list(range(100)) != first
 
 
-def test_all_topics_of_a_sorted_file_are_met_early() -> None:
-    """Of 1,000 rows of four topics in a sorted file: a step of 8 groups, and 64 rows of evaluation."""
-    for seed in range(20):
-        topics = Counter(row_at("train", seed, n, 1000) // 250 for n in range(40))
-        assert len(topics) == 4 and max(topics.values()) < 30
-    evaluated = Counter(row_at("eval", 0, n, 1000) // 250 for n in range(64))
-    assert len(evaluated) == 4 and min(evaluated.values()) >= 8
-
-
 def test_places_are_uniform() -> None:
     """Chi-squared with 99 degrees of freedom is below 150 in all but one of 1,000 honest shuffles."""
     counts = Counter(row_at("train", seed, 0, 100) for seed in range(2000))
     assert sum((counts[row] - 20) ** 2 / 20 for row in range(100)) < 150
-
-
-@pytest.mark.parametrize(("position", "count"), [(0, 0), (-1, 5)])
-def test_there_is_no_row_outside(position: int, count: int) -> None:
-    with pytest.raises(ValueError, match="there is no row"):
-        row_at("train", 0, position, count)
 
 
 @pytest.fixture
@@ -468,24 +427,6 @@ def test_a_saved_data_set_with_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pyarrow")
-def test_a_saved_validation_split_is_for_evaluation(tmp_path: Path) -> None:
-    folder, names = tmp_path / "sets", ["train", "validation", "test"]
-    for begin, name in enumerate(names):
-        saved(folder / name, 4, begin=100 * begin)
-    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
-    found = {split: numbers(tmp_path, Source(folder), split) for split in ("train", "eval", "test")}
-    assert {split: min(of) for split, of in found.items()} == {"train": 0, "eval": 100, "test": 200}
-
-
-@pytest.mark.usefixtures("pyarrow")
-def test_the_only_split_is_divided(tmp_path: Path) -> None:
-    saved(tmp_path / "sets" / "all", 20)
-    (tmp_path / "sets/dataset_dict.json").write_text('{"splits": ["all"]}')
-    found = [numbers(tmp_path, Source(tmp_path / "sets"), split) for split in ("train", "eval")]
-    assert len(found[1]) == 2 and sorted(found[0] + found[1]) == list(range(20))
-
-
-@pytest.mark.usefixtures("pyarrow")
 def test_a_selection_of_rows_is_refused(tmp_path: Path) -> None:
     saved(tmp_path / "set", 4)
     (tmp_path / "set/state.json").write_text('{"_data_files": [], "_indices_files": [{"filename": "i.arrow"}]}')
@@ -542,15 +483,6 @@ def test_a_value_of_a_table_in_json(value: Any, expected: Any) -> None:
     assert found == {"column": expected} and json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_padding_of_structures_is_left_out() -> None:
-    """Parquet gives each of several functions the parameters of all others."""
-    functions = [{"name": "f", "properties": {"x": {"type": "int"}, "y": None}}]
-    functions += [{"name": "g", "properties": {"x": None, "y": {"type": "str"}}}]
-    found = as_json({"tools": functions, "answer": None})
-    assert [list(one["properties"]) for one in found["tools"]] == [["x"], ["y"]]
-    assert found["answer"] is None, "a column stays"
-
-
 @pytest.mark.parametrize(("value", "words"), [(math.inf, "inf is no finite number"), (object(), "value for object")])
 def test_what_json_has_no_value_for_is_refused_by_its_column(value: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"^the column 'when' cannot be read: .*{words}"):
@@ -568,12 +500,6 @@ def test_lines_hold_what_json_has() -> None:
             read_json(f"[{number}]")
 
 
-def test_a_number_without_an_end_is_refused_by_its_line(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 1e400}\n')
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: 1e400 is no finite number"):
-        rows_of(None, "train", tmp_path, Source(tmp_path / "rows.jsonl"))
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -587,12 +513,6 @@ def test_a_number_without_an_end_is_refused_by_its_line(tmp_path: Path) -> None:
 )
 def test_what_json_cannot_carry_is_named_with_its_place(value: Any, words: str) -> None:
     assert not_json(value) == words
-
-
-def test_a_value_that_holds_itself_is_named() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    assert not_json(endless)
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:

@@ -154,17 +154,6 @@ def test_what_is_no_reward(result: object, says: str) -> None:
         rewards_of(result, ("a", "b"), {})
 
 
-def test_an_integer_beyond_all_floats_is_logged_as_its_text() -> None:
-    episode = Episode(Model())
-    episode.log(steps=10**400)
-    assert episode.logged == {"steps": str(10**400)}
-
-
-def test_a_reward_for_an_agent_that_is_not_there_is_no_reward() -> None:
-    with pytest.raises(ValueError, match=r"ep\.reward names 'c', but the agents are a, b"):
-        rewards_of(1, ("a", "b"), {"c": 0.5})
-
-
 async def paid_early(*, settle: Settle | None = None, waiting: bool = False) -> Episode:
     """Two agents, the first of which is done; ``waiting``: it was asked something just before."""
     replied = asyncio.Event()
@@ -209,12 +198,6 @@ async def test_an_agent_may_be_paid_for_the_last_time() -> None:
 @pytest.mark.parametrize("result", [None, 1.0])
 def test_where_all_agents_are_done_nothing_else_counts(result: object) -> None:
     assert rewards_of(result, ("a", "b"), {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}).by_agent == {"a": 1.0, "b": 2.0}
-
-
-def test_who_is_paid_nothing_stays_so_beside_one_that_is_done() -> None:
-    """As where the other one is paid with ``ep.reward``, not for the last time."""
-    paid = {"a": 1.0}
-    assert rewards_of(None, ("a", "b"), paid).by_agent == rewards_of(None, ("a", "b"), paid, paid).by_agent == paid
 
 
 async def test_who_cannot_be_paid_for_the_last_time() -> None:
@@ -370,16 +353,6 @@ async def test_a_fork_says_only_what_is_new_and_whose_history_it_has() -> None:
     assert model.asks[3] == Ask("solver", said("more"), branch=1)
 
 
-async def test_a_fork_before_any_turn_begins_with_the_system_prompt() -> None:
-    model = turned("a", "b")
-    agent = Episode(model).agent("solver", system="Be brief.")
-    fork = agent.fork()
-    await fork.ask("one")
-    await agent.ask("two")
-    system = Message("system", "Be brief.")
-    assert [(ask.branch, ask.fork, ask.messages[0]) for ask in model.asks] == [(1, None, system), (0, None, system)]
-
-
 async def test_forks_of_forks() -> None:
     model = Model(*(Reply("", "stop", turn) for turn in (0, 1, 1, 2)))
     agent = Episode(model).agent()
@@ -433,23 +406,6 @@ async def test_an_agent_that_has_not_replied_cannot_be_forked() -> None:
         agent.fork()
 
 
-async def test_forks_share_tools_and_reward() -> None:
-    @env
-    def branching(ep: BlockingEpisode) -> float:
-        def look() -> str:
-            """Look."""
-            return "nothing"
-
-        agent = ep.agent("solver", system="Look.", tools=[look])
-        agent.ask("one")
-        return sum(agent.fork().act("two").text == "x" for _ in range(2))
-
-    played = await play(branching, lambda ask: "x")
-    assert played.rewards.by_agent == {"solver": 2.0}
-    assert [len(ask.tools) for ask in played.asks] == [1, 0, 0]
-    assert [ask.branch for ask in played.asks] == [0, 1, 2]
-
-
 async def test_a_fork_with_a_name_is_paid_by_its_own_replies() -> None:
     """Its history is another agent's: what is paid after its first reply belongs to that, not to a third one."""
     episode = Episode(turned("a", "b", "c"))
@@ -461,49 +417,6 @@ async def test_a_fork_with_a_name_is_paid_by_its_own_replies() -> None:
     episode.reward(1.0)
     assert branch.turns == 3
     assert [(paid["agent"], paid["turns"]) for paid in episode.paid] == [("root", 2), ("branch", 1)]
-
-
-class Counting:
-    """Counts the episodes that it played."""
-
-    def __init__(self) -> None:
-        self.played = 0
-
-    async def setup(self) -> None:
-        self.played = 100
-
-    async def play(self, ep: Episode, task: str, step: int = 1) -> float:
-        """Plays."""
-        self.played += step
-        return self.played + (await ep.ask(task)).turn
-
-
-counting: Environment = env(name="counting", data=lambda split: [split])(Counting)
-
-"""As the decorator does it; type checkers disagree about decorators of classes."""
-
-
-async def test_a_class_is_described_as_a_function_is() -> None:
-    assert (counting.name, counting.description) == ("counting", "Counts the episodes that it played.")
-    assert [parameter.name for parameter in counting.parameters] == ["step"]
-    assert counting.takes_task and not counting.blocking and counting.form is not None
-    assert (await play(counting, lambda ask: ask.messages[0].content, step=3)).reward == 103.0
-
-
-async def test_the_name_still_makes_instances() -> None:
-    instance = counting()
-    assert await instance.play(Episode(Model("a")), "train") == 1.0
-
-
-async def test_a_class_whose_play_is_a_plain_method() -> None:
-    class Plain:
-        def play(self, ep: BlockingEpisode) -> bool:
-            """Says hello."""
-            return ep.ask("hello").text == "hello"
-
-    plain = env(Plain)
-    assert plain.blocking and plain.description == "Says hello."
-    assert (await play(plain, lambda ask: ask.messages[0].content)).reward == 1.0
 
 
 class Idle:
@@ -580,43 +493,6 @@ async def test_tools_run_in_the_thread_of_the_episode_and_may_ask() -> None:
     assert len(threads) == 1 and threading.get_ident() not in threads
 
 
-async def test_the_tool_loop_ends_in_a_thread_too() -> None:
-    @env
-    def looping(ep: BlockingEpisode, turns: int = 3) -> bool:
-        def look() -> None:
-            """Look."""
-            raise LookupError("nothing")
-
-        def leave() -> None:
-            """Leave."""
-            raise Invalid("left", reward=-1.0)
-
-        return ep.agent(tools=[look, leave]).act("go", max_turns=turns).finish == "tool"
-
-    def calling(name: str) -> Reply:
-        return Reply("", "tool", 0, (ToolCall(name, {}),))
-
-    played = await play(looping, lambda ask: calling("look"))
-    assert played.reward == 1.0 and len(played.asks) == 3
-    assert played.asks[1].messages[0].content == "error: LookupError: nothing"
-    assert (await play(looping, lambda ask: calling("leave"))).reward == -1.0
-    with pytest.raises(ValueError, match="max_turns must be at least 1, not 0"):
-        await play(looping, lambda ask: "", turns=0)
-
-
-async def test_what_is_assigned_to_the_task_is_the_episodes() -> None:
-    @env(data=lambda split: ["row"])
-    def assigns(ep: BlockingEpisode) -> float:
-        assert ep.task == "row"
-        ep.task = {"answer": ep.rng.randrange(10), "noise": ep.noise.randrange(10)}
-        ep.log(split=ep.split)
-        return ep.index
-
-    played = await play(assigns, lambda ask: "", index=3)
-    assert played.reward == 3.0 and set(played.episode.task) == {"answer", "noise"}
-    assert isinstance(played.episode, Episode) and played.episode.logged == {"split": "train"}
-
-
 def model_calling(*names: str) -> Model:
     """A model that calls tools, and then is done."""
     return Model(Reply("", "tool", 0, tuple(ToolCall(name, {}) for name in names)), "done")
@@ -664,20 +540,6 @@ async def test_tools_of_one_episode_take_turns() -> None:
     episode = Episode(model, apart=in_thread)
     await asyncio.gather(*(episode.agent(f"a{number}", tools=[counts]).act("x") for number in range(8)))
     assert most == 1
-
-
-async def test_errors_of_tools_are_as_they_were() -> None:
-    def wrong() -> None:
-        """Wrong."""
-        raise KeyError("lost")
-
-    def breaks() -> None:
-        """Breaks the rules."""
-        raise Invalid("no")
-
-    assert await told(wrong) == ["error: KeyError: 'lost'"]
-    with pytest.raises(Invalid, match="no"):
-        await told(breaks)
 
 
 async def test_a_tool_in_the_wrong_thread_is_the_authors_error() -> None:

@@ -22,23 +22,6 @@ from .scripted import Played, play
 
 TALK = Transcript({"agent": (Message("user", "2+2="), Message("assistant", "5"), Message("assistant", "4"))})
 
-TRANSCRIPT = Transcript({"first": (Message("assistant", "a"),), "second": (Message("assistant", "b"),)})
-
-
-def test_the_only_agent_needs_no_name() -> None:
-    assert [message.content for message in TALK.messages] == ["2+2=", "5", "4"]
-    assert [message.content for message in TALK.replies] == ["5", "4"]
-    assert TALK.text == "4"
-    assert Transcript({}).text == "" and Transcript({}).messages == ()
-    assert Member(None, TALK, {"agent": 0.5}).reward == 0.5
-
-
-def test_several_agents_are_named() -> None:
-    with pytest.raises(ValueError, match=r"several agents.*first, second"):
-        _ = TRANSCRIPT.text
-    with pytest.raises(ValueError, match=r"several agents.*first, second"):
-        _ = Member(None, TRANSCRIPT, {"first": 1.0, "second": 0.0}).reward
-
 
 @pytest.mark.parametrize(
     ("result", "rewards"),
@@ -249,19 +232,3 @@ async def test_the_relay_takes_two() -> None:
         assert right.episode.logged == {"added": 1.0, "sorted": 1.0}
         assert re.fullmatch(r"\d{3}\+\d{3}=", right.asks[0].messages[0].content)
         assert re.fullmatch(r"sort \d{3,4}", right.asks[1].messages[0].content)
-
-
-@pytest.mark.parametrize("knows", ["adder", "sorter"])
-async def test_one_role_alone_earns_nothing(knows: str) -> None:
-    played = await play(bundled("relay"), lambda ask: relayed(ask) if ask.agent == knows else "12")
-    assert set(played.rewards.by_agent.values()) == {0.0}
-
-
-@pytest.mark.parametrize("name", GAMES)
-async def test_members_share_an_instance_and_splits_do_not(name: str) -> None:
-    async def first(split: str, index: int, member: int = 0) -> str:
-        played = await play(bundled(name), lambda ask: "", split=split, index=index, member=member)
-        return played.asks[0].messages[0].content
-
-    assert await first("train", 3, 0) == await first("train", 3, 5)
-    assert len({await first(split, index) for split in ("train", "eval") for index in range(8)}) > 12

@@ -140,27 +140,6 @@ def test_prompts_are_the_taught_ones(name: str) -> None:
     assert met == taught
 
 
-def test_the_calculator_is_safe() -> None:
-    value = loaded("calculator").value
-    assert [value(e) for e in ("47*6-12", " -(2+3)*4 ", "+".join("1" * 30))] == [270, -20, 30]
-    for hostile in (
-        "9**9",
-        "2**" * 19 + "9",
-        "__import__",
-        "1" * 61,
-        "()",
-        "",
-        "1+",
-        "007",
-        "5(3)",
-        "(" * 60,
-        "1\n",
-        "１",
-    ):
-        with pytest.raises((ValueError, SyntaxError)):
-            value(hostile)
-
-
 TOKENIZER = build_tokenizer()
 
 text = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -247,6 +226,7 @@ def trained() -> torch.Tensor:
     return weights
 
 
+@pytest.mark.slow
 def test_two_runs_agree_to_the_bit() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

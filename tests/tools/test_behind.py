@@ -187,15 +187,11 @@ def test_one_that_was_killed_is_known_and_begun_again(checkout: Checkout) -> Non
     assert checkout.state == "compiling"
 
 
-@pytest.mark.parametrize("how", ["told", "make clean"])
-def test_the_background_ends_with_all_its_compilers(how: str, checkout: Checkout) -> None:
+def test_the_background_ends_with_all_its_compilers(checkout: Checkout) -> None:
     checkout.made("--llama-behind")
     compiler, behind = checkout.compiler(), holder(checkout.venv / LOCK)
     assert behind
-    if how == "told":
-        os.kill(behind, signal.SIGTERM)
-    else:
-        shutil.rmtree(checkout.venv)
+    os.kill(behind, signal.SIGTERM)
     until(lambda: ended(behind) and ended(compiler))
     assert not (checkout.venv / STATE).exists()
 

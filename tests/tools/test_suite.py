@@ -15,7 +15,6 @@ from marlaas.engine.faults import VARIABLE, Point
 from tests.arming import arm, recorded
 from tests.kills import Lab, exact, finish
 from tests.oracle.audit import audit
-from tools import matrix
 from tools.suite import ROOT, in_order, run
 
 GREEN = "def test_one():\n    pass\n"
@@ -121,15 +120,6 @@ def test_files_that_start_processes_come_first() -> None:
     assert found[0].startswith("tests/end_to_end/") and len(found) == len({*found})
     assert found.index("tests/test_examples.py") < found.index("tests/test_source.py")
     assert not [file for file in found if file.startswith(("tests/slow/", "tests/libraries/"))]
-
-
-@pytest.mark.parametrize("name", ["torch.nn", "llama_cpp"])
-def test_what_needs_torch_is_skipped_under_other_pythons(name: str) -> None:
-    finder = matrix.Skipper()
-    with pytest.raises(pytest.skip.Exception, match="needs") as caught:
-        finder.find_spec(name)
-    assert caught.value.allow_module_level
-    finder.find_spec("torchless")
 
 
 STEPS = 6

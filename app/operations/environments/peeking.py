@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from marlaas.engine.environments.alone import Peek, first_prompts, found_alone, serve_alone
 from marlaas.engine.environments.conformance.check import try_out
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home

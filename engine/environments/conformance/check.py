@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from marlaas.plugins.messages import Ask
 
@@ -19,28 +17,13 @@ from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..served_version import Lease
 from ..service import EnvironmentService
-from .checks import ALIVE, CHECKS, Observed, check_instances, check_junk, check_rows, failing, far
+from .checks import CHECKS, Observed, check_instances, check_junk, failing, far
 from .finding import LEVELS, Finding
-from .subject import CONSTANTS, EMPTY, JUNK, Pace, Subject, draw_again, draws, play, reply_again, reply_junk, run_crowd
+from .subject import CONSTANTS, JUNK, Pace, Subject, draw_again, draws, play, reply_again, reply_junk
 
 ODD = 3
 SETTLED = 2.0
 """Seconds after a promotion: authors save repeatedly."""
-PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
-
-
-class Ruler(Protocol):
-    """Counts tokens as the trained base does."""
-
-    @property
-    def context(self) -> int:
-        """Most tokens of a conversation."""
-
-    async def tokens(self, ask: Ask) -> int:
-        """Tokens of a first prompt; a lower bound if much too long.
-
-        Raises ``ValueError`` or ``BaseModelError`` if the template refuses it.
-        """
 
 
 @dataclass(frozen=True)
@@ -50,11 +33,11 @@ class Scope:
     prompts: int = 64
     seconds: float = 60.0
     pause: float = 0.0
-    together: int = 64
-    alive: int = ALIVE
-    """Live episodes of a task."""
-    ruler: Ruler | None = None
-    """None: no base is known."""
+    """Seconds between two episodes."""
+
+
+BACKGROUND = Scope(32, 30.0, 0.01)
+"""Of checks next to training."""
 
 
 async def check(
@@ -89,8 +72,8 @@ async def try_out(lease: Lease) -> list[Finding]:
     """Failures after a few odd replies to one instance. Raises ``BrokenPlugin``."""
     async with Subject(lease) as subject:
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
-    asked = [episode for episode in played if episode.status != "skip"]
-    return [found for found in check_junk(Observed(subject.name, odd=asked)) if found.level != "note"]
+    asked = [episode for episode in played if episode.outcome.status != "skip"]
+    return [found for found in check_junk(Observed(odd=asked)) if found.level != "note"]
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
@@ -104,59 +87,32 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
-    """Worst findings first."""
+    """Run episodes, then judge them; worst findings first. Raises ``BrokenPlugin``."""
     async with Subject(lease) as subject:
-        return await examine(subject, scope, lease=lease)
-
-
-async def examine(
-    subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic, lease: Lease | None = None
-) -> list[Finding]:
-    """Run episodes, then judge them. Raises ``BrokenPlugin``."""
-    seen = Observed(subject.name, subject.agents, subject.ranked, scope.alive)
-    if lease is not None:
-        with suppress(EnvironmentFailure):  # the episodes show it
-            seen.facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
-    pace = Pace(scope.seconds, scope.pause, clock)
-    seen.start = await subject.renew()
-    instances: list[tuple[Split, int]] = [
-        (split, index) for index in range(scope.prompts) for split in ("train", "eval")
-    ]
-    seen.draws = await draws(subject, instances, pace, share=0.3)
-    train = [draw for draw in seen.draws if draw.split == "train"]
-    usable = [draw.index for draw in train if draw.prompt is not None]
-    if not usable:
-        return _sorted([*check_instances(seen), *check_rows(seen)])
-    seen.distant = await draws(subject, far(), pace, share=0.4)
-    seen.repeats = await draw_again(subject, seen.draws, pace, share=0.5)
-    await _measure(seen, scope.ruler, pace)
-    tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)
-    seen.odd = await reply_junk(subject, usable, tools, pace, share=0.75)
-    plan = product(usable, [reply for reply in CONSTANTS if reply not in failing(seen.odd)])
-    seen.constant = [await play(subject, index, reply, pace) async for index, reply in pace.take(plan, 0.95)]
-    seen.repeated = await reply_again(subject, seen.played, pace, share=1.0)
-    alone = [episode for episode in seen.constant or seen.odd if episode.score is not None]
-    calm = next((episode.reply for episode in alone if episode.reply not in failing(seen.odd)), EMPTY)
-    well = [episode for episode in alone if episode.reply == calm]
-    seen.crowd = await run_crowd(subject, well, scope.together, pace)
-    found = [finding for judge in CHECKS for finding in judge(seen)]
-    if len(seen.draws) < len(instances):
-        text = (
-            f"Only {len(seen.draws)} of {len(instances)} instances were drawn, as they are slow or long: what is said"
-        )
-        found.append(Finding("time", "note", f"{text} here rests on few."))
-    return _sorted(found)
-
-
-async def _measure(seen: Observed, ruler: Ruler | None, pace: Pace) -> None:
-    """In tokens of the base, or without a ruler in characters."""
-    seen.context = ruler.context if ruler is not None else 0
-    async for draw in pace.take(seen.draws, 0.55):
-        if isinstance(draw.reached, Ask):
-            try:
-                seen.lengths.append((await ruler.tokens(draw.reached) if ruler else len(draw.text), draw))
-            except (ValueError, MarlaasError) as error:
-                seen.refused = seen.refused or (draw, error)
+        seen = Observed(subject.ranked)
+        pace = Pace(scope.seconds, scope.pause)
+        seen.start = await subject.renew()
+        instances: list[tuple[Split, int]] = [
+            (split, index) for index in range(scope.prompts) for split in ("train", "eval")
+        ]
+        seen.draws = await draws(subject, instances, pace, share=0.3)
+        train = [draw for draw in seen.draws if draw.split == "train"]
+        usable = [draw.index for draw in train if draw.prompt is not None]
+        if not usable:
+            return _sorted(check_instances(seen))
+        seen.distant = await draws(subject, far(), pace, share=0.4)
+        seen.repeats = await draw_again(subject, seen.draws, pace, share=0.5)
+        tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)
+        seen.odd = await reply_junk(subject, usable, tools, pace, share=0.75)
+        plan = product(usable, [reply for reply in CONSTANTS if reply not in failing(seen.odd)])
+        seen.constant = [await play(subject, index, reply, pace) async for index, reply in pace.take(plan, 0.95)]
+        seen.repeated = await reply_again(subject, seen.played, pace, share=1.0)
+        found = [finding for judge in CHECKS for finding in judge(seen)]
+        if len(seen.draws) < len(instances):
+            some = f"{len(seen.draws)} of {len(instances)}"
+            text = f"Only {some} instances were drawn, as they are slow or long: what is said here rests on few."
+            found.append(Finding("time", "note", text))
+        return _sorted(found)
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:

@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -45,10 +45,6 @@ class Pace:
         self._pause = pause
         self._began = clock()
 
-    @property
-    def left(self) -> float:
-        return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
-
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
         """At least two, until ``share`` of the time."""
         for number, item in enumerate(items):
@@ -67,7 +63,7 @@ class Subject:
     def __init__(self, lease: Lease) -> None:
         declared = lease.declared
         self.config, self.timeout = lease.config, min(PATIENCE, declared.timeout)
-        self.agents, self.ranked, self.name = declared.agents, declared.ranked, declared.name
+        self.ranked, self.name = declared.ranked, declared.name
         self._lease = lease
         self._serving: ServedVersion | None = None
         self._calmed: set[int] = set()
@@ -98,15 +94,6 @@ class Subject:
                 os.setpriority(os.PRIO_PGRP, pid, NICENESS)
             self._calmed.add(pid)
         return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
-
-    def watch(self) -> None:
-        for child in self._serving.children if self._serving is not None else ():
-            child.watch()
-
-    def watched(self) -> dict[tuple[str, int], float]:
-        """Seconds by the line that held the loop, since ``watch``."""
-        children = self._serving.children if self._serving is not None else ()
-        return {place: seconds for child in children for place, seconds in child.watched().items()}
 
 
 def instance(subject: Subject, split: Split, index: int, member: int = 0) -> EpisodeSpec:
@@ -223,31 +210,15 @@ class Played:
 
     reply: Canned
     index: int
-    outcome: EpisodeOutcome | None
-    """None: it asked too often."""
+    outcome: EpisodeOutcome
     turns: tuple[float, ...] = ()
     """The environment's own seconds before each ask and the end."""
     agents: frozenset[str] = frozenset()
 
     @property
-    def rewards(self) -> dict[str, float]:
-        return self.outcome.rewards if self.outcome is not None else {}
-
-    @property
     def score(self) -> float | None:
-        return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
-
-    @property
-    def failure(self) -> Failure | None:
-        return self.outcome.failure if self.outcome is not None else None
-
-    @property
-    def invalid(self) -> str:
-        return self.outcome.invalid if self.outcome is not None else ""
-
-    @property
-    def status(self) -> str:
-        return self.outcome.status if self.outcome is not None else "endless"
+        rewards = self.outcome.rewards.values()
+        return math.fsum(rewards) / len(rewards) if rewards else None
 
 
 class _Endless(Exception):
@@ -273,10 +244,11 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
         resumed = pace.clock()
         return answered
 
-    outcome = None
-    with contextlib.suppress(_Endless):
+    try:
         outcome = await subject.play(instance(subject, "train", index), answer)
         turns.append(pace.clock() - resumed)
+    except _Endless:
+        outcome = EpisodeOutcome("error", failure=Failure(f"it asks more than {MOST_TURNS:,} times: bound the turns"))
     return Played(reply, index, outcome, tuple(turns), frozenset(agent for agent, _ in replies))
 
 
@@ -296,40 +268,3 @@ async def reply_again(
     """Pairs of episodes with equal replies."""
     chosen = [episode for episode in played if episode.score is not None][:: max(1, len(played) // AGAIN)]
     return [(e, await play(subject, e.index, e.reply, pace)) async for e in pace.take(chosen, share)]
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """Episodes at once, of instances that end well without others."""
-
-    played: tuple[Played, ...] = ()
-    seconds: float = 0.0
-    held: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Seconds by the line that held the loop."""
-    unfinished: int = 0
-    alone: float = 0.0
-
-
-async def run_crowd(subject: Subject, well: Sequence[Played], most: int, pace: Pace) -> Crowd | None:
-    """Run ``most`` episodes at once, like those in ``well``; None without any.
-
-    Cancelled after the remaining time plus that of one episode.
-    """
-    if not well or most < 2:
-        return None
-    longest = max(math.fsum(episode.turns) for episode in well)
-    subject.watch()
-    began = pace.clock()
-    tasks = [
-        asyncio.ensure_future(play(subject, well[place % len(well)].index, well[0].reply, pace))
-        for place in range(most)
-    ]
-    try:
-        await asyncio.wait(tasks, timeout=pace.left + longest)
-        seconds, held = pace.clock() - began, subject.watched()
-        played = tuple(task.result() for task in tasks if task.done())
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return Crowd(played, seconds, held, most - len(played), longest)

@@ -174,14 +174,6 @@ class Source:
         return digest.hexdigest()[:12]
 
     @cached_property
-    def content(self) -> str:
-        digest = sha256()
-        for path, content in self.files:
-            digest.update(f"\0{path.removeprefix(self.name)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
-            digest.update(content)
-        return digest.hexdigest()
-
-    @cached_property
     def code(self) -> str:
         """Sixteen hexadecimal digits of ``code_of`` all files: the key for comparing scores."""
         digest = sha256(f"api={API_VERSION};python={sys.version_info[:2]};{self.name}".encode())

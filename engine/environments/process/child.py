@@ -18,26 +18,25 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
-from .launch import HERE, Folders, Launched, Launcher, judged
+from .launch import Folders, Launched, judged, launch
 from .wire import (
     Asked,
     Broken,
     Described,
     Ended,
+    Facts,
     Hello,
     Opening,
     Outcome,
+    Ranked,
     Settled,
     WireError,
     decode_body,
     encode_body,
-    encode_calls,
     encode_endpoint,
-    encode_facts,
     encode_rank,
     encode_reply,
     encode_score,
-    encode_start,
     parse_message,
 )
 
@@ -60,15 +59,20 @@ class EpisodeListener:
 
     play: Play
     ask: Answer
-    agents: tuple[str, ...]
-    tell: Callable[[str, int, int], None]
+    opening: Opening
+    send: Callable[[Record], None]
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.opening.agents
 
     async def answer(self, ask: Ask) -> Reply:
         return await self.ask(ask)
 
     def calls(self, agent: str, under_way: int, replies: int) -> None:
         if not self.play.ended.done():
-            self.tell(agent, under_way, replies)
+            record = {"op": "calls", "episode": self.opening.episode, "agent": agent}
+            self.send(record | {"under_way": under_way, "replies": replies})
 
     def failed(self, error: BaseException) -> None:
         if not self.play.ended.done():
@@ -77,8 +81,8 @@ class EpisodeListener:
 
 # Each episode gets exactly one outcome. A death is reported once to the owner; nothing restarts here.
 
-BEAT, WATCHING = 1.0, 0.01
-"""Seconds between two questions; while somebody watches the lines that hold the loop."""
+BEAT = 1.0
+"""Seconds between two questions."""
 INTERRUPTED_AFTER = 6.0
 """Processor seconds of silence, so that ``meter.HELD`` has passed for the process, too."""
 _MOST_VALUES = 3 * MOST_VALUES
@@ -104,12 +108,12 @@ class BrokenPlugin(EnvironmentFailure):
 
 
 class Owner(Protocol):
-    """Gets the events of a child."""
+    """Gets the events of its children."""
 
-    def died(self, failure: Failure) -> None:
-        """Called once; also after a kill."""
+    def died(self, child: Child, failure: Failure) -> None:
+        """Called once, but not after ``kill``."""
 
-    def idled(self) -> None:
+    def idled(self, child: Child) -> None:
         """The last episode has ended."""
 
 
@@ -121,10 +125,12 @@ class Child:
         self.refused: dict[str, Failure] = {}
         self.dead: Failure | None = None
         self.full = False
+        self.live = 0
+        """Episodes that the pool has in it."""
+        self.leaving = False
+        """True if nothing more begins in it."""
         self.busy = 0.0
         """Share of a core that its episodes take, or hold without computing; above 1 with several threads."""
-        self._holds: dict[tuple[str, int], float] | None = None
-        """Seconds by the line that held its loop, while somebody watches."""
         self._served = False
         self._closing = False
         self._process = process
@@ -140,11 +146,9 @@ class Child:
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(
-        cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: Launcher = HERE
-    ) -> Child:
+    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
         try:
-            child = cls(await launcher.launch(path, folders), owner)
+            child = cls(await launch(path, folders), owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -164,72 +168,43 @@ class Child:
         return self._process.pid
 
     @property
-    def node(self) -> str:
-        return self._process.node
-
-    @property
-    def lost(self) -> bool:
-        return self._process.lost
-
-    @property
     def idle(self) -> bool:
         return not self._plays and not self._cancelled
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
-        ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
-        return cast(EpisodeOutcome | Unscored, await ended)
+        request = {"op": "start", "environment": environment, **vars(spec)}
+        return cast(EpisodeOutcome | Unscored, await self._run(request, answer, (EpisodeOutcome, Unscored)))
 
-    async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
-        kinds = (DataFacts, EpisodeOutcome)
-        ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
-        return cast(DataFacts | EpisodeOutcome, await ended)
+    async def facts(self, environment: str, data: Mapping[str, Any] | None) -> DataFacts | EpisodeOutcome:
+        request = {"op": "facts", "environment": environment, "data": data}
+        return cast(DataFacts | EpisodeOutcome, await self._run(request, None, (DataFacts, EpisodeOutcome)))
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
         """Raises ``ValueError`` if too large. ``timeout``: seconds until an interrupt."""
         self._allowed = timeout
-        ended = self._run(
-            lambda number: encode_score(number, environment, played, transcript, timeout), None, (EpisodeOutcome,)
-        )
-        return cast(EpisodeOutcome, await ended)
+        request = encode_score(environment, played, transcript, timeout)
+        return cast(EpisodeOutcome, await self._run(request, None, (EpisodeOutcome,)))
 
     async def rank(
         self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
     ) -> Ranking | EpisodeOutcome:
         self._allowed = timeout
-        kinds = (Ranking, EpisodeOutcome)
-        verdict = await self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
+        request = encode_rank(environment, members, timeout)
+        verdict = await self._run(request, None, (Ranking, EpisodeOutcome))
         if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
             return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
         return cast(Ranking | EpisodeOutcome, verdict)
 
-    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With the paths of the process. Raises ``OSError``."""
-        return await self._process.rows(data)
-
     def interrupt(self) -> None:
         self._process.interrupt()
 
-    def watch(self) -> None:
-        """From now on, ask often for the line that holds the loop."""
-        self._holds = {}
-        if self._heart is not None:  # it may rest for a second
-            self._heart.cancel()
-            self._heart = None
-
-    def watched(self) -> dict[tuple[str, int], float]:
-        """Seconds by line since ``watch``, without waits for a core; and watch no more."""
-        holds, self._holds = self._holds or {}, None
-        return holds
-
-    async def _run(
-        self, request: Callable[[int], Record], answer: Answer | None, outcomes: tuple[type, ...]
-    ) -> Outcome:
+    async def _run(self, request: Record, answer: Answer | None, outcomes: tuple[type, ...]) -> Outcome:
         if self.dead is not None:
             return EpisodeOutcome("error", failure=self.dead, died=True)
         self._beat()
         self._started += 1
         number = self._started
-        self._send(request(number))
+        self._send(request | {"episode": number})
         ended: asyncio.Future[Outcome] = self._loop.create_future()
         play = self._plays[number] = Play(answer, outcomes, ended, time.monotonic())
         try:
@@ -297,7 +272,7 @@ class Child:
                     self._asked(request)
                 case Settled() as settled:
                     self._settled(settled)
-                case Ended() as ended:
+                case (Ended() | Ranked() | Facts()) as ended:
                     self._ended(ended)
                 case Broken(failure):
                     self._die(failure)
@@ -347,40 +322,37 @@ class Child:
                 play.asks.discard(task)
 
     async def _open(self, play: Play, answer: Answer, opening: Opening) -> None:
-        def tell(agent: str, under_way: int, replies: int) -> None:
-            if self.dead is None:
-                self._send(encode_calls(opening.episode, agent, under_way, replies))
-
         try:
-            endpoint = await endpoint_of(answer)(EpisodeListener(play, answer, opening.agents, tell))
+            endpoint = await endpoint_of(answer)(EpisodeListener(play, answer, opening, self._send))
             door = self._process.door
             self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
         except MarlaasError as error:
             self._send(encode_endpoint(opening.id, Endpoint("", ""), error=str(error)))
 
     def _settled(self, settled: Settled) -> None:
-        play, agent = self._plays.get(settled.episode), settled.final.agent
+        play, agent = self._plays.get(settled.episode), settled.agent
         if play is None or play.answer is None or agent in play.final or len(play.final) >= MOST_ASKS:
             raise WireError(f"a final reward of episode {settled.episode} out of turn")
         play.final.add(agent)
         if isinstance(play.answer, Answering):
             play.answer.settle(settled.final)
 
-    def _ended(self, ended: Ended) -> None:
-        self.full = self.full or ended.full
+    def _ended(self, ended: Ended | Ranked | Facts) -> None:
+        self.full = self.full or (isinstance(ended, Ended) and ended.full)
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:
-                self._owner.idled()
+                self._owner.idled(self)
             return
         play = self._plays.get(ended.episode)
         if play is None:
             raise WireError(f"episode {ended.episode} ended twice")
-        if not isinstance(ended.outcome, play.outcomes):
+        outcome = ended.outcome
+        if not isinstance(outcome, play.outcomes):
             raise WireError(f"episode {ended.episode} ended as something else")
         del self._plays[ended.episode]
         if not play.ended.done():
-            play.ended.set_result(ended.outcome)
+            play.ended.set_result(outcome)
 
     def _lost(self, reason: str) -> None:
         if self.dead is None:
@@ -391,7 +363,7 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()
-        self._die(Failure(reason), silently=True, overloaded=self._process.lost)
+        self._die(Failure(reason), silently=True)
 
     def _die(
         self, failure: Failure, status: EpisodeStatus = "error", silently: bool = False, overloaded: bool = False
@@ -416,7 +388,7 @@ class Child:
         if self._channel is not None:
             self._channel.close(failure.message)
         if self._served and self._owner is not None:
-            self._owner.died(failure)
+            self._owner.died(self, failure)
 
     def _beat(self) -> None:
         if self._heart is None or self._heart.done():
@@ -429,13 +401,11 @@ class Child:
         while not self.idle:
             pulse.ask()
             self._process.trim_log()
-            await asyncio.sleep(BEAT if self._holds is None else WATCHING)
+            await asyncio.sleep(BEAT)
             beat, now = pulse.answer(), (time.monotonic(), self._process.computed(), self._process.delayed())
             wall, computed, delayed = (after - before for before, after in zip(answered, now, strict=True))
             if beat is not None:
-                self.busy, answered = (computed + beat.asleep) / max(wall, 1e-9), now
-                if beat.holds is not None and self._holds is not None:
-                    self._holds[beat.holds] = self._holds.get(beat.holds, 0.0) + max(0.0, wall - delayed)
+                self.busy, answered = (computed + max(0.0, beat.held - delayed)) / max(wall, 1e-9), now
                 if beat.stubborn and self._allowed:
                     self._die(Failure(f"its score took longer than {self._allowed:g} s and did not stop"), "timeout")
                 elif beat.stubborn:

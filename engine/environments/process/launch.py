@@ -11,11 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -148,16 +148,16 @@ def _same(path: Path, lent: Path) -> bool:
 class Door:
     """One socket in a folder."""
 
-    def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._name = f"gateway-{secrets.token_hex(4)}.sock"
         self._address = ("", 0)
-        self._passing = Passing(connect or self._connect)
+        self._passing = Passing(self._connect)
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
 
     async def open(self, url: str) -> str:
-        """Raises ``EnvironmentFailure``."""
+        """The socket's name, for ``url``'s server. Raises ``EnvironmentFailure``."""
         where = urlsplit(url)
         self._address = (where.hostname or "", where.port or 0)
         async with self._opening:
@@ -371,19 +371,8 @@ class Folders:
         return cls(scratch / "work" / plugin, scratch / "logs" / f"{plugin}.log")
 
 
-class Opening(Protocol):
-    """A way to the gateway."""
-
-    async def open(self, url: str) -> str:
-        """The socket, in the process's folder, to ``url``'s server. Raises ``EnvironmentFailure``."""
-
-
 class Launched:
-    """A local process and its socket; see also ``nodes.remote``."""
-
-    node = ""
-    """Empty for the engine's machine."""
-    lost = False
+    """A process and its socket."""
 
     def __init__(
         self,
@@ -391,16 +380,14 @@ class Launched:
         connection: socket.socket,
         pulse: Pulse,
         log: Path,
-        door: Opening | None = None,
-        scratch: Path = Path(),
+        door: Door | None = None,
     ) -> None:
-        self.scratch = scratch
         self.connection = connection
         self.pulse = pulse
         self._process = process
         self.log = log
         self.door = door
-        self._confined = door is not None
+        """The way to the gateway of a confined process."""
 
     @property
     def pid(self) -> int:
@@ -410,10 +397,7 @@ class Launched:
     def host(self) -> int | None:
         if self._process.returncode is not None:
             return None
-        return inner(self._process.pid) if self._confined else self._process.pid
-
-    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        return data
+        return inner(self._process.pid) if self.door else self._process.pid
 
     def computed(self) -> float:
         return processor_seconds(self.host)
@@ -436,9 +420,9 @@ class Launched:
             code = await self._process.wait()
         finally:
             self.pulse.close()
-            if isinstance(self.door, Door):
+            if self.door:
                 self.door.close()
-        if self._confined and code > 128:
+        if self.door and code > 128:
             code = 128 - code
         if code < 0:
             with contextlib.suppress(ValueError):
@@ -470,7 +454,7 @@ def open_log(path: str | Path, flags: int) -> int:
 
 
 async def launch(path: Path, folders: Folders) -> Launched:
-    """Start a process that imports ``path``."""
+    """Start a process that imports ``path``. Raises ``OSError``."""
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
     folders.lent.mkdir(parents=True, exist_ok=True)
@@ -497,20 +481,7 @@ async def launch(path: Path, folders: Folders) -> Launched:
             )
             failing.pop_all()
     door = Door(folders.scratch) if confined else None
-    return Launched(process, ours, Pulse(asking), folders.log, door, folders.scratch)
-
-
-class Launcher:
-    """See also ``nodes.remote``."""
-
-    node = ""
-
-    async def launch(self, path: Path, folders: Folders) -> Launched:
-        """Raises ``OSError``."""
-        return await launch(path, folders)
-
-
-HERE = Launcher()
+    return Launched(process, ours, Pulse(asking), folders.log, door)
 
 
 def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert
@@ -18,7 +17,7 @@ from marlaas.plugins.parameters import ALLOWED, Parameter
 from marlaas.plugins.rewards import LARGEST, Transcript
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, FinalReward, Ranking, Rows, Unscored
 
 # msgspec is several times as fast as Python's JSON, with equal values.
 
@@ -58,7 +57,7 @@ def encode_body(record: Record) -> bytes:
     return channel.encode_json(record)
 
 
-# msgspec checks each field once. Classes with an underscore become the engine's own types. Unknown keys are ignored.
+# msgspec checks each field once. Unknown keys are ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -155,42 +154,11 @@ class Beat(Struct, frozen=True):
     """The interpreter runs."""
 
     stubborn: bool
-    asleep: _Seconds = 0.0
-    """Seconds, since the last beat, of steps that held the loop without computing."""
-    holds: tuple[Annotated[str, Meta(max_length=LONGEST_NOTE)], _Count] | None = None
-    """The plugin's line that held the loop last; no file for an adapter's library."""
+    held: _Seconds = 0.0
+    """Since the last beat, of steps that held the loop without computing."""
 
 
 Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An episode asks the model."""
-
-    id: int
-    episode: int
-    ask: Ask
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An episode, scoring, ranking or question about rows is over."""
-
-    episode: int
-    outcome: Outcome
-    full: bool = False
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A final reward before the episode's end."""
-
-    episode: int
-    final: FinalReward
-
-
-Received = Hello | Broken | Asked | Opening | Settled | Ended
 
 
 class _ToolCall(Struct):
@@ -214,7 +182,9 @@ class _Fork(Struct):
     turns: Annotated[int, Meta(ge=1, lt=1 << 53)]
 
 
-class _Ask(Struct, tag_field="op", tag="ask"):
+class Asked(Struct, tag_field="op", tag="ask"):
+    """An episode asks the model."""
+
     id: _Count
     episode: _Count
     agent: _Name
@@ -229,6 +199,10 @@ class _Ask(Struct, tag_field="op", tag="ask"):
         for tool in self.tools:
             within_limits(tool, "a tool")
 
+    @property
+    def ask(self) -> Ask:
+        return convert(self, Ask, from_attributes=True)
+
 
 class _Paid(Struct):
     agent: _Name
@@ -240,14 +214,22 @@ class _Paid(Struct):
         self.name = self.name[:LONGEST_NAME]
 
 
-class _Final(Struct, tag_field="op", tag="final"):
+class Settled(Struct, tag_field="op", tag="final"):
+    """A final reward before the episode's end."""
+
     episode: _Count
     agent: _Name
     reward: _Bounded
     paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
 
+    @property
+    def final(self) -> FinalReward:
+        return convert(self, FinalReward, from_attributes=True)
 
-class _End(Struct, tag_field="op", tag="end"):
+
+class Ended(Struct, tag_field="op", tag="end"):
+    """An episode, scoring, ranking or question about rows is over."""
+
     episode: _Count
     status: EpisodeStatus | Literal["played"]
     rewards: _Table[_Bounded] = {}
@@ -274,8 +256,16 @@ class _End(Struct, tag_field="op", tag="end"):
         if self.task is not None:
             within_limits(self.task, "a task")
 
+    @property
+    def outcome(self) -> EpisodeOutcome | Unscored:
+        if self.status == "played":
+            return convert(self, Unscored, from_attributes=True)
+        return convert(self, EpisodeOutcome, from_attributes=True)
 
-class _Ranked(Struct, tag_field="op", tag="ranked"):
+
+class Ranked(Struct, tag_field="op", tag="ranked"):
+    """A group is ranked."""
+
     episode: _Count
     rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
     """Most samples of a group."""
@@ -283,49 +273,37 @@ class _Ranked(Struct, tag_field="op", tag="ranked"):
     def __post_init__(self) -> None:
         self.rewards = tuple(map(_named, self.rewards))
 
-
-class _Survey(Struct):
-    blocks: _Table[_Count]
-    repeated: _Count
-    shared: _Count
-
-    def __post_init__(self) -> None:
-        self.blocks = _named(self.blocks)
+    @property
+    def outcome(self) -> Ranking:
+        return Ranking(self.rewards)
 
 
-class _Facts(Struct, tag_field="op", tag="facts"):
+class Facts(Struct, tag_field="op", tag="facts"):
+    """A question about rows is answered."""
+
     episode: _Count
     train: _Count
     held_out: _Count
     digest: Annotated[str, Meta(max_length=64)]
-    survey: _Survey | None = None
+
+    @property
+    def outcome(self) -> DataFacts:
+        return convert(self, DataFacts, from_attributes=True)
+
+
+Received = Asked | Opening | Settled | Ended | Ranked | Facts | Hello | Broken
 
 
 class _Envelope(Struct):
     """msgspec prepares a class once, but a bare union at every call."""
 
-    message: _Ask | Opening | _Final | _End | _Ranked | _Facts | Hello | Broken
+    message: Received
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
     """``clean``: from ``decode_body``. Raises ``WireError``."""
     try:
-        match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
-            case _Ask() as ask:
-                return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
-            case _Final() as final:
-                return Settled(final.episode, convert(final, FinalReward, from_attributes=True))
-            case _End(status="played") as end:
-                return Ended(end.episode, convert(end, Unscored, from_attributes=True))
-            case _End() as end:
-                outcome = convert(end, EpisodeOutcome, from_attributes=True)
-                return Ended(end.episode, outcome, end.full)
-            case _Ranked() as ranked:
-                return Ended(ranked.episode, Ranking(ranked.rewards))
-            case _Facts() as facts:
-                return Ended(facts.episode, convert(facts, DataFacts, from_attributes=True))
-            case (Hello() | Opening() | Broken()) as message:
-                return message
+        return convert({"message": record if clean else cleaned(record)}, _Envelope).message
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
     except ValidationError as error:  # it may quote a long text; its end has the place
@@ -358,27 +336,6 @@ def _named(table: dict[str, T]) -> dict[str, T]:
     return {name[:LONGEST_NAME]: value for name, value in table.items()}
 
 
-def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
-    """Starts an episode."""
-    return {
-        "op": "start",
-        "episode": episode,
-        "environment": environment,
-        "split": spec.split,
-        "index": spec.index,
-        "seed": spec.seed,
-        "member": spec.member,
-        "config": spec.config,
-        "timeout": spec.timeout,
-        "data": spec.data,
-    }
-
-
-def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None, survey: bool) -> Record:
-    """Asks about rows."""
-    return {"op": "facts", "episode": question, "environment": environment, "data": data, "survey": survey}
-
-
 def encode_reply(id: int, reply: Reply) -> Record:
     """Answers an ask."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
@@ -398,16 +355,10 @@ def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "", error: str = 
     return {"op": "endpoint", "id": id, "error": error, "url": endpoint.url, "key": endpoint.key, "socket": socket}
 
 
-def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
-    """See ``protocol.Listener``."""
-    return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
-
-
-def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
+def encode_score(environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
     """``timeout`` in seconds."""
     return {
         "op": "score",
-        "episode": number,
         "environment": environment,
         "task": played.task,
         "transcript": transcript_record(transcript),
@@ -416,7 +367,7 @@ def encode_score(number: int, environment: str, played: Unscored, transcript: Tr
     }
 
 
-def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
+def encode_rank(environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
     """Compare a group's samples; ``timeout`` in seconds."""
     records = [
         {
@@ -429,4 +380,4 @@ def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome]
         }
         for member in members
     ]
-    return {"op": "rank", "episode": number, "environment": environment, "members": records, "timeout": timeout}
+    return {"op": "rank", "environment": environment, "members": records, "timeout": timeout}

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from ...devices.machine import (
     Cpu,
-    EnvironmentHost,
     Gpu,
     Place,
     Placement,
@@ -224,14 +223,9 @@ def place_over(
         sentences += [f"{name}{sentence}" for sentence in (*why, *site.node.reasons)]
     overall = list(_overall(division, sites))
     sentences = [*overall, *sentences, *left_out] if several else [*sentences, *overall, *left_out]
-    hosts = _hosts([site.node for site in sites], [*samplers, *trained]) if several or sites[0].node.node else ()
-    if len(hosts) > 1:
-        names = listed([f"{host.name} ({host.cores})" for host in hosts]) if len(hosts) <= 6 else f"{len(hosts)} nodes"
-        total = sum(host.cores for host in hosts)
-        sentences.append(f"Environments and scores run on {names}, in up to {total} processes that compute.")
     first, *more = (replace(own, name=numbered_name(TRAINER, n)) for n, own in enumerate(trained, 1))
     named = tuple(replace(own, name=numbered_name(SAMPLER, n)) for n, own in enumerate(samplers, 1))
-    return Placement(named, first, tuple(sentences), tuple(more), hosts)
+    return Placement(named, first, tuple(sentences), tuple(more))
 
 
 def _sites(
@@ -422,20 +416,6 @@ def _assigned(
     used = {card.gpu.uuid for card in (*sampling_cards, *training_cards)}
     why_not = list(_cards_left_out(site, used, stages, wanted, bool(kinds)))
     return [*samplers, *next_to_cards], trainers, [*why, *why_not] if used else [*why_not, *why]
-
-
-def _hosts(
-    nodes: Sequence[UsableNode], workers: Sequence[SamplerAssignment | TrainerAssignment]
-) -> tuple[EnvironmentHost, ...]:
-    """The engine's machine if nothing goes over a link, then nodes with most unpinned cores: environments take
-    processors, few bytes (RollArt, arXiv 2512.22560)."""
-
-    def free(node: UsableNode) -> int:
-        taken = {core for own in workers if own.node == node.node for core in own.place.cores}
-        return node.machine.cpu.count - len(taken)
-
-    row = sorted(nodes, key=lambda node: (bool(node.node), -free(node), node.link.call, node.name, node.node))
-    return tuple(EnvironmentHost(node.node, node.name, node.machine.cpu.count, node.link.call) for node in row)
 
 
 # Several trainers train several policies at once (FlexMARL, arXiv 2602.09578, binds devices to agents). Equal threads:

@@ -6,17 +6,16 @@ import asyncio
 import os
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from marlaas.engine.environments import plugin
-from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.environments.protocol import Answering, EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind
 from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
 from marlaas.plugins.messages import Answer, Ask, Reply
 
 ECHO = """
@@ -156,43 +155,20 @@ async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[Epi
     return episode
 
 
-@pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+@asynccontextmanager
+async def a_world(folder: Path) -> AsyncIterator[World]:
     """Not yet started, so that a test can put files there first. Events do not depend on how fast the machine is."""
-    monkeypatch.setattr(plugin, "SLOW", 3600.0)
-    made = World(tmp_path / "plugins", tmp_path / "scratch")
-    made.folder.mkdir()
-    yield made
-    await made.service.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin, "SLOW", 3600.0)
+        made = World(folder / "plugins", folder / "scratch")
+        made.folder.mkdir()
+        yield made
+        await made.service.stop()
     while made.pids():  # killed is not yet gone; what was not killed ends in the test's time limit
         await asyncio.sleep(0)
 
 
-class Nodes:
-    """Starts nodes, which are worker processes of this machine with their own folders, and ends them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.handles: dict[str, WorkerHandle] = {}
-
-    async def start(self, name: str, cores: int = 4) -> RemoteNode:
-        log = self.folder / f"{name}.log"
-        handle = await LocalLauncher().start(
-            name,
-            "marlaas.engine.environments.nodes.host:ProcessHost",
-            {"scratch": str(self.folder / name)},
-            log_path=log,
-        )
-        self.handles[name] = handle
-        return RemoteNode(name, name, cores, handle)
-
-    async def stop(self) -> None:
-        await asyncio.gather(*(handle.stop() for handle in self.handles.values()))
-
-
 @pytest.fixture
-async def nodes(world: World, tmp_path: Path) -> AsyncIterator[Nodes]:
-    made = Nodes(tmp_path / "nodes")
-    yield made
-    await world.service.stop()
-    await made.stop()
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with a_world(tmp_path) as made:
+        yield made

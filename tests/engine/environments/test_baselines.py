@@ -9,14 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from marlaas.engine.environments.baselines import (
-    REMEMBERED,
-    ConstantBaselines,
-    HeldOut,
-    KnownScores,
-    Scores,
-    best_constant,
-)
+from marlaas.engine.environments.baselines import ConstantBaselines, HeldOut, Scores
 
 PROMPTS = HeldOut("sums/sums", "v1", '{"digits": 2}', 5)
 
@@ -70,20 +63,11 @@ class Drawn(Measured):
 async def test_a_slow_grader_is_not_asked_seventeen_times(prompts: int, most: int) -> None:
     """The half of the texts that does worse on few prompts is tried on no more."""
     measured, texts = Drawn(), ["breaks", "0.9", *(f"0.{number:02}" for number in range(15))]
-    found = await best_constant(texts, prompts, KnownScores(), measured, mean)
+    found = await ConstantBaselines().of(replace(PROMPTS, prompts=prompts), texts, measured, mean)
     assert measured.episodes == most
     full = {text: mean([measured.score(text, number) for number in range(prompts)]) for text in texts[1:]}
     assert found == (1.0 if prompts == 1 else full["0.9"])
     assert prompts == 1 or found == max(score for score in full.values() if score is not None)
-
-
-async def test_who_knows_some_prompts_plays_the_others() -> None:
-    """Another task's texts may have been left behind, or come far."""
-    baselines, measured, many = ConstantBaselines(), Drawn(), replace(PROMPTS, prompts=64)
-    first = await baselines.of(many, ["0.5", "0.9"], measured, mean)
-    assert first == await baselines.of(many, ["0.5", "0.9"], measured, mean) and measured.episodes == 8 + 64
-    alone = await baselines.of(many, ["0.5"], measured, mean)
-    assert measured.episodes == 128 and first is not None and alone is not None and alone < first
 
 
 async def test_who_asks_for_other_texts_waits_for_nobody() -> None:
@@ -120,13 +104,3 @@ async def test_who_fails_or_goes_leaves_it_to_the_next() -> None:
     await asyncio.sleep(0)
     going.cancel()
     assert await staying == 1.0
-
-
-async def test_only_the_last_used_prompts_are_remembered() -> None:
-    baselines, measured = ConstantBaselines(), Measured()
-    for count in range(1, REMEMBERED + 2):
-        await baselines.of(replace(PROMPTS, config=str(count)), ["a"], measured, mean)
-    await baselines.of(replace(PROMPTS, config=str(REMEMBERED + 1)), ["a"], measured, mean)
-    assert len(measured.texts) == REMEMBERED + 1
-    await baselines.of(replace(PROMPTS, config="1"), ["a"], measured, mean)
-    assert len(measured.texts) == REMEMBERED + 2

@@ -23,7 +23,7 @@ from marlaas.plugins import env
 asleep = threading.Barrier(8, timeout=50)
 
 @env
-async def sleeps(ep, seconds: float = 1.2):
+async def sleeps(ep, seconds: float = 0.7):
     await ep.ask("x")
     time.sleep(seconds)
     return 1
@@ -57,7 +57,7 @@ def matches_apart(ep):
 async def rests(ep):
     "Compiled code that sleeps, and keeps the interpreter; a signal ends its sleep."
     await ep.ask("x")
-    return ctypes.PyDLL(None).usleep(900_000)
+    return ctypes.PyDLL(None).usleep(500_000)
 
 @env
 async def meets(ep):
@@ -106,7 +106,7 @@ async def blocking(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def test_code_that_blocks_the_loop_is_no_error(blocking: World) -> None:
-    """With a beat of 0.2 s, sleeping 1.2 s left six beats without an answer: this was a death once."""
+    """With a beat of 0.2 s, sleeping 0.7 s left three beats without an answer: this was a death once."""
     before = blocking.pids()
     with await blocking.service.bind("sleeps") as asleep, await blocking.service.bind("computes") as busy:
         outcomes = await asyncio.gather(
@@ -114,7 +114,7 @@ async def test_code_that_blocks_the_loop_is_no_error(blocking: World) -> None:
             *(blocking.service.play(busy, a_spec(member=member), echoing) for member in range(10)),
         )
     assert [outcome.status for outcome in outcomes] == ["ok"] * 11
-    rested = await blocking.play("rests")  # four beats pass without an answer, and nothing computes
+    rested = await blocking.play("rests")  # two beats pass without an answer, and nothing computes
     assert (rested.status, rested.rewards) == ("ok", {"agent": 0.0}), "its system call was not interrupted"
     assert set(before) <= set(blocking.pids()), "more may have been started"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.launch import Confinement, Folders, Runtime, launch, obstacle, readable_for
 from marlaas.engine.environments.protocol import Answering, Listener
@@ -274,7 +274,7 @@ ENGINE = """
 import asyncio, sys
 from pathlib import Path
 from marlaas.engine.home.settings import EnvironmentSettings
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.service import EnvironmentService
 
 async def main():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import cast
 
 import pytest
+import pytest_asyncio
 
 from marlaas.engine.environments.process.launch import LARGEST_LOG
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, FinalReward, FinishedEpisode
@@ -20,9 +23,16 @@ from marlaas.plugins.messages import Ask, Fork, Reply, ToolCall
 from ..rollout.endpoints import endpoint
 from ..rollout.fake import FakeSampler, FakeVersion
 from ..rollout.fake_renderer import FakeRenderer
-from .conftest import World, a_spec, echoing, line_of
+from .conftest import World, a_spec, a_world, echoing, line_of
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with a_world(tmp_path) as made:
+        yield made
+
 
 CLASSES = """
 import asyncio, time
@@ -485,10 +495,11 @@ async def scored(ep):
 """
 
 
-@pytest.fixture
-async def bad(world: World) -> World:
-    await world.serve(bad=BAD)
-    return world
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bad(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with a_world(tmp_path_factory.mktemp("bad")) as world:
+        await world.serve(bad=BAD)
+        yield world
 
 
 WRONG = (

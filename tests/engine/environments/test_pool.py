@@ -11,14 +11,12 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import pool as pools
 from marlaas.engine.environments.health import Health
-from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import (
     FULL,
     GROW_AFTER,
     REST,
     ProcessBudget,
     ProcessPool,
-    Worker,
     processes_needed,
 )
 from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
@@ -37,10 +35,10 @@ class FakeChild:
     owner: Owner
     dead: Failure | None = None
     full: bool = False
+    live: int = 0
+    leaving: bool = False
     busy: float = 0.0
     idle: bool = True
-    node: str = ""
-    lost: bool = False
 
     gone: bool = False
 
@@ -52,7 +50,7 @@ class FakeChild:
 
     def die(self) -> None:
         self.dead = Failure("killed")
-        self.owner.died(self.dead)
+        self.owner.died(cast(Child, self), self.dead)
 
 
 @dataclass
@@ -61,7 +59,6 @@ class Version:
 
     health: Health = field(default_factory=lambda: Health(lambda: 0.0))
     needed: bool = True
-    reach: Reach = field(default_factory=Reach)
     buried: list[int] = field(default_factory=list)
     """How many others were left at each death."""
 
@@ -73,9 +70,6 @@ class Version:
         self.buried.append(others)
 
     def stop_if_done(self) -> None: ...
-
-    def cores_elsewhere(self) -> int:
-        return 0
 
 
 class Made:
@@ -98,7 +92,7 @@ class Made:
             cast(ServedVersion, self.version), self._start, self.budget, workers, episodes, scores=scores
         )
 
-    async def _start(self, owner: Owner, further: bool) -> Child:
+    async def _start(self, owner: Owner) -> Child:
         await asyncio.sleep(0)
         await self.may_start.wait()
         if self.broken is not None:
@@ -106,10 +100,10 @@ class Made:
         self.children.append(FakeChild(len(self.children), owner))
         return cast(Child, self.children[-1])
 
-    async def place(self) -> Worker:
+    async def place(self) -> Child:
         return self.pool.take() or await self.pool.wait()
 
-    async def places(self, count: int) -> list[Worker]:
+    async def places(self, count: int) -> list[Child]:
         return [await self.place() for _ in range(count)]
 
     def press(self, busy: float = 1.0) -> None:
@@ -154,8 +148,8 @@ def test_a_steady_demand_finds_its_number_and_keeps_it(need: float, cores: int, 
             await settled()
             counts.append(len(made.pool.pids))
             if step == 50:  # the episodes of a process that is to end have ended
-                for worker in held:
-                    made.pool.leave(worker)
+                for busy in held:
+                    made.pool.leave(busy)
                 held = await made.places(64)
         return counts
 
@@ -197,18 +191,18 @@ async def test_who_finds_no_place_waits_in_turn() -> None:
     order: list[int] = []
 
     async def comes(number: int) -> None:
-        worker = await made.place()
+        child = await made.place()
         order.append(number)
         await asyncio.sleep(0)
-        made.pool.leave(worker)
+        made.pool.leave(child)
 
     late = [asyncio.create_task(comes(number)) for number in range(6)]
     await settled()
     assert not order and made.pool.waiting == 6 and made.pool.live == 2
     late[1].cancel()
     await settled()
-    for worker in places:
-        made.pool.leave(worker)
+    for child in places:
+        made.pool.leave(child)
     await asyncio.gather(*late, return_exceptions=True)
     assert order == [0, 2, 3, 4, 5] and made.pool.live == made.pool.waiting == 0
 
@@ -229,7 +223,7 @@ async def test_a_further_process_that_cannot_start_harms_nobody(monkeypatch: pyt
     monkeypatch.setattr(pools, "HOLD", 0.0)
     made.pool._held = 0.0
     made.pool.look(1.0)
-    assert (await waiting).child.pid == 1
+    assert (await waiting).pid == 1
     made.pool.leave(place)
 
 
@@ -240,8 +234,8 @@ def test_no_place_is_given_twice_or_lost(steps: list[str], episodes: int, most: 
     async def run() -> None:
         made = Made(Workers(1, most), episodes)
         made.version.health.clock = iter(range(0, 1 << 40, 1000)).__next__  # deaths lie far apart
-        held: list[Worker] = []
-        coming: list[asyncio.Task[Worker]] = []
+        held: list[Child] = []
+        coming: list[asyncio.Task[Child]] = []
         for step in steps:
             if step == "t":
                 coming.append(asyncio.create_task(made.place()))
@@ -251,18 +245,18 @@ def test_no_place_is_given_twice_or_lost(steps: list[str], episodes: int, most: 
                 coming.pop().cancel()
             elif step == "d" and made.pool.pids:
                 dying = made.children[made.pool.pids[0]]
-                held = [worker for worker in held if cast(FakeChild, worker.child) is not dying]
+                held = [child for child in held if cast(FakeChild, child) is not dying]
                 dying.die()
             elif step in "+-":
                 made.press() if step == "+" else None
                 made.pool.look(100.0)
             await settled()
-            held += [task.result() for task in coming if task.done() and task.result().child.dead is None]
+            held += [task.result() for task in coming if task.done() and task.result().dead is None]
             coming = [task for task in coming if not task.done()]
             assert made.pool.live == len(held) and made.pool.waiting == len(coming)
-            assert all(worker.live <= episodes for worker in made.pool._workers)
+            assert all(child.live <= episodes for child in made.pool.children)
             assert 1 <= len(made.pool.pids) <= most or not made.children
-            room = sum(episodes - worker.live for worker in made.pool._workers if not worker.leaving)
+            room = sum(episodes - child.live for child in made.pool.children if not child.leaving)
             assert not coming or not room or not made.pool.pids
         made.pool.end("over")
         await asyncio.gather(*coming, return_exceptions=True)
@@ -279,13 +273,13 @@ async def test_who_waits_for_a_replacement_is_not_forgotten(mended: bool) -> Non
     await settled()
     made.children[0].full = True
     made.broken = BrokenPlugin(Failure("no memory"), died=mended)
-    for worker in places:
-        made.pool.leave(worker)
+    for child in places:
+        made.pool.leave(child)
     assert made.children[0].dead is not None and made.pool.pids == []
     await settled()
     if mended:
         made.broken = None
-        assert (await asyncio.wait_for(waiting, 10.0)).child.pid == 1
+        assert (await asyncio.wait_for(waiting, 10.0)).pid == 1
     else:
         with pytest.raises(BrokenPlugin, match="no memory"):
             await asyncio.wait_for(waiting, 10.0)
@@ -349,8 +343,8 @@ async def test_a_scoring_process_that_dies_brings_no_rest() -> None:
     """A few replies kill the function: the others have their scores."""
     made = scoring()
     for number in range(9):
-        worker = await made.place()
-        assert worker.child.pid == number
+        child = await made.place()
+        assert child.pid == number
         made.children[-1].die()
     assert made.version.health.resting is None and len(made.version.buried) == 9 and not made.pool.pids
 

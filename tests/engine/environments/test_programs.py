@@ -7,9 +7,11 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import pytest
+import pytest_asyncio
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Listener
 from marlaas.engine.errors import ConfigError
@@ -17,9 +19,9 @@ from marlaas.engine.trajectories import TurnReward
 from marlaas.plugins.messages import Ask, Endpoint, Message, Reply
 from marlaas.plugins.sandbox_supervisor import children
 
-from .conftest import Meeting, World, a_spec, echoing
+from .conftest import Meeting, World, a_spec, a_world, echoing
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 PLUGIN = """
 import asyncio
@@ -119,8 +121,7 @@ class Speaker:
 
 
 @asynccontextmanager
-async def modelled(world: World) -> AsyncIterator[Speaker]:
-    await world.serve(programs=PLUGIN)
+async def modelled() -> AsyncIterator[Speaker]:
     model = Speaker()
     yield model
     for writer, task in model.lines.items():
@@ -132,47 +133,47 @@ async def modelled(world: World) -> AsyncIterator[Speaker]:
         await model.server.wait_closed()
 
 
-async def test_a_program_speaks_and_its_agents_are_paid(world: World) -> None:
+async def test_a_program_speaks_and_its_agents_are_paid(served: World) -> None:
     """Also one that the environment never named."""
-    async with modelled(world) as model:
-        with await world.service.bind("programmed") as lease:
+    async with modelled() as model:
+        with await served.service.bind("programmed") as lease:
             for agent in ("agent", "helper", "stranger"):
-                outcome = await world.service.play(lease, a_spec(agent=agent), model.answer)
+                outcome = await served.service.play(lease, a_spec(agent=agent), model.answer)
                 rewards = dict.fromkeys(("agent", "helper", agent), 1.0) | {agent: 1.5}
                 assert (outcome.status, outcome.rewards, outcome.failure) == ("ok", rewards, None)
                 assert outcome.paid == (TurnReward(agent, 1, 0.5),) and model.agents.pop() == ()
-            seen = await world.service.look(lease, a_spec(), model.open)
+            seen = await served.service.look(lease, a_spec(), model.open)
             assert seen == Ask("agent", (Message("user", "hello"),))
-            assert await world.service.look(lease, a_spec()) == Ask("agent", ())
-        with await world.service.bind("scored") as lease:
-            outcome = await world.service.play(lease, a_spec(), model.answer)
+            assert await served.service.look(lease, a_spec()) == Ask("agent", ())
+        with await served.service.bind("scored") as lease:
+            outcome = await served.service.play(lease, a_spec(), model.answer)
             assert outcome.status == "ok" and outcome.rewards == {"agent": 1.5}, "a score sees what was said"
-        outcome = await world.play("declared", model.answer)
+        outcome = await served.play("declared", model.answer)
         assert outcome.rewards == {"player": 1.0} and model.agents[-1] == ("player",)
 
 
-async def test_time_of_the_model_is_not_the_environments(world: World) -> None:
-    async with modelled(world) as model:
+async def test_time_of_the_model_is_not_the_environments(served: World) -> None:
+    async with modelled() as model:
         model.slow = 1.6
-        outcome = await world.play("blocking", model.answer, timeout=1.5)
+        outcome = await served.play("blocking", model.answer, timeout=1.5)
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0})
 
 
-async def test_without_endpoints_the_episode_fails_with_the_reason(world: World) -> None:
-    async with modelled(world) as model:
-        with await world.service.bind("programmed") as lease:
-            outcome = await world.service.play(lease, a_spec(), echoing)
+async def test_without_endpoints_the_episode_fails_with_the_reason(served: World) -> None:
+    async with modelled() as model:
+        with await served.service.bind("programmed") as lease:
+            outcome = await served.service.play(lease, a_spec(), echoing)
             assert outcome.status == "error" and outcome.failure is not None
             assert "No endpoint is served here" in outcome.failure.message and outcome.failure.line == 22
 
             async def refuse(listener: Listener) -> Endpoint:
                 raise ConfigError("The extra 'api' is missing.")
 
-            refused = await world.service.play(lease, a_spec(), Answering(model.reply, endpoint=refuse))
+            refused = await served.service.play(lease, a_spec(), Answering(model.reply, endpoint=refuse))
             assert refused.failure is not None and "The extra 'api' is missing" in refused.failure.message
             model.error = LookupError("gone")
             with pytest.raises(LookupError, match="gone"):  # raised to whoever plays it
-                await world.service.play(lease, a_spec(), model.answer)
+                await served.service.play(lease, a_spec(), model.answer)
 
 
 ENDING = """
@@ -207,12 +208,18 @@ async def play(world: World, name: str, **config: object) -> EpisodeOutcome:
         return await world.service.play(lease, a_spec(**config), Answering(echoing, endpoint=nowhere))
 
 
-@pytest.fixture
-async def served(world: World) -> World:
-    world.save("programs.py", ENDING)
-    world.save("told.toml", TOML)
-    await world.service.start()
-    return world
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with a_world(tmp_path_factory.mktemp("programs")) as world:
+        world.save("told.toml", TOML)
+        await world.serve(speaking=PLUGIN, programs=ENDING)
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with a_world(tmp_path) as made:
+        yield made
 
 
 def started(world: World) -> list[int]:

@@ -31,8 +31,8 @@ async def test_an_edit_serves_new_groups_only(world: World) -> None:
     assert len(world.pids()) == 2
     old.release()
     draining = old.serving
-    await draining.settle()
-    assert draining.pid is None and len(world.pids()) == 1
+    await draining._playing.settle()
+    assert not draining.pids and len(world.pids()) == 1
 
 
 @pytest.mark.processes
@@ -98,7 +98,7 @@ async def test_a_removed_file_drains(world: World) -> None:
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
     lease.release()
-    while lease.serving.pid is not None:  # neither a group nor a cancelled episode keeps it
+    while lease.serving.pids:  # neither a group nor a cancelled episode keeps it
         await asyncio.sleep(0)
     with pytest.raises(EnvironmentMissing):
         await world.service.bind("echo")
@@ -125,22 +125,6 @@ async def test_a_package_with_a_helper_and_data(world: World) -> None:
     (package / "helper.py").write_text("def turned(word)\n")
     failure = (await world.until("rejected", "spelling")).failure
     assert failure is not None and (failure.file, failure.line) == ("spelling/helper.py", 1)
-
-
-@pytest.mark.processes
-async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
-    for folder, text in (("bundled", ECHO), ("own", WORSE)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "echo.py").write_text(text)
-    world = World(tmp_path / "own", tmp_path / "scratch")
-    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world.hear)
-    await world.service.start()
-    assert (await world.play("echo")).rewards == {"agent": 0.25}
-    (tmp_path / "own" / "echo.py").unlink()
-    await world.until("loaded", "echo")
-    await world.until("loaded", "echo")
-    assert (await world.play("echo")).rewards == {"agent": 1.0}
-    await world.service.stop()
 
 
 @pytest.mark.processes
@@ -319,7 +303,7 @@ async def test_a_start_that_nobody_awaits_any_more_ends(world: World) -> None:
     world.save("echo.py", ECHO)
     while world.service.resolve("echo").version == first.environment_version:
         await world.until("loaded", "echo")
-    await first.serving.settle()
+    await first.serving._playing.settle()
     (serves,) = world.pids()
     go.unlink()
     binding = asyncio.ensure_future(world.service.bind("echo", first.environment_version))
@@ -330,7 +314,7 @@ async def test_a_start_that_nobody_awaits_any_more_ends(world: World) -> None:
     go.touch()
     while world.pids() != [serves]:
         await asyncio.sleep(0.01)
-    assert first.serving.pid is None
+    assert not first.serving.pids
 
 
 @pytest.mark.processes

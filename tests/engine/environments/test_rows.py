@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.environments.process.launch import lend
 from marlaas.engine.environments.protocol import DataFacts
 from marlaas.engine.errors import ConfigError, EnvironmentFailure
-from marlaas.plugins.data import Source, Survey
+from marlaas.plugins.data import Source
 
 from .conftest import World, a_spec, echoing
 
@@ -168,10 +168,9 @@ async def test_what_is_known_of_rows(world: World, tmp_path: Path) -> None:
     world.save("hanging.py", HANGING)
     await world.service.start()
     with await world.service.bind("topics/topics") as lease:
-        facts = await world.service.facts(lease, survey=True)
+        facts = await world.service.facts(lease)
         again = await world.service.facts(lease)
     assert (facts.train, facts.held_out) == (40, 40) and len(facts.digest) == 64 and again.digest == facts.digest
-    assert facts.survey == Survey({"topic": 4}, repeated=0, shared=0) and again.survey is None
     with await world.service.bind("topics/endless") as lease:
         assert await world.service.facts(lease) == DataFacts()
     gone = await world.service.bind("topics/gone", config={"needed": 1})

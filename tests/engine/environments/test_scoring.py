@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from marlaas.engine.environments import pool, served_version
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
 from marlaas.plugins.messages import Ask, Reply
 
-from .conftest import World, a_spec, echoing, line_of
+from .conftest import World, a_spec, a_world, echoing, line_of
+
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
 JUDGED = """
 import os
+from marlaas.plugins.host import meter
 from marlaas.plugins import Invalid, Score, env
+
+meter.STUBBORN = meter.TICK = 0.1
 
 async def play(ep, how: str = "right", marker: str = ""):
     ep.task = {"how": how, "marker": marker}
@@ -81,20 +88,20 @@ async def rank(episodes):
 """
 
 
-@pytest.fixture
-async def judged(world: World) -> World:
-    await world.serve(p=JUDGED)
-    return world
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def judged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with a_world(tmp_path_factory.mktemp("judged")) as world:
+        await world.serve(p=JUDGED)
+        yield world
 
 
-@pytest.mark.processes
 async def test_a_score_comes_from_another_process_that_is_kept(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with await judged.service.bind("judged") as lease:
-        assert lease.serving.pids == [lease.serving.pid], "none is started before it is needed"
+        assert len(lease.serving.pids) == 1, "none is started before it is needed"
         first, second = [await judged.service.play(lease, a_spec(), echoing) for _ in range(2)]
         assert (first.status, first.rewards, first.metrics) == ("ok", {"agent": 1.25}, {"said": "right"})
         assert first.parts == second.parts
-        assert lease.serving.pids == [lease.serving.pid, first.parts["process"]]
+        assert lease.serving.pids == [lease.serving.pids[0], first.parts["process"]]
         assert judged.service.processes() == [("p", pid) for pid in lease.serving.pids]
     monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 3)
     large = await judged.play("judged")
@@ -117,11 +124,10 @@ WRONG = (
 )
 
 
-@pytest.mark.processes
 async def test_what_goes_wrong_has_no_reward(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "BEAT", 0.2)
     with await judged.service.bind("judged") as lease:
-        playing = lease.serving.pid
+        playing = lease.serving.pids[0]
         for name, how, status, says, place in WRONG:
             outcome = await judged.play(name, how=how)
             assert outcome.status == status and outcome.rewards == {}
@@ -131,12 +137,11 @@ async def test_what_goes_wrong_has_no_reward(judged: World, monkeypatch: pytest.
             elif place:
                 assert (outcome.failure.file, outcome.failure.line) == ("p.py", line_of(JUDGED, place))
             assert (await judged.play("judged")).rewards == {"agent": 1.25}
-        assert lease.serving.pid == playing, "who plays has noticed nothing"
+        assert lease.serving.pids[0] == playing, "who plays has noticed nothing"
 
 
-@pytest.mark.processes
 async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "SOON", 0.05)
+    monkeypatch.setattr(pool, "LOOK", 0.05)
     monkeypatch.setattr(pool, "GROW_AFTER", 0.0)
     marker = tmp_path / "marker"
     endless = asyncio.create_task(judged.play("judged", how="waits", marker=str(marker)))
@@ -149,7 +154,6 @@ async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, m
     assert outcome.status == "ok" and outcome.parts["process"] not in {one.parts["process"] for one in others}
 
 
-@pytest.mark.processes
 async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World, tmp_path: Path) -> None:
     marker, over = tmp_path / "marker", asyncio.Event()
     with await judged.service.bind("judged") as lease:
@@ -161,7 +165,6 @@ async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World
         assert (await scored).status == "ok"
 
 
-@pytest.mark.processes
 async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path: Path) -> None:
     outcome = await judged.play("judged", how="exits once", marker=str(tmp_path / "marker"))
     assert outcome.status == "ok"
@@ -176,7 +179,6 @@ async def long_winded(ask: Ask) -> Reply:
     return Reply("x" * (2 << 20), "stop", 0)
 
 
-@pytest.mark.processes
 async def test_a_failed_ranking_overturns_counted_outcomes(judged: World) -> None:
     service = judged.service
     with await service.bind("compared") as lease:
@@ -199,7 +201,6 @@ async def test_a_failed_ranking_overturns_counted_outcomes(judged: World) -> Non
     assert counted.failures[0].failure == failed.failure
 
 
-@pytest.mark.processes
 async def test_a_replaced_version_ends_with_its_scoring_processes(judged: World) -> None:
     lease = await judged.service.bind("judged")
     outcome = await judged.service.play(lease, a_spec(), echoing)
@@ -207,5 +208,5 @@ async def test_a_replaced_version_ends_with_its_scoring_processes(judged: World)
     old = set(lease.serving.pids)
     assert outcome.parts["process"] in old
     lease.release()
-    await lease.serving.settle()
-    assert not old & set(judged.pids())
+    while old & set(judged.pids()):
+        await asyncio.sleep(0)

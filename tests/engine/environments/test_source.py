@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.environments.files import source, source as snapshots
-from marlaas.engine.environments.files.declared_names import LARGEST, declared_names
 from marlaas.engine.environments.files.source import (
     SPARE,
     Snapshots,
@@ -20,8 +19,6 @@ from marlaas.engine.environments.files.source import (
     read_source,
     stamp,
 )
-from marlaas.engine.home.paths import BUNDLED_PLUGINS
-from marlaas.plugins.host.loading import load
 
 files = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.binary(max_size=20), min_size=1, max_size=4).map(
     lambda found: tuple(sorted(found.items()))
@@ -251,63 +248,3 @@ def test_only_what_plays_makes_another_code(before: str, after: str, name: str, 
 @pytest.mark.parametrize("broken", [b"def (", b"\xff\xfe", b"x = '\0'", b"[" * 5000, b"x\n" * 600_000])
 def test_what_cannot_be_parsed_counts_byte_by_byte(broken: bytes) -> None:
     assert code_of("a.py", broken) == broken and code_of("a.toml", broken) == broken
-
-
-def of(text: str, file: str = "p.py") -> tuple[str, ...]:
-    return declared_names(Source("p", file, ((file, text.encode()),)))
-
-
-PYTHON: list[tuple[str, tuple[str, ...]]] = [
-    ("@env\nasync def one(ep): ...\n@env()\ndef two(ep): ...\n@env\nclass Three: ...", ("one", "two", "Three")),
-    ('@env(timeout=3, name="named")\ndef f(ep): ...', ("named",)),
-    ("@marlaas.plugins.env\ndef f(ep): ...\n@other\ndef g(ep): ...", ("f",)),
-    ('chain = reasoning_gym("chain_sum", terms=2)\nx = adapters.gymnasium("A/B-v1", name="b")', ("chain_sum", "b")),
-    ("w: Environment = gymnasium(World)", ("World",)),
-    (
-        '@env.program("a")\ndef solve(ep, run): ...\nx = env.program("python b.py -x", reward="exit")',
-        ("solve", "b"),
-    ),
-    ('x = env.program("a", name="c d")\ny = env.program(["a"])', ("c_d",)),
-    ("def load_environment(): ...", ("p",)),
-    ("class _T(Base): ...\nclass T(vf.Taskset[X]): ...", ("p",)),
-    ("class W(gymnasium.Env): ...\nclass H: ...", ("W",)),
-    ("class T:\n  def reset(self): ...\n  def get_reward(self): ...", ("T",)),
-    ("@env\ndef f(ep): ...\nclass W(gymnasium.Env): ...", ("f",)),
-    ("nothing = 1", ()),
-    ("def broken(:", ()),
-    ("\0", ()),
-    ("@env\ndef f(ep): ...\n#" + "x" * LARGEST, ()),
-    ("(" * 10_000, ()),
-]
-TOML: list[tuple[str, tuple[str, ...]]] = [
-    ('adapter = "reasoning_gym"\ndataset = "chain_sum"\n[args]\nmin_terms = 2', ("chain_sum",)),
-    ('requires-python = ">=3.11"\nadapter = "gymnasium"\nname = "lake"\nenvironment = "Lake-v1"', ("lake",)),
-    (
-        '[[environments]]\nadapter = "textarena"\ngame = "Nim-v0"\n'
-        '[[environments]]\nadapter = "unknown"\ngame = "x"\n'
-        '[[environments]]\nadapter = "gymnasium"\nenvironment = "a b"',
-        ("Nim-v0", "a_b"),
-    ),
-    ('adapter = "program"\nreward = "exit"\ncommand = "python agent.py"', ("agent",)),
-    ("environments = 3", ()),
-    ("environments = [1]", ()),
-    ("adapter =", ()),
-]
-
-
-@pytest.mark.parametrize(
-    ("text", "names", "file"),
-    [*((text, names, "p.py") for text, names in PYTHON), *((text, names, "p.toml") for text, names in TOML)],
-)
-def test_names_that_files_seem_to_declare(text: str, names: tuple[str, ...], file: str) -> None:
-    assert of(text, file) == names
-
-
-@pytest.mark.parametrize("path", sorted(BUNDLED_PLUGINS.glob("*.py")), ids=lambda path: path.stem)
-def test_the_host_finds_the_same(path: Path) -> None:
-    assert declared_names(read_source(path)) == tuple(load(path))
-
-
-@given(text=st.text(max_size=200), file=st.sampled_from(["p.py", "p.toml"]))
-def test_no_text_is_too_odd(text: str, file: str) -> None:
-    assert all(isinstance(name, str) for name in of(text, file))

@@ -59,7 +59,7 @@ class PublishedVersions:
             raise ConfigError(f"{wanted} does not take it.")
         return config
 
-    async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
+    async def facts(self, lease: Any) -> DataFacts:
         return DataFacts(1, 1, f"of {self.stamp}")
 
     async def bind(

@@ -37,11 +37,6 @@ def test_one_environment(tmp_path: Path) -> None:
     assert (found.name, found.timeout) == ("Nim-v0", 5.0)
 
 
-def test_an_exception_may_be_paid_for(tmp_path: Path) -> None:
-    (found,) = load(saved(tmp_path, f"{GAME}on_error = -1\n")).values()
-    assert found.on_error == -1.0
-
-
 def test_several_environments(tmp_path: Path) -> None:
     tables = "".join(f'[[environments]]\nname = "{name}"\n{GAME}' for name in ("one", "two"))
     assert set(load(saved(tmp_path, tables))) == {"one", "two"}
@@ -129,11 +124,6 @@ def test_mistakes_have_a_line(tmp_path: Path, text: str, line: int, says: str) -
     record = Blame(tmp_path).of(caught.value)
     assert (record["file"], record["line"]) == ("games.toml", line)
     assert record["message"].startswith("TomlError: ")
-
-
-def test_a_library_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match="this plugin needs openenv=="):
-        load(saved(tmp_path, 'adapter = "openenv"\nenvironment = "guess:Guess"\n'))
 
 
 def test_default_dependencies() -> None:

@@ -13,18 +13,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import pytest
 
-from marlaas.plugins import Invalid, Message, Reply, ToolCall
+from marlaas.plugins import Invalid, Message, Reply
 from marlaas.plugins.adapters import gymnasium, openenv, textarena
-from marlaas.plugins.adapters.declaring import OwnRandom, extract_of, last_line, own_random, swapped, whole
+from marlaas.plugins.adapters.declaring import OwnRandom, last_line, own_random, swapped, whole
 from marlaas.plugins.adapters.gymnasium_worlds import action_of, allowed
 from marlaas.plugins.adapters.openenv_worlds import action_class, action_of as openenv_action, shown
-from marlaas.plugins.adapters.textarena_games import heard
 from marlaas.plugins.adapters.verifiers_rollouts import FullHistory
 from marlaas.plugins.episode import Episode
 from marlaas.plugins.messages import Ask, Fork
 from marlaas.plugins.rewards import Member, Transcript
 
-from .playing import Model, calls, episode, played
+from .playing import Model, episode, played
 
 
 class Discrete:
@@ -35,13 +34,6 @@ class Discrete:
 
     def __contains__(self, action: object) -> bool:
         return isinstance(action, int) and self.start <= action < self.start + self.n
-
-
-class Sounds:
-    """A space that Gymnasium does not have: no reply means one of its actions."""
-
-    def __contains__(self, action: object) -> bool:
-        return action == "loud"
 
 
 class Corridor:
@@ -130,14 +122,6 @@ async def test_a_group_ranks_the_unreadable_last() -> None:
         members.append(Member(None, Transcript({}), {"agent": result}, logged=ep.logged))
     assert walk.ranker is not None
     assert walk.ranker(members) == pytest.approx([-3.0, 0.8, -3.0, -3.0])
-
-
-async def test_an_action_space_that_no_reply_means() -> None:
-    class Arm(Corridor):
-        action_space = Sounds()
-
-    with pytest.raises(TypeError, match="are a Sounds: say what a reply means with act="):
-        await played(gymnasium(Arm), ["1"])
 
 
 async def test_a_world_of_text_draws_its_instance_from_the_group() -> None:
@@ -400,13 +384,6 @@ class Secret(Environment[Guess]):
         Secret.closed += 1
 
 
-class Forgetful(Secret):
-    """Takes a seed, and draws from a generator of its own."""
-
-    def reset(self, seed: int | None = None, **_: Any) -> Heard:
-        return super().reset()
-
-
 async def test_ask_and_step_until_it_is_over() -> None:
     closed = Secret.closed
     secret = openenv(Secret)
@@ -416,15 +393,6 @@ async def test_ask_and_step_until_it_is_over() -> None:
     assert model.heard[0] == "guess" and set(model.heard[1:]) <= {"no"}
     assert result == 1.0 - 0.25 * (len(model.asks) - 1) and ep.logged["steps"] == len(model.asks)
     assert Secret.closed == closed + 2
-
-
-async def test_members_of_a_group_have_the_same_secret() -> None:
-    async def tries(**about: Any) -> int:
-        numbers = iter(range(10))
-        return len((await played(openenv(Secret), lambda ask: str(next(numbers)), **about))[2].asks)
-
-    assert await tries(member=0) == await tries(member=1)
-    assert len({await tries(index=index) for index in range(20)}) > 1
 
 
 @pytest.mark.parametrize("reply", ["", "seven", "7.5"])
@@ -496,13 +464,6 @@ def test_extracts(reply: str, all_of_it: str, last: str) -> None:
     assert (whole(reply), last_line(reply)) == (all_of_it, last)
 
 
-def test_names_and_functions() -> None:
-    assert extract_of("last_line") is last_line
-    assert extract_of(str.upper) is str.upper
-    with pytest.raises(ValueError, match="whole, last_line or a function, not 'first'"):
-        extract_of("first")
-
-
 class Count:
     """Players say the next number in turn; a wrong one is told off once, then loses. As ``-raw`` games, it hands out
     new messages only, the player's own among them, and seeds the process."""
@@ -563,13 +524,6 @@ def next_number(ask: Any) -> str:
 
 
 @pytest.mark.usefixtures("installed")
-def test_players_are_declared_so_that_tasks_say_who_plays_them() -> None:
-    assert textarena("Count-v0").agents == ("player0", "player1")
-    assert textarena("Count-v0", players=3).agents == ("player0", "player1", "player2")
-    assert textarena("Alone-v0", players=1).agents == ()
-
-
-@pytest.mark.usefixtures("installed")
 async def test_each_player_hears_what_is_new_to_it(installed: list[str]) -> None:
     result, ep, model = await played(textarena("Count-v0"), next_number)
     assert result == {"player0": 0.0, "player1": 0.0} and installed == ["Count-v0-raw"]
@@ -582,29 +536,9 @@ async def test_each_player_hears_what_is_new_to_it(installed: list[str]) -> None
 
 
 @pytest.mark.usefixtures("installed")
-async def test_a_move_against_the_rules_is_told_and_then_punished() -> None:
-    result, ep, model = await played(textarena("Count-v0"), lambda ask: "no")
-    assert result == {"player0": -1.0, "player1": 1.0}
-    assert model.heard[1] == "Wrong." and ep.logged["invalid_moves"] == 1.0
-
-
-@pytest.mark.usefixtures("installed")
 async def test_an_endless_game_pays_nobody() -> None:
     result, ep, _ = await played(textarena("Count-v0", max_turns=3, last=99), next_number)
     assert result == {"player0": 0.0, "player1": 0.0} and ep.logged["unfinished"] == 1.0
-
-
-@pytest.mark.usefixtures("installed")
-async def test_members_of_a_group_play_the_same_game() -> None:
-    count = textarena("Count-v0")
-    heard_by = [(await played(count, next_number, member=member))[2].heard for member in (0, 1)]
-    assert heard_by[0] == heard_by[1]
-    assert (await played(count, next_number, index=1))[2].heard != heard_by[0]
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_text_is_passed_on_as_it_is() -> None:
-    assert heard("all of it", 0) == "all of it"
 
 
 SYSTEM = Message("system", "Be brief.")
@@ -644,13 +578,6 @@ async def test_only_what_is_new_is_said() -> None:
     assert first.messages == (SYSTEM, FIRST)
     assert second.messages == third.messages == (NO,)
     assert {each.branch for each in (first, second, third)} == {0}
-
-
-async def test_tool_calls_are_part_of_what_was_said() -> None:
-    called = Message("assistant", "", tool_calls=(ToolCall("add", {"a": 2}),))
-    result = Message("tool", "4", name="add")
-    _, second = await asked(Turns([calls("add", a=2), "4"]), [FIRST], [FIRST, called, result])
-    assert second.messages == (result,) and second.branch == 0
 
 
 async def test_a_history_that_comes_back_goes_on_from_there() -> None:
@@ -706,11 +633,6 @@ async def test_twelve_at_once_are_twelve_one_by_one() -> None:
     one_by_one = [await dice(Episode(model, index=index)) for index in range(12)]
     assert await games(12) == one_by_one
     assert len({str(game) for game in one_by_one}) == 12
-
-
-async def test_members_of_a_group_meet_the_same_instance() -> None:
-    model = Model([])
-    assert await dice(Episode(model, member=0)) == await dice(Episode(model, member=7))
 
 
 async def test_nobody_else_notices() -> None:

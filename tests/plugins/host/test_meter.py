@@ -28,7 +28,7 @@ class World:
         monkeypatch.setattr(meter, "read_delays", lambda: {1: self.delayed})
         monkeypatch.setattr(meter, "LIMITS", set())
         self.ends = socket.socketpair()
-        self.watchdog = Watchdog(self.ends[0], lambda frame: None)
+        self.watchdog = Watchdog(self.ends[0])
 
     def own(self, seconds: float) -> OwnTime:
         return OwnTime(seconds, self.expired.append)
@@ -102,25 +102,6 @@ async def test_the_wall_limit_ends_what_is_starved(world: World) -> None:
     assert world.expired == []
     await world.passes(1, others=10)
     assert world.expired == [True]
-
-
-async def test_time_is_given_again_and_ends_once(world: World) -> None:
-    own = world.own(1)
-    await world.passes(2)
-    await world.passes(2)
-    assert world.expired == [False]
-    own.renew(5, lambda wall: world.expired.append(True))
-    await world.passes(4)
-    assert world.expired == [False]
-    own.stop()
-    await world.passes(9)
-    assert world.expired == [False], "a stopped limit stays stopped"
-
-
-async def test_threads_that_compute_longer_than_time_passes(world: World) -> None:
-    own = world.own(10)
-    await world.passes(1, others=4)
-    assert own.seconds == 0.0
 
 
 async def test_the_wait_of_a_new_thread_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,18 +197,6 @@ def compute(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
-
-
-async def test_each_is_charged_with_what_it_computes() -> None:
-    little, much = (OwnTime(60, lambda wall: None) for _ in range(2))
-
-    async def episode(steps: int) -> None:
-        for _ in range(steps):
-            compute(0.01)
-            await asyncio.sleep(0)
-
-    await asyncio.gather(charged(episode(1), little), charged(episode(4), much))
-    assert 0.01 <= little.on_loop < 0.04 <= much.on_loop, "the clock of a thread runs for nobody else"
 
 
 async def test_tasks_and_threads_of_an_episode_are_its_own() -> None:

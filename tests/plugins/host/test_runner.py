@@ -200,67 +200,6 @@ def untold() -> None:
 
 
 @pytest.mark.usefixtures("untold")
-async def test_one_instance_plays_all_episodes() -> None:
-    class Counter(Base):
-        def __init__(self) -> None:
-            told.append("made")
-
-        def setup(self) -> None:
-            told.append("set up" if threading.current_thread() is not threading.main_thread() else "in the loop")
-            self.number = 7
-
-        async def play(self, ep: Any) -> float:
-            self.number += 1
-            return self.number
-
-        async def close(self) -> None:
-            told.append(f"closed at {self.number}")
-
-    held = Instances()
-    players = await asyncio.gather(*(held.player(declared(Counter)) for _ in range(3)))
-    assert [await player(None) for player in players] == [8, 9, 10]
-    await held.close()
-    assert told == ["made", "set up", "closed at 10"]
-
-
-@pytest.mark.usefixtures("untold")
-async def test_a_set_up_that_fails_is_tried_again_next_episode() -> None:
-    class Fails(Base):
-        async def setup(self) -> None:
-            told.append("tried")
-            if len(told) < 3:
-                raise SystemExit("not yet")
-
-    held = Instances()
-
-    async def failure() -> str:
-        try:
-            await held.player(declared(Fails))
-        except SystemExit as error:  # which no task may raise
-            return str(error)
-        return ""
-
-    for _ in range(2):
-        assert await asyncio.gather(*(failure() for _ in range(4))) == ["not yet"] * 4
-    assert await (await held.player(declared(Fails)))(None) == 1.0 and told == ["tried"] * 3
-    await held.close()
-
-
-@pytest.mark.usefixtures("untold")
-@pytest.mark.usefixtures("watched")
-async def test_a_late_set_up_says_where_it_stood() -> None:
-    class Slow(Base):
-        async def setup(self) -> None:
-            await asyncio.Future()
-
-    with pytest.raises(Late, match=r"the set-up of slow took longer than 0\.01 s") as caught:
-        await Instances().player(declared(Slow, timeout=0.01))
-    record = Blame(Path(__file__).parent).of(caught.value)
-    assert record["file"] == Path(__file__).name and record["line"] > 0
-    assert not caught.value.overloaded
-
-
-@pytest.mark.usefixtures("untold")
 async def test_a_set_up_that_the_wall_limit_ends_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Base):
         async def setup(self) -> None:
@@ -506,14 +445,6 @@ async def scored(folder: Path, task: object, **more: object) -> Record:
 
 
 @pytest.mark.usefixtures("watched")
-async def test_a_score(tmp_path: Path) -> None:
-    record = await scored(tmp_path, "right")
-    assert (record["status"], record["rewards"]) == ("ok", {"agent": 1.5})
-    assert record["parts"] == {"said": 3.0}
-    assert (await scored(tmp_path, "skips"))["status"] == "skip"
-
-
-@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize(
     ("task", "status", "says", "line"),
     [
@@ -536,24 +467,6 @@ def member(reward: float, task: str) -> Record:
     return {
         "task": task, "transcript": SAID, "rewards": {"agent": reward}, "parts": {}, "logged": {}, "invalid": ""
     }  # fmt: skip
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_ranking(tmp_path: Path) -> None:
-    record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "ab"), member(1.0, "ab")]})
-    assert (record["op"], record["rewards"]) == ("ranked", [{"agent": 0.5}, {"agent": 1.0}])
-    record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "a"), member(1.0, "a")]})
-    assert record["status"] == "error" and "1 rewards for 2 episodes" in record["failure"]["message"]
-    assert "def rank" in PLUGIN.splitlines()[record["failure"]["line"] - 1]
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_function_that_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "q.py").write_text("from marlaas.plugins import env\n@env\nasync def bare(ep): ...\n")
-    host = ScoringHost(tmp_path)
-    request = {"op": "score", "episode": 1, "timeout": 1.0, "task": 0, "transcript": SAID, "earned": {}}
-    await asyncio.wait_for(ScoringRun(cast(PluginHost, host), request, load(tmp_path / "q.py")["bare"]).task, 50)
-    assert "bare has no score function" in host.answers[0]["failure"]["message"]
 
 
 @pytest.mark.usefixtures("watched")

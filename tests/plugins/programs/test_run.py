@@ -17,13 +17,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.process.launch import Door
-from marlaas.engine.errors import EnvironmentFailure
 from marlaas.plugins import Endpoint, Environment, Episode, Range, env
-from marlaas.plugins.host.loading import load
 from marlaas.plugins.programs import ProgramRun, forwarder, run as running
 from marlaas.plugins.programs.forwarder import Forwarder
 from marlaas.plugins.programs.run import places, run
-from marlaas.plugins.programs.words import Addresses, filled, name_about, name_of, names, words_of
+from marlaas.plugins.programs.words import Addresses, filled, words_of
 
 from .episodes import alive, episode, leftovers, result_of
 
@@ -53,23 +51,10 @@ async def test_a_program_reads_prints_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("mark")
-async def test_a_signal_is_an_exit_code(tmp_path: Path) -> None:
-    assert (await python("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", tmp_path)).exit_code == 128 + 15
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("mark")
 async def test_signals_are_as_a_shell_has_them(tmp_path: Path) -> None:
     """A pipe that nobody reads ends a program without a word, as ``head`` expects of what is before it."""
     ran = await run(("bash", "-c", "set -o pipefail; yes | head -1; exit ${PIPESTATUS[0]}"), str(tmp_path), {}, "")
     assert (ran.stdout, ran.stderr, ran.exit_code) == ("y\n", "", 128 + signal.SIGPIPE)
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("mark")
-async def test_its_own_group_is_its_own(tmp_path: Path) -> None:
-    ran = await run(("bash", "-c", "trap '' TERM; kill 0; exit 4"), str(tmp_path), dict(os.environ), "")
-    assert ran.exit_code == 4
 
 
 @pytest.mark.processes
@@ -198,31 +183,6 @@ def test_commands_that_are_none(command: Any, says: str) -> None:
         words_of(command)
 
 
-@pytest.mark.parametrize("command", [3, None, [1], print])
-def test_commands_of_another_type(command: Any) -> None:
-    with pytest.raises(TypeError, match=r'a program is a command, as env.program\("python my_agent.py"\), not'):
-        words_of(command)
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("python my_agent.py --fast", "my_agent"),
-        ("bash -e run/agent.v2.sh", "agent_v2"),
-        ("python -m my.agent", "my_agent"),
-        ("/usr/bin/mini --task {task[question]}", "mini"),
-        ("...", "environment"),
-    ],
-)
-def test_names(command: str, name: str) -> None:
-    assert name_of(words_of(command)) == name == name_about("program", command)
-
-
-def test_names_of_what_others_are_about() -> None:
-    assert name_about("gymnasium", "A B-v1") == "A_B-v1"
-    assert name_about("program", "a 'b") == "a_b"
-
-
 @pytest.mark.parametrize(
     ("template", "text"),
     [
@@ -236,25 +196,6 @@ def test_names_of_what_others_are_about() -> None:
 )
 def test_what_is_filled_in(template: str, text: str) -> None:
     assert filled(template, VALUES) == text
-
-
-@pytest.mark.parametrize(
-    ("template", "says"),
-    [
-        ("{task[answer]}", r"\{task\[answer\]\}: there is no 'answer'; there is question, choices, n"),
-        ("{task[choices][2]}", "there is no '2' in a list"),
-        ("{task[n][x]}", "there is no 'x' in a int"),
-        ("{url[second]}", "there is no 'second'; there is first"),
-        ("{index[0]}", "there is no '0' in a int"),
-    ],
-)
-def test_parts_that_are_not_there(template: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        filled(template, VALUES)
-
-
-def test_which_placeholders_stand_somewhere() -> None:
-    assert names(["{task[a]} {url}", "{x}", "{seed}"]) == {"task", "url", "seed"}
 
 
 @given(st.text(), st.text())
@@ -333,24 +274,12 @@ async def test_a_client_that_leaves_is_told_of(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_nobody_is_at_the_other_end(tmp_path: Path) -> None:
-    async with way(tmp_path, "http://127.0.0.1:9") as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await reader.read() == b""
-        writer.close()
-
-
 async def test_connections_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarder, "MOST", 0)
     async with echo() as far, way(tmp_path, far) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
         writer.close()
-
-
-async def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailure, match=r"No socket to the gateway can be made in .*gone"):
-        await Door(tmp_path / "gone").open("http://127.0.0.1:9")
 
 
 def test_an_assigned_program_is_an_environment() -> None:
@@ -424,21 +353,3 @@ def judged(ep: Any, run: Any) -> float:
 def test_mistakes(declare: Callable[[], Any], error: Any, says: str) -> None:
     with pytest.raises(error, match=says):
         declare()
-
-
-PLUGIN = """
-from marlaas.plugins import env
-
-one = env.program("python agent.py", reward="exit")
-
-@env.program("python agent.py")
-def two(ep, run):
-    return 1.0
-"""
-
-
-def test_a_plugin_of_two(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text(PLUGIN)
-    (tmp_path / "mine" / "agent.py").write_text("")
-    assert sorted(load(tmp_path / "mine")) == ["agent", "two"]

@@ -1,4 +1,4 @@
-"""Workers, files and plugins on nodes of a real cluster: they do what they do on this machine, and die alone."""
+"""Workers and files on nodes of a real cluster: they do what they do on this machine, and die alone."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import pytest_asyncio
 
-from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.cluster.cluster import StateFiles
-from marlaas.engine.machine.cluster.node_host import NodeLauncher, checksum_of, named
-from marlaas.engine.machine.supervisor import FACTORY as ENVIRONMENTS
+from marlaas.engine.machine.cluster.node_host import NodeLauncher, checksum_of
 from marlaas.engine.machine.workers.handle import WorkerHandle
-from marlaas.engine.models.find import load_base
-from tests.engine.environments.conftest import World, a_spec, echoing
-from tests.engine.environments.test_nodes import WAITS, plays_of
 from tests.engine.machine.workers.contract import LauncherContract, Spawn, spawning
 from tests.ray_nodes import MEMORY, RayNodes
 
@@ -117,51 +110,3 @@ async def test_a_file_larger_than_the_object_store_arrives(
     there = await StateFiles(bridge, sync=False).bring(worker, str(path))
     assert await worker.call("load", "task/1", there) == checksum_of(path.read_bytes())
     await worker.stop()
-
-
-CORES = 2
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def spread(ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path) -> AsyncIterator[World]:
-    """A service on this machine, which counts as one core, with the nodes ``ada`` and ``grace``."""
-    home = Home(tmp_path / "home").create()
-    resolved = partial(named, base=load_base("tiny"), home=home)
-    handles, nodes = [], []
-    for name in ("ada", "grace"):
-        launcher = NodeLauncher(bridge, ray_nodes.ids[name], resolved)
-        kwargs = {"scratch": str(home.scratch)}
-        handles.append(await launcher.start(f"environments at {name}", ENVIRONMENTS, kwargs, log_path=tmp_path / name))
-        nodes.append(RemoteNode(ray_nodes.ids[name], name, CORES, handles[-1], 0.001))
-    world = World(tmp_path / "plugins", tmp_path / "scratch")
-    world.folder.mkdir()
-    world.save("waits.py", WAITS)
-    world.service._budget.cores = world.service._reach._cores = 1
-    world.service.use_nodes(nodes)
-    await world.service.start()
-    yield world
-    await world.service.stop()
-    await asyncio.gather(*(handle.stop() for handle in handles))
-
-
-@pytest.mark.timeout(600)
-async def test_scores_come_from_all_nodes_and_survive_one(spread: World, ray_nodes: RayNodes, tmp_path: Path) -> None:
-    lease = await spread.service.bind("waits")
-    go = tmp_path / "go"
-    plays = plays_of(spread, lease, go, 12)
-    while lease.serving.crew.scoring < 2 + 2 * CORES:
-        await asyncio.sleep(0.05)
-    at = [child.node for child in lease.serving._scoring.children]
-    assert set(at) == {"", ray_nodes.ids["ada"], ray_nodes.ids["grace"]}
-    ray_nodes.remove("grace")
-    gone = ray_nodes.ids["grace"]
-    while any(child.node == gone for child in lease.serving._scoring.children):
-        await asyncio.sleep(0.05)
-    go.touch()
-    outcomes = await asyncio.gather(*plays)
-    assert [outcome.failure for outcome in outcomes if outcome.failure] == []
-    assert not any(event.kind in ("died", "quarantined") for event in spread.told)
-    again = await spread.service.play(lease, a_spec(marker=str(go)), echoing)
-    assert again.status == "ok"
-    lease.release()
-    ray_nodes.ids["grace"] = ray_nodes.add("grace")

@@ -150,14 +150,7 @@ def test_why_is_said() -> None:
         "c drains, so it gets nothing new.",
         "e is not used: It runs Python 3.10, and the head 3.11.",
         "f is not used: the state of a policy takes 40 s to get there.",
-        "Environments and scores run on head (32), b (32) and d (2), in up to 66 processes that compute.",
     )
-
-
-def test_environments_go_first_where_no_worker_computes() -> None:
-    nodes = [plain(HEAD), plain("b", SERVER), plain("c", SERVER)]
-    placement = place_over(nodes, B06, Choices(rollout=["b"], training=["head"]))
-    assert [host.name for host in placement.hosts] == [HEAD, "c", "b"]
 
 
 def test_a_thousand_cards_are_placed() -> None:
@@ -209,7 +202,7 @@ def test_a_plan_keeps_its_promises(cluster: list[UsableNode], base: Wanted, aske
     assert placement.samplers and placement.samplers[0].name == "rollout" and placement.trainer.name == "training"
     assert len({worker.name for worker in workers}) == len(workers)
     assert len(plan.memory) == len(placement.samplers) and len(plan.training) == len(placement.trainers)
-    for place_of in (*workers, *placement.hosts):
+    for place_of in workers:
         assert not by_id[place_of.node].draining and not by_id[place_of.node].refused
     assert len({(own.precision, bool(own.place.gpus)) for own in placement.trainers}) == 1, "trainers are alike"
     if not placement.trainer.place.gpus:

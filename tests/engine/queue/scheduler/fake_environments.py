@@ -93,7 +93,7 @@ class FakeEnvironments:
             release=lambda: None,
         )
 
-    async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
+    async def facts(self, lease: Any) -> DataFacts:
         await self.chance.wait()
         return self.data
 

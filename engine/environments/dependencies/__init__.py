@@ -1,1 +1,0 @@
-"""Libraries of plugins: declaration, a person's consent, and a virtual environment per set."""

@@ -1,1 +1,0 @@
-"""Plugins' processes on other nodes: ``host`` starts them there, ``remote`` is the engine's end."""
