@@ -259,8 +259,9 @@ def run_rollouts(home: Home, args: argparse.Namespace) -> int:
             exporting.write(exporting.read(reader, _in_order(reader, args)), sys.stdout)
         elif args.out is None:
             _show(reader, args)
+        ids = _in_order(reader, args) if args.out is not None else ()
     if args.out is not None:
-        written = exporting.export(home, lambda reader: _in_order(reader, args), args.out)
+        written = exporting.export(home, ids, args.out)
         output.talk(f"{counted(written, 'conversation')} written.")
         output.result(str(args.out))
     return output.OK
