@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
@@ -16,12 +16,13 @@ from .. import output
 from ..lists.filters import check_state, in_order, matches, parse
 from ..operations.commands import Follower, milestone, ways, without_steps, written
 from ..operations.results import CHOSEN, NOTE, Scored, compared, difference_text, pairs_json, scored
-from ..operations.settings_file import differences
+from ..operations.settings_file import difference_rows, differences
 from ..reading import find_task, reading
 from ..text.format import cells, count, counted, duration, line, score, size, sparkline
-from ..text.learning import fields as findings, findings_json, state_text, why
+from ..text.learning import fields as findings, findings_json, list_cells, state_text
 from ..text.metrics import all_in_order, newest_text, value_text, words
 from ..text.scores import (
+    Difference,
     component_lines,
     held_out,
     held_out_lines,
@@ -60,8 +61,6 @@ REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do
 _LABEL = 24
 """Most cells of the label column; values align after the longest."""
 NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
-REASON_CELLS = 160
-"""Cells of a reason in the list; ``show`` has all of it."""
 
 
 def list_tasks(home: Home, args: argparse.Namespace) -> int:
@@ -92,26 +91,12 @@ def list_tasks(home: Home, args: argparse.Namespace) -> int:
         return output.done(f"None of the {len(everything)} tasks matches." if everything else none)
     output.result_table(
         ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
-        [row for task in tasks for row in (_cells(task, serving), *_policies(task))],
+        [row for task in tasks for row in (list_cells(task, serving), *_policies(task))],
         right=("ID", "STEP", "REWARD", "HELD-OUT"),
     )
     for text in family_summaries(tasks):
         output.talk(text)
     return output.OK
-
-
-def _cells(task: TaskRow, serving: bool) -> tuple[str, ...]:
-    return (
-        str(task.id),
-        line(task.tenant, 24),
-        short_name(task, 32),
-        line(task.environment, 24),
-        state_text(task, serving),
-        f"{task.step}/{task.steps}",
-        score(task.reward),
-        with_error(task.score, task.basis),
-        line(why(task, serving), REASON_CELLS),
-    )
 
 
 def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
@@ -205,14 +190,13 @@ def _fields(
 
 
 def _tell(fields: Sequence[tuple[str, str]]) -> None:
-    first = {name: place for place, (name, _) in reversed(list(enumerate(fields)))}
-    shown = [
-        (name, value)
-        for place, (name, value) in enumerate(fields)
-        if value and value != "-" and (first[name] == place or name in REPEATED)
-    ]
-    width = min(_LABEL, max((cells(name) for name, _ in shown), default=0))
-    for name, value in shown:
+    """Print each name once, but for ``REPEATED`` ones, and no name without a value."""
+    shown: dict[tuple[str, str], str] = {}
+    for name, value in fields:
+        shown.setdefault((name, value if name in REPEATED else ""), value)
+    known = [(name, value) for (name, _), value in shown.items() if value not in ("", "-")]
+    width = min(_LABEL, max((cells(name) for name, _ in known), default=0))
+    for name, value in known:
         output.fact(name, value, width)
 
 
@@ -234,18 +218,16 @@ def scores_in_words(evals: Sequence[EvalRow]) -> str:
 
     shown = newest_series(evals)
     earlier = sum(not measured_on(row) for row in evals) - len(shown)
-    picked = [(row, "") for row in shown]
+    picked, best, left_out = shown, None, ""
     if len(shown) > _SCORES:
         best = max(shown, key=lambda row: float("-inf") if row.score is None else row.score)
-        last = "best and last " if best is shown[-1] else "last "
-        between = [(best, "best ")] if best is not shown[0] and best is not shown[-1] else []
-        picked = [(shown[0], "best " if best is shown[0] else ""), *between, (shown[-1], last)]
-    scores = ", ".join(f"{label}{scored_at(row.score, row.basis, row.step, 'step')}" for row, label in picked)
-    left_out = f"; {len(shown)} in all" if len(picked) < len(shown) else ""
+        picked, left_out = [row for row in shown if row in (shown[0], best, shown[-1])], f"; {len(shown)} in all"
+    scores = ", ".join(
+        f"{'best ' if row is best else ''}{scored_at(row.score, row.basis, row.step, 'step')}" for row in picked
+    )
     return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 
 
-NAMED = ("tenant", "name", "environment")
 CELLS = 28
 """Cells of one value; ``marlaas show ID --json`` has all of it."""
 
@@ -262,27 +244,28 @@ def run_compare(home: Home, args: argparse.Namespace) -> int:
         scores = [
             scored(reader, label, row.id, policy, args.best) for label, (policy, row) in zip(labels, shown, strict=True)
         ]
-    differing = differences(configs, args.all)
     if args.json:
         tasks = [
             {**task_json(row), "policy": policy, "measured_on": on}
             for (policy, row), on in zip(shown, series, strict=True)
         ]
-        return output.result_json({"tasks": tasks, "paired": pairs_json(scores), "config": differing})
+        return output.result_json(
+            {"tasks": tasks, "paired": pairs_json(scores), "config": differences(configs, args.all)}
+        )
     headers = ("TASK", *labels)
     against = ["", *(difference_text(compared(one, scores[0])) for one in scores[1:])]
     columns = [
         _results(row, on, one, how) for (_, row), on, one, how in zip(shown, series, scores, against, strict=True)
     ]
     output.result_table(headers, [(name, *(column[name] for column in columns)) for name in columns[0]], headers[1:])
-    if any(compared(one, scores[0]).difference for one in scores[1:]):
+    if any(isinstance(compared(one, scores[0]), Difference) for one in scores[1:]):
         output.talk(NOTE.format(first=labels[0]))
         if args.best:
             output.talk(CHOSEN)
     if len({one.row.series for one in scores if one.row}) > 1:
         output.talk("Held-out scores of different series do not compare: other prompts, or graded by other code.")
     output.result("")
-    cells = [(line(key, 40), *map(_value, values)) for key, values in differing.items() if key not in NAMED]
+    cells = difference_rows(configs, CELLS, args.all)
     if not cells:
         return output.done("Their configurations are the same.")
     return output.result_table(("KEY", *labels), cells, right=labels)
@@ -308,12 +291,6 @@ def _results(row: TaskRow, on: str, one: Scored, difference: str) -> dict[str, s
         "compared by": f"{score(one.row.score)} at {one.row.step}" if one.row else "-",
         "difference": difference,
     }
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "-" if value is None else line(str(value), CELLS)
 
 
 def run_wait(home: Home, args: argparse.Namespace) -> int:

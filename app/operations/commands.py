@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home.paths import Home
@@ -59,17 +60,13 @@ def send(home: Home, kind: str, task: int | None = None, about: str = "", **argu
 
 def ask(home: Home, kind: str, task: int | None = None, about: str = "", **arguments: Any) -> None:
     """Send one command to the engine, which is started if need be. Raises ``ConfigError`` if it refuses."""
-    from marlaas.engine.daemon import control
-
     control.ensure_running(home, notice=output.talk)
     refuse(send(home, kind, task, about, **arguments))
 
 
 def leave(home: Home, kind: str, **arguments: Any) -> bool:
     """Send one command, or leave it to the next engine; False if none runs. Raises ``ConfigError`` if it refuses."""
-    from marlaas.engine.daemon.control import create_database
-
-    create_database(home)
+    control.create_database(home)
     if holder(home.lock) is None:
         command(home.database, kind, **arguments)
         return False
@@ -96,8 +93,6 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
 
     Starts an engine for what begins work. Raises ``EngineUnreachable``, ``UnknownTask``, ``StoreError``.
     """
-    from marlaas.engine.daemon import control
-
     control.refuse_suspended(holder(home.lock))
     if kind in BEGINNING:
         control.ensure_running(home, notice=output.talk)
@@ -254,8 +249,6 @@ class Follower:
     @classmethod
     def of(cls, home: Home, read: Callable[[], Sequence[TaskRow]], **how: Any) -> Follower:
         """Follow tasks of a home; ``say`` is standard error by default."""
-        from marlaas.engine.daemon import control
-
         return cls(read, lambda: control.alive(home), **{"say": output.talk} | how)
 
     def said(self, task: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import shlex
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.daemon import control
-from marlaas.engine.errors import ConfigError, EnvironmentMissing, Mistakes
+from marlaas.engine.errors import ConfigError, Mistakes
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission import taskfile
@@ -127,17 +126,14 @@ def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
             try:
                 check_environments(submissions, environments)
                 return
-            except EnvironmentMissing:
-                if time.monotonic() > deadline or not loading(home.plugins, environments, time.time()):
-                    raise
-            except ConfigError:  # the content that was saved a moment ago may have that parameter
-                if not saved_lately(home.plugins, environments, time.time()):
+            except ConfigError:  # the content that was saved a moment ago may have the environment, or the parameter
+                if time.monotonic() > deadline or not on_their_way(home.plugins, environments, time.time()):
                     raise
             time.sleep(0.2)
 
 
-def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """True if an engine may soon serve more environments.
+def on_their_way(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
+    """True if an engine may soon serve more environments, or newer versions.
 
     It loads one, has yet to see a plugin, or a file changed in the last seconds. ``now`` is Unix time.
     """
@@ -145,22 +141,9 @@ def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -
 
     known = {environment.path for environment in environments}
     return any(environment.state == "loading" for environment in environments) or any(
-        shown(str(path)) not in known or _changed_at(path) > now - LOADING_SECONDS
+        shown(str(path)) not in known or _changed_at(path) > now - READING_SECONDS
         for path in plugin_paths(plugins).values()
     )
-
-
-def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """True if a plugin was saved in the last seconds and the served version is older. ``now`` is Unix time."""
-    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source, shown
-
-    serve = {(environment.path, environment.version) for environment in environments}
-    for path in plugin_paths(plugins).values():
-        if _changed_at(path) > now - READING_SECONDS:
-            with contextlib.suppress(OSError, SourceError):
-                if (shown(str(path)), read_source(path).version) not in serve:
-                    return True
-    return False
 
 
 def _changed_at(path: Path) -> float:

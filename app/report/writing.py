@@ -46,7 +46,7 @@ def svg(chart: Chart, alone: bool = False) -> str:
     top = TOP + ROW * legend
     across = linear(0.0, max(_last(chart), 1), 8 if width == WIDE[0] else 5)
     last = max(_last(chart), 1)
-    drawn = [decimate(series.curve, POINTS, last).buckets for series in chart.lines]
+    drawn = [decimate(curve, POINTS, last).buckets for _, curve in chart.lines]
     up = _vertical(chart, drawn)
     frame = _Frame(width, height, top, last, up)
     where = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
@@ -60,8 +60,8 @@ def svg(chart: Chart, alone: bool = False) -> str:
         *_axes(frame, [tick.value for tick in across.ticks if tick.value <= last]),
         *(_legend(chart, legend)),
     ]
-    for series, buckets in zip(chart.lines, drawn, strict=True):
-        parts += _line(frame, buckets, series.curve.place, banded=len(chart.lines) == 1)
+    for (_, curve), buckets in zip(chart.lines, drawn, strict=True):
+        parts += _line(frame, buckets, curve.place, banded=len(chart.lines) == 1)
     if chart.baseline is not None:
         y = frame.y(chart.baseline)
         parts.append(f'<path class="base" d="M{LEFT} {y}H{width - RIGHT}"/>')
@@ -73,11 +73,11 @@ def svg(chart: Chart, alone: bool = False) -> str:
 def described(chart: Chart) -> str:
     """What it shows, with first and last values."""
     said = [f"{chart.words.removesuffix('.')}."]
-    for series in chart.lines:
-        finite = [(s, v) for s, v in zip(series.curve.steps, series.curve.values, strict=True) if math.isfinite(v)]
+    for name, curve in chart.lines:
+        finite = [(step, value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
         if finite:
             ends = (f"{value_text(chart.metric, value)} at step {step}" for step, value in (finite[0], finite[-1]))
-            said.append(f"{series.name}: {', '.join(ends)}.")
+            said.append(f"{name}: {', '.join(ends)}.")
     if chart.points:
         one, other = chart.points[0], chart.points[-1]
         said.append(f"Held-out: {score(one.score)} at step {one.step}, {score(other.score)} at step {other.step}.")
@@ -99,7 +99,7 @@ class _Frame:
 
 
 def _last(chart: Chart) -> int:
-    steps = [line.curve.steps[-1] for line in chart.lines if line.curve.steps]
+    steps = [curve.steps[-1] for _, curve in chart.lines if curve.steps]
     return max([*steps, *(point.step for point in chart.points)], default=1)
 
 
@@ -128,10 +128,10 @@ def _axes(frame: _Frame, steps: list[float]) -> Iterator[str]:
 
 
 def _legend(chart: Chart, rows: int) -> Iterator[str]:
-    for place, series in enumerate(chart.lines[:rows]):
+    for place, (name, curve) in enumerate(chart.lines[:rows]):
         y = TOP - 4 + ROW * place
-        yield f'<path class="line c{series.curve.place % 4}"{_dash(series.curve.place)} d="M{LEFT} {y}h30"/>'
-        yield _text(LEFT + 36, y + 4, series.name)
+        yield f'<path class="line c{curve.place % 4}"{_dash(curve.place)} d="M{LEFT} {y}h30"/>'
+        yield _text(LEFT + 36, y + 4, name)
 
 
 def _line(frame: _Frame, buckets: tuple[Bucket, ...], place: int, banded: bool) -> Iterator[str]:
@@ -201,8 +201,8 @@ _MARKDOWN = """\
 {% for piece in section.pieces %}
 {% set kind = piece|kind %}
 
-{% if kind == "Text" %}
-{{ piece.words|paragraph }}
+{% if kind == "str" %}
+{{ piece|paragraph }}
 {% elif kind == "Table" %}
 |{% for header in piece.headers %} {{ header|safe_line }} |{% endfor +%}
 |{% for header in piece.headers %} {{ "--:" if header in piece.right else "---" }} |{% endfor +%}
@@ -245,8 +245,8 @@ _HTML = """\
 <h{{ section.level }}>{{ section.title|plain }}</h{{ section.level }}>
 {% for piece in section.pieces %}
 {% set kind = piece|kind %}
-{% if kind == "Text" %}
-<p>{{ piece.words|plain }}</p>
+{% if kind == "str" %}
+<p>{{ piece|plain }}</p>
 {% elif kind == "Table" %}
 <table>
 {% if piece.headers|select|list %}

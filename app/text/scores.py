@@ -121,14 +121,13 @@ def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> lis
     for name, share in shares.items():
         own = [row for row in rows if row.suite == name]
         newest = [row for on in sorted({measured_on(row) for row in own}) for row in newest_series(own, on)[-1:]]
-        scores = [f"{measured_as(row)} {score_text(row)} at step {row.step} ({rests_on(row.basis)})" for row in newest]
+        scores = [
+            f"{'held-out' if row.split == 'eval' else line(row.split)} {score_text(row)} at step {row.step}"
+            f" ({rests_on(row.basis)})"
+            for row in newest
+        ]
         lines.append(", ".join([f"{line(name)} {share:.0%}", *scores]))
     return lines
-
-
-def measured_as(row: EvalRow) -> str:
-    """What a score on a split is called."""
-    return "held-out" if row.split == "eval" else line(row.split)
 
 
 # Win-rates between versions. If winning pays 1 and losing 0, a mean reward is the share of games won.
@@ -254,11 +253,6 @@ class Difference:
     prompts: int
     differing: int
     """Prompts with a difference."""
-
-    @property
-    def clear(self) -> bool:
-        """True if the interval excludes 0."""
-        return self.low > 0 or self.high < 0
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.machine.yielding.decision import clock, state
 from marlaas.engine.spec.task import BASE, ONLY, AgentMap, NamedPolicySpec
-from marlaas.engine.store.rows import PolicyRow
+from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, PolicyRow, StepRow, TaskRow
 
 from .format import ago, cells, clip, clip_start, line, score, share, short_duration
 from .machine import yielding_of
@@ -20,7 +20,6 @@ from .terms import with_new_keys, with_new_names
 
 if TYPE_CHECKING:
     from marlaas.engine.store.queries.learning import FirstStep
-    from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, StepRow, TaskRow
 
 
 # The text is safe, though plugins name agents.

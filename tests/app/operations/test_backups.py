@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.operations import backups as backup_module
-from marlaas.app.operations.backups import CONTENTS, Contents, Entry, back_up, restore
+from marlaas.app.operations.backups import CONTENTS, Entry, back_up, restore
 from marlaas.engine.errors import BackupError, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.schema import Held
@@ -411,10 +411,11 @@ def packed(database: Path, folder: Path) -> Path:
         connection.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
     data = (folder / "copy.db").read_bytes()
-    listed = Contents(1.0, "0", {"marlaas.db": Entry(len(data), sha(data))})
+    files = {"marlaas.db": vars(Entry(len(data), sha(data)))}
+    listed = json.dumps({"format": 1, "made": 1.0, "program": "0", "files": files, "missing": []}).encode()
     path = folder / "hostile.tar"
     with tarfile.open(path, "w") as tar:
-        for name, content in (("marlaas.db.gz", gzip.compress(data, 1)), (CONTENTS, listed.to_bytes())):
+        for name, content in (("marlaas.db.gz", gzip.compress(data, 1)), (CONTENTS, listed)):
             info = tarfile.TarInfo(name)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
