@@ -51,7 +51,9 @@ def test_whoever_is_killed_nothing_is_lost_or_doubled(lab: Lab) -> None:
     consumed_once(lab.home, task)
 
 
+@pytest.mark.slow
 def test_pause_drain_and_cancel_end_between_two_steps(lab: Lab) -> None:
+    """Every day, tasks are paused, drained and cancelled in ``tests/engine/train`` and ``tests/engine/daemon``."""
     task = lab.submit("long", **ENDLESS)
     lab.until(task, 2)
     lab.marlaas("pause", str(task))
@@ -97,7 +99,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.mark.slow
 def test_tasks_train_on_both_samplers_and_outlive_one(both: Lab) -> None:
+    """Every day, one of several samplers dies in ``tests/engine/machine``."""
+
     def devices() -> dict[str, str]:
         return {row["name"]: row["device"] for row in json.loads(both.marlaas("engine", "status", "--json"))["workers"]}
 
