@@ -141,13 +141,17 @@ def show(
     row: Callable[[Any], Sequence[str]],
     right: Sequence[str] = (),
     empty: str = "",
+    after: str = "",
 ) -> int:
-    """Print rows as JSON or as a table; ``empty`` is for no rows."""
+    """Print rows as JSON or as a table; ``empty`` is for no rows, ``after`` follows a table."""
     if as_json:
-        return result_json([asdict(item) for item in items])
+        from .text.terms import with_new_names  # the whole catalogue
+
+        return result_json([with_new_names(asdict(item)) for item in items])
     if empty and not items:
         return done(empty)
-    return result_table(headers, [row(item) for item in items], right)
+    result_table(headers, [row(item) for item in items], right)
+    return done(after) if after else OK
 
 
 def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> int:

@@ -46,7 +46,6 @@ from ..text.environments import (
 )
 from ..text.format import clip, line, plain
 from ..tui.chat.sampling_options import add_sampling
-from .env_replay import GROUPS, MOST_GROUPS, run_replay
 from .parser import Verbs, add_family, add_task, add_verb, arg, one_of, whole
 from .terminal import Waiting, agreed
 
@@ -153,14 +152,12 @@ def run_prompts(home: Home, args: argparse.Namespace) -> int:
     return output.FAILED if seen.problem else output.OK
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add ``--rows FILE``: replaces the environment's own rows."""
-    parser.add_argument(
-        "--rows",
-        metavar="FILE",
-        default="",
-        help="the rows to draw tasks from: a file of rows, or a task file that names some below [data]",
-    )
+ROWS = arg(
+    "--rows",
+    metavar="FILE",
+    default="",
+    help="the rows to draw tasks from: a file of rows, or a task file that names some below [data]",
+)
 
 
 def rows_named(file: str, environment: str) -> dict[str, Any] | None:
@@ -254,16 +251,14 @@ def _ruler(home: Home) -> Ruler | None:
 # Unreadable text stays text; ``EnvironmentService.validate`` then refuses it.
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add the option."""
-    parser.add_argument(
-        "--config",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help='parameters of the environment, as in digits=3 verbose=true \'words=["ink", "pen"]\'',
-    )
+CONFIG = arg(
+    "--config",
+    action="extend",
+    nargs="+",
+    default=[],
+    metavar="NAME=VALUE",
+    help='parameters of the environment, as in digits=3 verbose=true \'words=["ink", "pen"]\'',
+)
 
 
 def typed(pairs: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -432,6 +427,17 @@ def run_play(home: Home, args: argparse.Namespace) -> int:
 
 
 NEVER = "No engine has looked for environments in this home yet; `marlaas engine start` starts one."
+GROUPS = 64
+MOST_GROUPS = 1_000_000
+
+
+def run_replay(home: Home, args: argparse.Namespace) -> int:
+    """Replay recorded episodes on what lies in the plugins folder now."""
+    from .env_replay import replay  # loads numpy
+
+    return replay(home, args)
+
+
 _LATELY = ("EPISODES", "FAILED", "MEDIAN", "P95")
 
 
@@ -512,7 +518,7 @@ def register(verbs: Verbs) -> None:
         run_prompts,
         "show the first prompts of an environment",
         arg("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)"),
-        add_config,
+        CONFIG,
         arg("-n", type=whole(1, MOST), default=COUNT, metavar="N", help=f"how many (default {COUNT})"),
         json=True,
     )
@@ -522,8 +528,8 @@ def register(verbs: Verbs) -> None:
         run_check,
         "look for mistakes in an environment before you train on it for hours",
         arg("name", metavar="NAME", help="an environment, a plugin (all of its environments), or a path (./my_env.py)"),
-        add_config,
-        add_rows,
+        CONFIG,
+        ROWS,
         arg(
             "--prompts",
             type=whole(1, MOST_PROMPTS),
@@ -552,8 +558,8 @@ def register(verbs: Verbs) -> None:
         run_play,
         "play an environment yourself, or let a policy play it",
         arg("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)"),
-        add_config,
-        add_rows,
+        CONFIG,
+        ROWS,
         arg("--split", choices=("train", "eval", "test"), default="train", help="whose instances"),
         arg("--index", type=whole(0, LARGEST), default=0, metavar="N", help="the first instance (default 0)"),
         arg("--seed", type=whole(0, LARGEST), default=0, metavar="S", help="the run's seed (default 0)"),

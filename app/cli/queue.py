@@ -26,7 +26,7 @@ from marlaas.engine.store.submissions import Submission
 
 from .. import output
 from ..operations.commands import Follower, ask, send, steer, ways, why_tasks_wait, written
-from ..operations.submitting import Wish, checked, enqueue, environment_of, evaluation_table, loaded
+from ..operations.submitting import checked, enqueue, environment_of, evaluation_table, loaded
 from ..reading import find_task, opened, reading
 from ..text.format import count, counted, duration, line
 from ..text.scores import measured_json, measured_table
@@ -134,7 +134,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
     """Tasks with equal cost share their lines."""
-    from ..operations.estimating import time_cell, told
+    from ..operations.estimating import rough, told
 
     after = [[*map(str, each.needs), *(linked[place].spec.name for place in each.after)] for each in linked]
     output.result_table(
@@ -146,7 +146,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
                 submission.spec.played,
                 str(submission.spec.steps),
                 str(submission.spec.queue.priority),
-                time_cell(estimate),
+                "?" if estimate.time is None else f"~{rough(estimate.time.seconds)}",
                 line(", ".join(names), 80),
             )
             for submission, estimate, names in zip(linked, estimates.tasks, after, strict=True)
@@ -205,7 +205,7 @@ def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequen
 def run_evaluate(home: Home, args: argparse.Namespace) -> int:
     """Queue the task; with ``--wait`` print its scores at the end."""
     with reading(home) as reader:
-        table = evaluation_table(_wish(args, reader), reader)
+        table = _evaluation(args, reader)
     text = written(table)
     submissions = taskfile.tasks_of(taskfile.table_of(text, "the evaluation"), "the evaluation", Path.cwd(), text)
     if args.toml:
@@ -220,8 +220,8 @@ def run_evaluate(home: Home, args: argparse.Namespace) -> int:
     return output.done(f"`marlaas wait {number}` waits for the scores, `marlaas show {number}` shows them.")
 
 
-def _wish(args: argparse.Namespace, reader: Reader | None) -> Wish:
-    """Parameters get the environment's types."""
+def _evaluation(args: argparse.Namespace, reader: Reader | None) -> dict[str, Any]:
+    """The task file; parameters get the environment's types."""
     from .env import typed
 
     def given(*keys: str) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _wish(args: argparse.Namespace, reader: Reader | None) -> Wish:
     measure = given("prompts", "samples", "split", "temperature")
     measure |= {key: value for key, value in (("agents", dict(args.agents)), ("rotate", args.rotate)) if value}
     about = (args.environment, config, args.tenant, args.name)
-    return Wish(args.versions, *about, measure, given("max_tokens"), given("priority"))
+    return evaluation_table(reader, args.versions, *about, measure, given("max_tokens"), given("priority"))
 
 
 def _wait(home: Home, args: argparse.Namespace, number: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from marlaas.engine.errors import ConfigError, StoreError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
-from marlaas.engine.store.queries.episodes import GroupSummary, StepSummary
+from marlaas.engine.store.queries.episodes import GroupSummary
 from marlaas.engine.store.queries.machine import EventFilter, StageSample, TaskUse, TenantUse, engine_cost, tenants_used
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EventRow, ScoreBasis, TaskRow, day_of
@@ -33,10 +33,9 @@ from ..rollouts.reading import search
 from ..text.format import count, counted, duration, line, moment, number, score, share, size
 from ..text.metrics import value_text, words
 from ..text.scores import CELL, Matrix, cell_text, held_out, matrices
-from ..text.terms import with_new_names
 from .parser import (
+    POLICY,
     Verbs,
-    add_policy,
     add_task,
     add_tasks,
     add_verb,
@@ -277,10 +276,21 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
     else:
         steps = reader.rollout_steps(args.task, policy=args.policy)
         steps = [step for step in steps if step.split == "eval" or not args.eval]
-        if args.json:
-            output.result_json([with_new_names(asdict(step)) for step in steps])
-        else:
-            _print_steps(args, steps)
+        output.show(
+            steps,
+            args.json,
+            ("STEP", "KIND", "REWARD", "GROUPS", "FAILED"),
+            lambda step: (
+                "waiting" if step.step is None else str(step.step),
+                "held-out" if step.split == "eval" else "training",
+                score(step.reward),
+                str(step.groups),
+                str(step.failures or "-"),
+            ),
+            ("STEP", "REWARD", "GROUPS", "FAILED"),
+            "There are no episodes yet.",
+            f"`marlaas rollouts {args.task} --step N` shows the groups of one.",
+        )
 
 
 def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
@@ -330,26 +340,6 @@ def _of_finding(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
 def _where(args: argparse.Namespace) -> str:
     kind = " of an evaluation" if args.eval else ""
     return f"{kind} at step {args.step}" if args.step is not None else kind
-
-
-def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
-    if not steps:
-        output.talk("There are no episodes yet.")
-        return
-    rows = [
-        (
-            "waiting" if step.step is None else str(step.step),
-            "held-out" if step.split == "eval" else "training",
-            score(step.reward),
-            str(step.groups),
-            str(step.failures or "-"),
-        )
-        for step in steps
-    ]
-    output.result_table(
-        ("STEP", "KIND", "REWARD", "GROUPS", "FAILED"), rows, right=("STEP", "REWARD", "GROUPS", "FAILED")
-    )
-    output.talk(f"`marlaas rollouts {args.task} --step N` shows the groups of one.")
 
 
 def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
@@ -483,7 +473,7 @@ def register(verbs: Verbs) -> None:
         run_metrics,
         "show all steps and evaluations of tasks, or write them for other programs",
         add_tasks,
-        add_policy,
+        POLICY,
         one_of(
             arg("--csv", action="store_true", help="a table: a row for each step, and for each evaluation"),
             arg("--jsonl", action="store_true", help="the same rows, one JSON object per line"),
@@ -497,7 +487,7 @@ def register(verbs: Verbs) -> None:
         run_matrix,
         "show what versions of a task's policies were paid against each other: the win-rate, where winning pays 1",
         add_task,
-        add_policy,
+        POLICY,
         json=True,
         epilog="From all plays that are stored, of training and held-out; an episode counts where both had a turn.",
     )
@@ -507,7 +497,7 @@ def register(verbs: Verbs) -> None:
         run_rollouts,
         "show what the model writes: the steps of a task, the groups of a step, the conversations of a group",
         add_task,
-        add_policy,
+        POLICY,
         arg("--step", type=whole(0, 10**18), metavar="N", help="the groups of this step"),
         arg("--group", type=whole(0, 10**18), metavar="G", help="the conversations of this group, by its number"),
         arg("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step"),
@@ -528,7 +518,7 @@ def register(verbs: Verbs) -> None:
         run_report,
         "say what happened in the home; of tasks, write report.html with its plots in one file, and report.md",
         add_tasks,
-        add_policy,
+        POLICY,
         arg("--out", type=Path, metavar="DIR", help="the folder (default: report-ID here)"),
         arg("--since", metavar="TIME", help="of the home: since 12h, 22:30, 2026-11-28 (default: the last)"),
         json=True,

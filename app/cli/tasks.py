@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import NoReturn
 
 from marlaas.engine.daemon import control
@@ -29,7 +30,7 @@ from ..text.scores import (
     measured_json,
     measured_table,
     rests_on,
-    scored_at,
+    scores_by_step,
     shares_of,
     with_error,
 )
@@ -39,23 +40,20 @@ from ..text.tasks import (
     kind,
     limits,
     lost_words,
-    measured_on,
     names,
     newest_key,
-    newest_series,
     queue_order,
     short_name,
     shown_reason,
-    task_detail_json,
     task_json,
 )
-from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, faces, policy_of, reading_task, reading_tasks
+from ..text.terms import with_new_keys, with_new_names
+from .parser import POLICY, Verbs, add_task, add_tasks, add_verb, arg, faces, policy_of, reading_task, reading_tasks
 
 _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
     " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
-_SCORES = 6
 OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
 REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do", "rollouts")
 _LABEL = 24
@@ -120,10 +118,17 @@ def show_task(home: Home, args: argparse.Namespace) -> int:
         config = reader.task_config(task.id)
         measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
         if args.json:
-            needs, warnings = reader.needs(task.id), reader.warnings(task.id)
-            detail = task_detail_json(own, needs, evals, newest, config, warnings)
+            detail = {
+                **task_json(own),
+                "depends_on": [needed.id for needed in reader.needs(task.id)],
+                "eval": [with_new_names(asdict(row)) for row in evals],
+                "metrics": with_new_keys(newest.metrics) if newest else {},
+                "config": config,
+                "warnings": list(reader.warnings(task.id)),
+                "findings": findings_json(own),
+            }
             of_versions = {"measured": measured_json(measured)} if task.kind == "eval" else {}
-            return output.result_json({**detail, "findings": findings_json(own), **of_versions})
+            return output.result_json(detail | of_versions)
         output.result(f"task {task.id}: {line(task.name)}")
         _tell(_fields(home, reader, task, own, policy, evals, newest))
     if task.kind == "eval":
@@ -169,7 +174,7 @@ def _fields(
         ("precision", line(engine.precision) if engine and (newest or task.state == "running") else ""),
         ("epoch", newest_text("epoch", measures) if newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(reader.rewards(task.id, policy=policy), 40)}".rstrip()),
-        ("held-out", scores_in_words(evals)),
+        ("held-out", scores_by_step(evals)),
         ("measured on", rests_on(own.basis) if own.basis else ""),
         *(("component", words) for words in component_lines(shares, evals)),
         *held_out_lines([row for row in evals if row.suite not in shares]),
@@ -211,21 +216,6 @@ def _policy(policy: PolicyRow, steps: int) -> str:
             f"held-out {held_out(policy.score, policy.basis)}",
         ]
     return ", ".join(words)
-
-
-def scores_in_words(evals: Sequence[EvalRow]) -> str:
-    """Scores of the newest series, the only comparable ones: all, or first, best and last of many."""
-
-    shown = newest_series(evals)
-    earlier = sum(not measured_on(row) for row in evals) - len(shown)
-    picked, best, left_out = shown, None, ""
-    if len(shown) > _SCORES:
-        best = max(shown, key=lambda row: float("-inf") if row.score is None else row.score)
-        picked, left_out = [row for row in shown if row in (shown[0], best, shown[-1])], f"; {len(shown)} in all"
-    scores = ", ".join(
-        f"{'best ' if row is best else ''}{scored_at(row.score, row.basis, row.step, 'step')}" for row in picked
-    )
-    return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 
 
 CELLS = 28
@@ -371,7 +361,7 @@ def register(verbs: Verbs) -> None:
         show_task,
         "show one task",
         add_task,
-        add_policy,
+        POLICY,
         arg("--toml", action="store_true", help="print its task file, with every default: to change and submit"),
         json=True,
     )
@@ -381,7 +371,7 @@ def register(verbs: Verbs) -> None:
         run_compare,
         "show results of tasks and what they differ in, side by side",
         add_tasks,
-        add_policy,
+        POLICY,
         arg("--all", action="store_true", help="all keys, also those that are the same everywhere"),
         arg("--best", action="store_true", help="by the best held-out score of each, not by its last"),
         json=True,

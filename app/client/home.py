@@ -30,7 +30,7 @@ from marlaas.engine.store.submissions import Submission
 
 from ..operations.commands import Follower, steer, written
 from ..operations.results import export, pairs_json, scored
-from ..operations.submitting import Wish, enqueue, evaluation_table, loaded
+from ..operations.submitting import enqueue, evaluation_table, loaded
 from ..reading import find_task, reading
 from ..text.learning import list_cells
 from ..text.tasks import queue_order
@@ -196,9 +196,8 @@ class Home:
         Raises as ``submit`` does.
         """
 
-        wish = Wish(versions, environment, config or {}, tenant, name, measure, sampling or {})
         with reading(self._home) as reader:
-            table = evaluation_table(wish, reader)
+            table = evaluation_table(reader, versions, environment, config, tenant, name, measure, sampling)
         return self.submit(table)[0]
 
     def estimate(self, *tasks: TaskFile) -> Estimates:

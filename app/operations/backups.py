@@ -118,8 +118,6 @@ _NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapt
 _SPARE = 1 << 20
 _CHUNK = 1 << 20
 _TRIES = 50
-_INTERVAL = 5.0
-"""Seconds between two reports."""
 
 Say = Callable[[str], None]
 
@@ -179,30 +177,20 @@ def _check_place(home: Home, file: Path, force: bool) -> None:
 
 
 def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
-    due = time.monotonic() + _INTERVAL
-
-    def progress(done: int, whole: int, what: str) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + _INTERVAL
-            say(f"{size(done)} of {size(whole)} {what} …")
-
     with ExitStack() as stack:
         with Held(home.database) as held:
             states, missing = _hold(held, home, stack)
             others = _others(home, stack, say)
             total = sum(os.fstat(file.fileno()).st_size for file in (*states.values(), *others.values()))
             _check_room(folder, held.size() * 3 // 2 + total + _SPARE, "The backup needs up to")
-            held.copy(folder / DATABASE, lambda done, whole: progress(done, whole, "of the database"))
+            say(f"Copying {size(held.size() + total)} …")
+            held.copy(folder / DATABASE)
         entries = {DATABASE: _pack(folder / DATABASE, folder / "packed")}
-        done = 0
         with _new(folder / "backup") as archive, tarfile.open(fileobj=archive, mode="w") as tar:
             with open(folder / "packed", "rb") as packed:
                 _add(tar, DATABASE + PACKED, packed)
             for place, opened in (others | states).items():
                 entries[place] = _add(tar, place, opened)
-                done += entries[place].size
-                progress(done, total, "of the files")
             made = time.time()
             listed = {name: asdict(entry) for name, entry in entries.items()}
             table = {"format": FORMAT, "made": made, "program": version("marlaas"), "files": listed, "missing": missing}

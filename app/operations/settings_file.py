@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,18 +47,16 @@ def _replace(path: Path, text: str) -> None:
     from marlaas.plugins.durable import to_disk  # its package loads asyncio
 
     path = path.resolve()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        to_disk(Path(temporary))
+        part.touch(0o600)
+        part.write_text(text, encoding="utf-8", newline="")
+        to_disk(part)
         if path.exists():
-            os.chmod(temporary, path.stat().st_mode & 0o777)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 # Keys are dotted, ``train.learning_rate``, in the order of a task file.

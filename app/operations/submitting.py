@@ -6,7 +6,7 @@ import getpass
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,49 +160,44 @@ NAME = 80
 """Characters of a generated name."""
 
 
-@dataclass(frozen=True)
-class Wish:
-    """A wish to measure; missing parts follow from the versions."""
+def evaluation_table(
+    reader: Reader | None,
+    versions: Sequence[str],
+    environment: str = "",
+    config: Mapping[str, Any] | None = None,
+    tenant: str = "",
+    name: str = "",
+    measure: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    queue: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The table of a task file that measures ``versions``; what is missing follows from the first version's task.
 
-    versions: Sequence[str]
-    """As ``versions`` in a task file."""
-    environment: str = ""
-    """Empty: that of the first version's task, with its configuration and rows."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    tenant: str = ""
-    name: str = ""
-    measure: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of [eval]."""
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of [sampling]; others are those of the first version's task."""
-    queue: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of [queue]."""
-
-
-def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
-    """The table of a task file. Raises ``ConfigError`` without an environment, and ``AdapterError``."""
-
-    first = _first(wish.versions, reader)
+    ``environment``: by default that of the task, with its configuration and rows. ``measure``, ``sampling`` and
+    ``queue``: keys of [eval], [sampling] and [queue]. Raises ``ConfigError`` without an environment, and
+    ``AdapterError``.
+    """
+    first = _first(versions, reader)
     like = reader.task_config(first.task) if reader and first else {}
-    environment = wish.environment or like.get("environment", "")
+    environment = environment or like.get("environment", "")
     if not environment:
         raise ConfigError("No environment is given to measure on.", "Give --environment NAME.")
     same, data = environment == like.get("environment"), like.get("data", {})
-    measure = dict(wish.measure)
+    measure = dict(measure or {})
     if measure.get("samples", 1) > 1 and "temperature" not in measure:  # at 0 all samples would be the same
         measure["temperature"] = like.get("sampling", {}).get("temperature", 1.0)
-    sampling = {key: like.get("sampling", {}).get(key) for key in ("max_tokens", "max_episode_tokens", "thinking")}
+    lengths = {key: like.get("sampling", {}).get(key) for key in ("max_tokens", "max_episode_tokens", "thinking")}
     table: dict[str, Any] = {
-        "tenant": wish.tenant or (first.tenant if first else getpass.getuser()),
-        "name": wish.name or clip(f"{', '.join(wish.versions)} on {environment}", NAME),
+        "tenant": tenant or (first.tenant if first else getpass.getuser()),
+        "name": name or clip(f"{', '.join(versions)} on {environment}", NAME),
         "environment": environment,
         "kind": "eval",
-        "versions": list(wish.versions),
-        "environment_config": {**(like.get("environment_config", {}) if same else {}), **wish.config},
-        "sampling": {**{key: value for key, value in sampling.items() if value is not None}, **wish.sampling},
+        "versions": list(versions),
+        "environment_config": {**(like.get("environment_config", {}) if same else {}), **(config or {})},
+        "sampling": {**{key: value for key, value in lengths.items() if value is not None}, **(sampling or {})},
         "eval": measure,
         "data": {key: value for key, value in data.items() if value} if same and data.get("path") else None,
-        "queue": dict(wish.queue),
+        "queue": dict(queue or {}),
     }
     return {key: value for key, value in table.items() if value not in ({}, None)}
 

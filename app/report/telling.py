@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from math import fsum
 from typing import TypeAlias
 
-from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.episodes import StoredConversation
 from marlaas.engine.store.queries.learning import History, ProgressRow, Track
 from marlaas.engine.store.queries.reader import Reader
@@ -22,12 +21,12 @@ from ..operations.commands import without_steps, written
 from ..operations.results import NOTE, Scored, compared, difference_text, scored
 from ..operations.settings_file import difference_rows, value_cell
 from ..questions import evidence
-from ..rollouts.reading import in_order as in_order_said
-from ..text.format import ago, count, counted, duration, line, number, plain, score
+from ..rollouts.exporting import episode_text
+from ..text.format import ago, count, counted, duration, excerpt, line, plain, score
 from ..text.learning import findings, gone_wrong, verdict
 from ..text.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
 from ..text.scores import Difference, held_out, rests_on, with_error
-from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word, who
+from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word
 
 # Texts are foreign; the writer makes them safe for its format.
 
@@ -65,24 +64,17 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Transcript:
-    """One conversation."""
-
-    head: str
-    turns: Sequence[tuple[str, str]]
-    """(speaker, text)."""
-
-
-@dataclass(frozen=True)
 class Code:
-    """Preformatted text, folded if possible."""
+    """Preformatted text."""
 
     title: str
     text: str
-    language: str = ""
+    language: str = "text"
+    folded: bool = False
+    """Where that is possible."""
 
 
-Piece: TypeAlias = str | Table | Chart | Transcript | Code
+Piece: TypeAlias = str | Table | Chart | Code
 """A text is a paragraph."""
 
 
@@ -221,7 +213,7 @@ def _verdict(reader: Reader, face: Face) -> str:
     return verdict(evidence(face.row, face.evals, rewards, recent, versions, config, face.name)).words
 
 
-def _rollouts(reader: Reader, face: Face) -> list[Transcript]:
+def _rollouts(reader: Reader, face: Face) -> list[Code]:
     row, policy = face.row, face.policy
     series = [one for one in newest_series(face.evals) if one.score is not None]
     measured: list[dict[int, Played]] = []
@@ -233,7 +225,7 @@ def _rollouts(reader: Reader, face: Face) -> list[Transcript]:
     said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained)]
     for failed in list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]:
         said.append(("An episode that failed", reader.episode(failed)))
-    return [Transcript(_head(why, episode[0]), list(_turns(episode))) for why, episode in said if episode]
+    return [Code(why, excerpt(episode_text(episode), LONGEST, LINES)) for why, episode in said if episode]
 
 
 def _groups_of(
@@ -263,8 +255,8 @@ MOST_CURVES = 4
 """Of a picture that compares."""
 MOST_SCORES = 40
 """Of a list; some in between are left out."""
-LONGEST_TURN = 20_000
-"""Characters."""
+LONGEST, LINES = 20_000, 500
+"""Characters and lines of an episode."""
 VALUE = 60
 """Cells of a value of a task file."""
 
@@ -341,9 +333,9 @@ def _task(reader: Reader, task: TaskRow, faces: Sequence[Face], level: int) -> I
         yield Section("The newest step", [_newest(faces)], level)
     yield Section("What it cost", [_cost(reader, task)], level)
     source = reader.task_source(task.id)
-    codes = [Code("As its author wrote it", plain(source), "toml")] if source else []
+    codes = [Code("As its author wrote it", plain(source), "toml", folded=True)] if source else []
     with_defaults = written(without_steps(reader.task_config(task.id)))
-    yield Section("The task file", [*codes, Code("With every default", with_defaults, "toml")], level)
+    yield Section("The task file", [*codes, Code("With every default", with_defaults, "toml", folded=True)], level)
 
 
 def _summary(reader: Reader, row: TaskRow, faces: Sequence[Face]) -> Iterator[Piece]:
@@ -451,31 +443,6 @@ def _newest(faces: Sequence[Face]) -> Table:
         for name in every
     ]
     return Table(headers, rows)
-
-
-def _head(why: str, said: StoredConversation) -> str:
-    parts = (f"{line(name, 30)} {number(value)}" for name, value in list(said.scores.items())[:8])
-    speaker, version = _speaker(said), f"version {said.version}"
-    named = said.policy not in ("", ONLY)  # its name has the version behind it
-    shown = [f"{why}: reward {score(said.reward)}", speaker, "" if named and speaker else version, *parts]
-    if said.failure:
-        shown.append(line(said.failure, 300))
-    if said.cut:
-        shown.append("cut off by the length limit")
-    return " · ".join(filter(None, shown))
-
-
-def _speaker(said: StoredConversation) -> str:
-    found, agent = who(said.agent, said.policy, said.version, said.speaker, said.spoke), line(said.agent, 20)
-    return found.removeprefix(f"{agent}: ") if found.startswith(f"{agent}: {agent} v") else found
-
-
-def _turns(episode: Sequence[StoredConversation]) -> Iterator[tuple[str, str]]:
-    for said in in_order_said(episode):
-        text = plain(said.turn.text[:LONGEST_TURN]) or "(nothing)"
-        more = len(said.turn.text) - LONGEST_TURN
-        whose = f"{_speaker(episode[said.conversation]) or 'another agent'}, " if len(episode) > 1 else ""
-        yield f"{whose}{line(said.turn.role, 20)}", text + (f"\n… {more:,} more characters" if more > 0 else "")
 
 
 def _cost(reader: Reader, row: TaskRow) -> Piece:

@@ -211,14 +211,6 @@ _MARKDOWN = """\
 {% endfor %}
 {% elif kind == "Chart" %}
 ![{{ (piece.title ~ ". " ~ (piece|described))|safe_line }}]({{ pictures }}/{{ piece.name }}.svg)
-{% elif kind == "Transcript" %}
-**{{ piece.head|safe_line }}**
-{% for role, text in piece.turns %}
-
-{{ (role ~ ":")|paragraph }}
-
-{{ text|fenced("text") }}
-{% endfor %}
 {% else %}
 {{ (piece.title ~ ":")|paragraph }}
 
@@ -265,14 +257,9 @@ _HTML = """\
 </tbody></table>
 {% elif kind == "Chart" %}
 <figure>{{ piece|svg|safe }}</figure>
-{% elif kind == "Transcript" %}
-<article><header>{{ piece.head|plain }}</header>
-{% for role, text in piece.turns %}
-<div class="turn"><b>{{ role|plain }}</b><pre>{{ text|plain }}</pre></div>
-{% endfor %}
-</article>
 {% else %}
-<details><summary>{{ piece.title|plain }}</summary><pre>{{ piece.text|plain }}</pre></details>
+<details{% if not piece.folded %} open{% endif %}>
+<summary>{{ piece.title|plain }}</summary><pre>{{ piece.text|plain }}</pre></details>
 {% endif %}
 {% endfor %}
 {% endfor %}
@@ -289,12 +276,10 @@ padding:0 1rem}h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.4rem;borde
 .lead{color:var(--quiet);margin-top:0}table{border-collapse:collapse;margin:1rem 0;font-size:.9rem;display:block;
 overflow-x:auto}td,th{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--edge);
 vertical-align:top}td.right,th.right{text-align:right}figure{margin:1rem 0;display:inline-block}
-figure svg{max-width:100%;height:auto}article{border:1px solid var(--edge);border-radius:6px;margin:1rem 0}
-article header{background:var(--soft);padding:.4rem .8rem;font-weight:600;font-size:.9rem}
-.turn{padding:.4rem .8rem;border-top:1px solid var(--edge)}.turn b{color:var(--quiet);font-size:.8rem}
+figure svg{max-width:100%;height:auto}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.2rem 0;font:.85rem/1.45 ui-monospace,monospace}
 details pre{background:var(--soft);padding:.8rem;border-radius:6px}summary{cursor:pointer;color:var(--quiet)}
-@media print{details{display:block}article{break-inside:avoid}}"""
+@media print{details{display:block}}"""
 
 
 def markdown(document: Document, pictures: str) -> str:

@@ -56,6 +56,8 @@ def held_out(value: float | None, basis: ScoreBasis | None) -> str:
     return f"{with_error(value, basis)} ({rests_on(basis)})"
 
 
+MOST_SCORES = 6
+"""Of a line that has them all."""
 HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
 SAMPLED = ("PASS@K", "BEST@K")
 
@@ -100,13 +102,26 @@ def score_text(row: EvalRow | None) -> str:
     return f"{score(row.score)} ± {score(row.stderr)}" if row.score is not None else f"{row.failures} failed"
 
 
+def scores_by_step(rows: Sequence[EvalRow], on: str = "") -> str:
+    """Scores of the newest series, the only comparable ones: all, or first, best and last of many.
+
+    ``on``: as in ``measured_on``.
+    """
+    series = newest_series(rows, on)
+    earlier = sum(measured_on(row) == on for row in rows) - len(series)
+    picked, best, left_out = series, None, ""
+    if len(series) > MOST_SCORES:
+        best = max(series, key=lambda row: -math.inf if row.score is None else row.score)
+        picked, left_out = [row for row in series if row in (series[0], best, series[-1])], f"; {len(series)} in all"
+    scores = ", ".join(
+        f"{'best ' if row is best else ''}{scored_at(row.score, row.basis, row.step, 'step')}" for row in picked
+    )
+    return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
+
+
 def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
     """Scores on suites and on the split test, by step."""
-    lines = []
-    for on in sorted({measured_on(row) for row in rows} - {""}):
-        shown = ", ".join(f"{score_text(row)} at step {row.step}" for row in newest_series(rows, on))
-        lines.append((line(on, 24), shown))
-    return lines
+    return [(line(on, 24), scores_by_step(rows, on)) for on in sorted({measured_on(row) for row in rows} - {""})]
 
 
 def shares_of(config: Mapping[str, Any]) -> dict[str, float]:

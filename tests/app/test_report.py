@@ -17,7 +17,6 @@ from marlaas.app.report.telling import (
     Played,
     Section,
     Table,
-    Transcript,
     chosen,
 )
 from marlaas.app.report.writing import NARROW, WIDE, described, html, markdown, svg
@@ -135,7 +134,7 @@ def read(text: str) -> Tags:
 
 def test_every_piece_is_on_the_web_page() -> None:
     tags = read(html(document("some words")))
-    assert {"h1", "h2", "h3", "table", "svg", "article", "details", "style"} <= tags.seen
+    assert {"h1", "h2", "h3", "table", "svg", "details", "style"} <= tags.seen
     assert "".join(tags.text).count("some words") >= 12
 
 
@@ -187,7 +186,7 @@ def document(words: str) -> Document:
         Table((words, "n"), [(words, "1"), ("", words)], ("n",)),
         Chart("one", words, words, [(words, curve)], [Point(2, 0.5, 0.1)], 0.3, unit=True, large=True),
         Chart("two", words, words, [(words, curve), (words, Curve([1], [5.0], place=1))]),
-        Transcript(words, [("user", words), (words, "x")]),
+        Code(words, words),
         Code(words, words, "toml"),
     ]
     return Document(words, words, [Section(words, pieces), Section(words, (), 3)])
