@@ -202,7 +202,7 @@ def test_scores_are_what_a_script_computes_from_replies(lab: Lab) -> None:
 BOTH = """
 tenant = "lab"
 name = "both"
-steps = 4
+steps = 2
 [[mixture]]
 environment = "arithmetic"
 share = 2
@@ -245,7 +245,7 @@ def test_one_policy_learns_on_both(lab: Lab, tmp_path: Path) -> None:
         assert whole["n"] == sums["n"] + game["n"] and whole["prompts"] == sums["prompts"] + game["prompts"]
     shown = " ".join(lab.marlaas("show", str(number)).split())
     assert "component arithmetic 67%, held-out " in shown and "component game 33%, held-out " in shown
-    assert [replayed(lab, number, component) for component in ("arithmetic", "game")] == [8 * 4, 4 * 4]
+    assert [replayed(lab, number, component) for component in ("arithmetic", "game")] == [4 * 4, 2 * 4]
     lab.sound(number)
 
 
