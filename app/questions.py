@@ -72,7 +72,6 @@ def evidence(
     basis = row.basis if row.score is None else None
     return Evidence(
         row.state,
-        row.reason_code,
         row.step,
         row.steps,
         rewards.steps,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -63,11 +62,6 @@ def test_verbs(filled: Home, marlaas: Commander, engine: FakeEngine, words: tupl
 def test_what_it_has_not(filled: Home, marlaas: Commander, words: tuple[str, ...], sentence: str) -> None:
     said = marlaas(*words)
     assert said.code != 0 and sentence in said.err and "unexpected" not in said.err
-
-
-def test_metrics_go_into_tensorboard(filled: Home, marlaas: Commander, tmp_path: Path) -> None:
-    written = marlaas("metrics", "2", "--policy", "1@3", "--tensorboard", str(tmp_path)).out
-    assert Path(written.strip()).exists()
 
 
 def test_python_compares_what_was_measured(filled: Home) -> None:

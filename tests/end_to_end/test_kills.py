@@ -1,4 +1,4 @@
-"""``kill -9``, lost workers, full memory, locks, yields and drains: no committed step is lost, none is made twice."""
+"""``kill -9``, lost workers, full memory, yields and drains: no committed step is lost, none is made twice."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import os
 import re
 import resource
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +24,21 @@ from .conftest import Lab, awaited, configured, consumed_once
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
-WORKERS = ("rollout", "training", "marlaas.plugins.host")
+WORKERS = (("training",), ("rollout", "marlaas.plugins.host"))
+"""The second ones are killed at the same time."""
 ENDLESS: dict[str, Any] = {"steps": 2000, "train": {"patience": 1000, "max_staleness": 1}}
 
 
 def test_whoever_is_killed_nothing_is_lost_or_doubled(lab: Lab) -> None:
     task = lab.submit("sums", **ENDLESS)
-    for worker in WORKERS:
+    for workers in WORKERS:
         lab.until(task, lab.row(task).step + 2)
-        victims = lab.worker_pids(worker)
-        assert victims
-        for pid in victims:
+        victims = {worker: lab.worker_pids(worker) for worker in workers}
+        assert all(victims.values())
+        for pid in (pid for pids in victims.values() for pid in pids):
             os.kill(pid, signal.SIGKILL)
         lab.until(task, lab.row(task).step + 3)
-        assert not set(victims) & set(lab.worker_pids(worker))
+        assert not any(set(pids) & set(lab.worker_pids(worker)) for worker, pids in victims.items())
     before = lab.row(task).step
     lab.kill_engine()
     committed = lab.row(task)
@@ -51,7 +49,9 @@ def test_whoever_is_killed_nothing_is_lost_or_doubled(lab: Lab) -> None:
     consumed_once(lab.home, task)
 
 
+@pytest.mark.slow
 def test_pause_drain_and_cancel_end_between_two_steps(lab: Lab) -> None:
+    """Every day, tasks are paused, drained and cancelled in ``tests/engine/train`` and ``tests/engine/daemon``."""
     task = lab.submit("long", **ENDLESS)
     lab.until(task, 2)
     lab.marlaas("pause", str(task))
@@ -97,7 +97,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.mark.slow
 def test_tasks_train_on_both_samplers_and_outlive_one(both: Lab) -> None:
+    """Every day, one of several samplers dies in ``tests/engine/machine``."""
+
     def devices() -> dict[str, str]:
         return {row["name"]: row["device"] for row in json.loads(both.marlaas("engine", "status", "--json"))["workers"]}
 
@@ -121,16 +124,6 @@ def test_a_deterministic_task_repeats_itself_on_both(both: Lab) -> None:
     with Reader(both.home.database) as reader:
         checksums = [{row.number: row.checksum for row in reader.versions(task)} for task in (first, again)]
     assert checksums[0] == checksums[1] and max(checksums[0]) == 3
-
-
-@pytest.mark.slow
-def test_tasks_outlive_one_of_two_trainers(tmp_path: Path) -> None:
-    """Every day, real trainers die in ``tests/engine/machine``."""
-    with configured(tmp_path, "[training]\ntrainers = 2\n") as lab:
-        before = {name: lab.worker_pids(name) for name in ("rollout", "training-2")}
-        outlived(lab, "training", steps=25)
-        assert {name: lab.worker_pids(name) for name in before} == before, "nothing else was started again"
-        awaited(lambda: lab.worker_pids("training"))
 
 
 @pytest.mark.slow
@@ -158,85 +151,6 @@ def test_a_sampler_without_memory_takes_fewer_conversations(tmp_path: Path, monk
         for task in (small, wide):
             consumed_once(lab.home, task)
         assert audit(lab.home.root, updates=False).sound
-
-
-HELD = 6.0
-"""Seconds for which the lock is held."""
-LATE = 4.0
-"""Seconds that a question of an environment may take, which the engine's loop hears, passes on and answers: ``asking``
-asks ten times a second. Where the loop waits for the lock, one of them takes nearly all of ``HELD``; where it does not,
-milliseconds, and a machine that is busy has the rest."""
-ASKING = '''
-import asyncio
-import time
-from marlaas.plugins import Episode, env
-
-
-@env
-async def asking(ep: Episode) -> float:
-    """Says how long the engine takes to answer."""
-    began, slowest = time.monotonic(), 0.0
-    for _ in range(20):
-        await asyncio.sleep(0.1)
-        asked = time.monotonic()
-        reply = await ep.ask(f"{ep.rng.randint(0, 99_999)}+1=", max_tokens=2)
-        slowest = max(slowest, time.monotonic() - asked)
-    ep.log(began=began, ended=time.monotonic(), slowest=slowest)
-    return float(len(reply.text))
-'''
-HOLDER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
-connection.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def held(database: Path) -> Iterator[None]:
-    """Another process has the lock."""
-    command = [sys.executable, "-c", HOLDER, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        yield
-        process.communicate()
-
-
-@pytest.mark.slow
-def test_a_lock_of_seconds_pauses_and_delays_nothing(lab: Lab) -> None:
-    """Every day, locks are held in ``tests/engine/store`` and while the tasks of ``tests/engine/train`` are trained."""
-    (lab.home.plugins / "asking.py").write_text(ASKING)
-    steady = lab.submit("steady", steps=100_000, train={"max_staleness": 1})
-    size = {"groups_per_step": 1, "group_size": 2, "max_staleness": 1}
-    asking = lab.submit(
-        "asking", "asking", steps=1000, train=size, sampling={"max_episode_tokens": 1000}, eval={"prompts": 2}
-    )
-    lab.until(asking, 1)
-    with held(lab.home.database):
-        began = time.monotonic()
-        stood = lab.row(steady).step
-        while time.monotonic() < began + HELD:
-            assert lab.row(steady).step == stood, "nothing is committed meanwhile"
-            time.sleep(0.05)  # the engine is another process: there is nothing to await
-        ended = time.monotonic()
-    lab.until(steady, stood + 5)
-    lab.until(asking, lab.row(asking).step + 2)
-    rows = (lab.row(steady), lab.row(asking))
-    assert [row.state for row in rows] == ["running", "running"], [row.reason for row in rows]
-    with Reader(lab.home.database) as reader:
-        slowest = reader.all(
-            "SELECT max(json_extract(j.metrics, '$.slowest')) FROM trajectories j"
-            ' JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy WHERE p.task = ?'
-            " AND json_extract(j.metrics, '$.began') < ? AND json_extract(j.metrics, '$.ended') > ?",
-            asking,
-            ended,
-            began,
-        )[0][0]
-        messages = [event.message for task in (steady, asking) for event in reader.events(task)]
-    lab.marlaas("cancel", str(steady), str(asking))
-    assert slowest is not None and slowest < LATE
-    assert not [line for line in messages if "paused" in line or "database" in line]
 
 
 LIMIT = 10.0

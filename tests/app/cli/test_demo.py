@@ -199,7 +199,7 @@ ENTRY = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]
 def test_a_version_and_the_base_answer_beside_each_other(filling: Filling, home: Home) -> None:
     task = with_silent_adapter(filling, home)
     typed = '17+4=\n\n"""\ntwo\nlines\n"""\n/system Be kind.\n17+4=\n/help\n/quit\nnot read\n'
-    command = [*ENTRY, "--home", str(home.root), "chat", f"{task}@last", "--beside", "base", "--temperature", "1"]
+    command = [*ENTRY, "--home", str(home.root), "chat", f"{task}@last", "--beside", "base", "--max-tokens", "4"]
     done = subprocess.run(command, input=typed, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert "A sampler of its own takes about" in done.stderr and "are free." in done.stderr
