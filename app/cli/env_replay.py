@@ -100,7 +100,7 @@ async def _replayed(
     from marlaas.engine.environments.alone import serve_alone
     from marlaas.engine.environments.dependencies.interpreters import Interpreters
     from marlaas.engine.models.find import load_base
-    from marlaas.engine.replay import Replay
+    from marlaas.engine.replay import replay
     from marlaas.engine.rollout.renderer import Renderer
 
     settings = load_settings(home)
@@ -109,7 +109,7 @@ async def _replayed(
     with TemporaryDirectory(prefix="marlaas-replay-", ignore_cleanup_errors=True) as scratch:
         async with serve_alone(spec.environment, folders, Path(scratch), interpreters) as (service, info):
             with await service.bind(info.name, data=spec.data.record) as lease:
-                return lease, await Replay(service, lease, spec, split, calls).run(groups)
+                return lease, await replay(service, lease, spec, split, calls, groups)
 
 
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
