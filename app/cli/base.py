@@ -175,11 +175,11 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
         both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
         output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
     shown = next((one for one in tried if one.copy == chosen), tried[0])
-    verdict = judge(shown.trial.seconds, TASK.steps)
+    verdict = judge(shown.seconds, TASK.steps)
     if args.json:
         rows = [
             with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
-            | {"seconds": one.trial.seconds}
+            | {"seconds": one.seconds, "trial": _trial_of(one)}
             for one in tried
         ]
         return output.result_json(
@@ -292,10 +292,10 @@ async def _try(
     trying = try_base(base, home, settings, renderer, plans, trainer, until)
     async with aclosing(trying):  # Ctrl-C ends the workers, too
         async for one in trying:
-            trial, agreement = one.trial, one.agreement
+            agreement = one.agreement
             say(
                 f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
-                f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)});"
+                f" {spoken(one.seconds)} (sampling {spoken(one.sampling)}, training {spoken(one.training)});"
                 f" {size(one.resident)} in memory;"
                 f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
             )
@@ -303,13 +303,18 @@ async def _try(
     return tried
 
 
+def _trial_of(one: Tried) -> dict[str, float]:
+    measured = {"prompt_tokens": one.prompt_tokens, "sampling": one.sampling, "training": one.training}
+    return measured | {"gap_mean": one.agreement.gap_mean, "gap_max": one.agreement.gap_max}
+
+
 def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
     """Settings to change from ``chosen``; empty if that gains little."""
-    fastest = min(tried, key=lambda one: one.trial.seconds)
+    fastest = min(tried, key=lambda one: one.seconds)
     own = next((one for one in tried if one.copy == chosen), None)
-    if own is None or own.trial.seconds < WORTHWHILE * fastest.trial.seconds:
+    if own is None or own.seconds < WORTHWHILE * fastest.seconds:
         return ""
-    times = own.trial.seconds / fastest.trial.seconds
+    times = own.seconds / fastest.seconds
     weights = fastest.copy.weights
     return f'`weights = "{weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen.weights}.'
 
