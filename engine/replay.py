@@ -54,7 +54,6 @@ class Playback:
         if ask.fork is not None:
             origin, track.before = self._tracks.get(ask.fork.agent), ask.fork.turns
             track.tools = origin is not None and origin.tools
-        track.hear(ask)
         return track.reply(ask)
 
     @property
@@ -80,11 +79,9 @@ class _Track:
         recorded = len(self.recorded.replies)
         return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
 
-    def hear(self, ask: Ask) -> None:
+    def _hear(self, ask: Ask) -> None:
         """Skip the ask's messages, the same as then."""
         self.tools = self.tools or bool(ask.tools)
-        if self.deaf:
-            return
         asked = [(message.role, message.content) for message in ask.messages]
         then = [(turn.role, turn.text) for turn in self.recorded.turns[self.at :]]
         end = len(asked)
@@ -102,7 +99,8 @@ class _Track:
 
     def reply(self, ask: Ask) -> Reply:
         if self.replied >= len(self.recorded.replies):
-            return self._nothing()
+            return self._nothing(ask)
+        self._hear(ask)
         number, self.replied = self.replied, self.replied + 1
         thinking, shown = self._said("thinking"), self._said("assistant")
         text, found = self.calls(shown, self.tools)
@@ -123,13 +121,15 @@ class _Track:
         cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
         return "length" if cut else "stop"
 
-    def _nothing(self) -> Reply:
+    def _nothing(self, ask: Ask) -> Reply:
         """Empty if the recorded agent had no tokens left either."""
         turns = self.recorded.turns
         full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
-        self.deaf += 1
-        if not full or self.deaf > DEAF_ASKS:
+        if not full or self.deaf >= DEAF_ASKS:
             raise BeyondRecord(f"it asks the agent {self.name!r} more often than it did then")
+        if not self.deaf:
+            self._hear(ask)
+        self.deaf += 1
         return Reply("", "length", self.before + self.replied)
 
 
