@@ -292,7 +292,9 @@ class SimulatedTrainer(Device):
         for state, job, length in zip(states, jobs, tokens, strict=True):
             state.pending += [group.number for group in job.groups]
             stats = _stats(job, seconds * length / max(1, sum(tokens)))
-            results.append(replace(stats, step=await self._step(job.policy, job.path)) if job.path else stats)
+            results.append(
+                replace(stats, step=await self._step(job.policy, job.path, job.probe)) if job.path else stats
+            )
             self._shared.engine.call()
         return results
 
@@ -301,7 +303,7 @@ class SimulatedTrainer(Device):
         self._shared.engine.call()
         return result
 
-    async def _step(self, policy: str, path: str) -> StepResult:
+    async def _step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
         state = self._open(policy)
         first, count = state.steps * len(state.pending), len(state.pending)
         if sorted(state.pending) != list(range(first, first + count)):
@@ -310,7 +312,9 @@ class SimulatedTrainer(Device):
         await self.carry(self._states.size)
         state.pending.clear()
         state.steps += 1
-        return self._result(self._states.write(policy, state.steps, state.config, path), path, seconds)
+        result = self._result(self._states.write(policy, state.steps, state.config, path), path, seconds)
+        sequences = probe.sequences * (1 + probe.before) if probe else ()
+        return replace(result, scores=tuple(np.zeros(len(read) - start, np.float32) for read, start in sequences))
 
     async def close(self, policy: str) -> None:
         self._policies.pop(policy, None)
@@ -365,9 +369,7 @@ def _stats(job: TrainJob, seconds: float) -> GroupStats:
     counts = {group.number: sum(int(each.mask.sum()) for each in group.sequences) for group in job.groups}
     tokens = sum(counts.values())
     weights = {number: np.zeros(count, np.float16) for number, count in counts.items() if count}
-    probed = job.probe.sequences if job.probe else ()
-    scores = tuple(np.zeros(len(read) - start, np.float32) for read, start in probed)
-    return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, seconds, tokens, weights, scores=scores)
+    return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, seconds, tokens, weights)
 
 
 class SimulatedHandle:
