@@ -179,11 +179,11 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
         both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
         output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
     shown = next((one for one in tried if one.copy == chosen), tried[0])
-    verdict, text = judge(shown.trial.seconds, TASK.steps)
+    verdict, text = judge(shown.seconds, TASK.steps)
     if args.json:
         rows = [
             with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
-            | {"seconds": one.trial.seconds}
+            | {"seconds": one.seconds, "trial": _trial_of(one)}
             for one in tried
         ]
         return output.result_json(
@@ -283,15 +283,20 @@ async def _try(
     trying = try_base(base, home, settings, renderer, plans, trainer, until)
     async with aclosing(trying):  # Ctrl-C ends the workers, too
         async for one in trying:
-            trial, agreement = one.trial, one.agreement
+            agreement = one.agreement
             say(
                 f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
-                f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)});"
+                f" {spoken(one.seconds)} (sampling {spoken(one.sampling)}, training {spoken(one.training)});"
                 f" {size(one.resident)} in memory;"
                 f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
             )
             tried.append(one)
     return tried
+
+
+def _trial_of(one: Tried) -> dict[str, float]:
+    measured = {"prompt_tokens": one.prompt_tokens, "sampling": one.sampling, "training": one.training}
+    return measured | {"gap_mean": one.agreement.gap_mean, "gap_max": one.agreement.gap_max}
 
 
 def run_list(home: Home, args: argparse.Namespace) -> int:

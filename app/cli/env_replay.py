@@ -17,7 +17,7 @@ from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.models.find import load_base
-from marlaas.engine.replay import Replay, Verdict, summarise
+from marlaas.engine.replay import Verdict, replay as replay_groups, summarise
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.spec.task import TaskSpec, components_of, parse
 from marlaas.engine.spec.validation import nearest
@@ -112,7 +112,7 @@ async def _replayed(
     with TemporaryDirectory(prefix="marlaas-replay-", ignore_cleanup_errors=True) as scratch:
         async with serve_alone(spec.environment, folders, Path(scratch), interpreters) as (service, info):
             with await service.bind(info.name, data=spec.data.record) as lease:
-                return lease, await Replay(service, lease, spec, split, calls).run(groups)
+                return lease, await replay_groups(service, lease, spec, split, calls, groups)
 
 
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:

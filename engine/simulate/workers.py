@@ -215,7 +215,11 @@ class SimulatedTrainer(Device):
         results = []
         for job, length in zip(jobs, tokens, strict=True):
             stats = _stats(job, seconds * length / max(1, sum(tokens)))
-            results.append(replace(stats, step=await self.step(job.policy, job.path)) if job.path else stats)
+            if job.path:
+                sequences = job.probe.sequences * (1 + job.probe.before) if job.probe else ()
+                scores = tuple(np.zeros(len(read) - start, np.float32) for read, start in sequences)
+                stats = replace(stats, step=replace(await self.step(job.policy, job.path), scores=scores))
+            results.append(stats)
         return tuple(results)
 
     async def step(self, policy: str, path: str) -> StepResult:
@@ -283,9 +287,7 @@ def _stats(job: Job, seconds: float) -> GroupStats:
     counts = {group.number: sum(int(each.mask.sum()) for each in group.sequences) for group in job.groups}
     tokens = sum(counts.values())
     weights = {number: np.zeros(count, np.float16) for number, count in counts.items() if count}
-    probed = job.probe.sequences if job.probe else ()
-    scores = tuple(np.zeros(len(read) - start, np.float32) for read, start in probed)
-    return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, seconds, tokens, weights, scores=scores)
+    return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, seconds, tokens, weights)
 
 
 class SimulatedHandle:

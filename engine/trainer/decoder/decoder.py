@@ -223,10 +223,6 @@ class Decoder:
         return cls(base.config, tensors, compute, room or pass_room(str(compute.device)))
 
     @property
-    def mixes(self) -> bool:
-        return True
-
-    @property
     def vocabulary(self) -> int:
         return len(self.plain.base.embedding)
 

@@ -26,7 +26,7 @@ from marlaas.engine.models.find import load_base
 from marlaas.engine.models.gguf import ensure, path_of, write_base
 from marlaas.engine.models.memory import MemoryPlan
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.train.trial import Trial, Tried, cleared
+from marlaas.engine.train.trial import Tried, cleared
 from tests.engine.models.gguf.written import make, write
 from tests.engine.models.hub_cache import COMMIT, HubCache
 
@@ -189,8 +189,6 @@ def test_adapters_delete(
         assert marlaas("adapters", "delete", *words).code == 1
 
 
-TRIAL = Trial(10, sampling=1.0, training=0.5, gap_mean=0.0, gap_max=0.0)
-
 F32, F16, Q8_0, BF16 = (
     Copy("llama.cpp", "f32"),
     Copy("llama.cpp", "f16"),
@@ -198,7 +196,7 @@ F32, F16, Q8_0, BF16 = (
     Copy("torch", "bf16"),
 )
 
-TRIED = Tried(F32, MemoryPlan(8, 512, "f32", 1, 32, 0, ()), "", 0, 0, Agreement(0.0, 0.0, 1.0, 0.0), TRIAL)
+TRIED = Tried(F32, MemoryPlan(8, 512, "f32", 1, 32, 0, ()), "", 0, 0, Agreement(0.0, 0.0, 1.0, 0.0), 10, 1.0, 0.5)
 
 
 def test_files_of_an_interrupted_check_are_removed(home: Home) -> None:
