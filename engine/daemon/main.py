@@ -41,7 +41,7 @@ from ..home.disk import DiskGuard
 from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
 from ..machine.plan import PlacementPlan, precision_words
-from ..machine.reference import compare_once, compared_before, spoken_comparison
+from ..machine.reference import check_comparison, compare_base, compared_before, spoken_comparison
 from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
 from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
@@ -354,10 +354,13 @@ class Engine:
 
     async def _start_workers(self) -> None:
         base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
-        if compared_before(base, home, free) is None:
+        compared = compared_before(base, home, free)
+        if compared is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
             self._log("base", self._compares, "info")
-        compared, self._compares = await compare_once(base, home, free), ""
+            compared = await compare_base(base, home, free)
+            self._compares = ""
+        check_comparison(base, compared)
         if compared.state == UNVERIFIED:
             self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
         await self._supervisor.start()
@@ -374,6 +377,9 @@ class Engine:
         self._log("base", in_words(plan.memory), "info")
         self._log("base", precision_words(self._base, self._settings, plan), "info")
         self._log("placement", plan.words, "info")
+        if self._settings.resources.share == "base":
+            text = '`share = "base"` under [resources] is read as "memory": sampler and trainer have a copy each.'
+            self._log("placement", text, "warning")
         if self._supervisor.warning:
             self._log("base", self._supervisor.warning, "warning")
 

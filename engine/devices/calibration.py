@@ -1,7 +1,7 @@
 """Measures devices' rates once; the home keeps them by device, driver and torch.
 
 In a child process: a failure gives a reason. ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one
-core, ``cuda`` and ``metal`` the only visible card; prints JSON. Never run on cards.
+core, ``cuda`` the only visible card; prints JSON. Never run on cards.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class OtherPrograms:
 
 
 SECONDS = 60.0
-MEASURED = ("cuda", "metal")
 
 
 def with_rates(
@@ -82,7 +81,7 @@ def with_rates(
         key = key_of(device, found)
         if key in known and not anew:
             rates[key] = known[key]
-        elif (missing or anew) and (isinstance(device, Cpu) or device.kind in MEASURED):
+        elif (missing or anew) and (isinstance(device, Cpu) or device.kind == "cuda"):
             measured = measure(device)
             if isinstance(measured, Rates):
                 rates[key] = measured
@@ -139,12 +138,12 @@ def _rates(value: object) -> Rates | None:
 
 RUN_SECONDS = 0.4
 RUNS = 5
-SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
+SIDES = {"cpu": 1024, "cuda": 8192}
 """Rows of the square matrices."""
 FEW = 32
 EMULATED = 20e9
 """Bfloat16 operations a second of a core with instructions, at least."""
-MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
+MOVED = {"cpu": 1 << 26, "cuda": 1 << 30}
 
 
 def measure_here(kind: str) -> Rates:

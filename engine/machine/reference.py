@@ -51,13 +51,6 @@ def compared_before(base: BaseModel, home: Path, free: int) -> Comparison | None
     return None if result and not result.seconds and _needed(base) <= free else result
 
 
-async def compare_once(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Raises ``BaseModelError`` as ``check_comparison``."""
-    result = compared_before(base, home, free) or await compare_base(base, home, free)
-    check_comparison(base, result)
-    return result
-
-
 async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
     """Compare in a child process within ``free`` bytes."""
     needed = _needed(base)

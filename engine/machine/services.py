@@ -21,12 +21,13 @@ from ..models.weights import unadapted
 from ..rollout.episodes import Rollout
 from ..rollout.renderer import Renderer
 from ..rollout.slots import SamplerEndpoint, Waiter
+from ..samplers.protocol import Sampler
 from ..spec.automatic import BaseTraits
 from ..store.store import Store
 from ..trainer.protocol import PolicyTrainer, Trainer
 from ..wire import Endpoints
 from .lone_sampler import write_bare
-from .plan import Handles, PlacementPlan, gguf_of, of_assignment, sampler_at, trainer_at
+from .plan import PlacementPlan, gguf_of, of_assignment
 from .routing.router import (
     Router,
     SamplerEndpoints,
@@ -38,9 +39,12 @@ from .routing.router import (
     rates_at,
 )
 from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
+from .workers.handle import WorkerHandle
 
 if TYPE_CHECKING:
     from .cluster.cluster import StateFiles
+
+Handles = Mapping[str, WorkerHandle]
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,12 @@ class ServicesFactory:
         self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
     ) -> SharedTrainer:
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
-        trainer, like = trainer_at(handles, placement_plan, name, self.files()), placement_plan.bits_of(name)
+        worker, files, like = handles[name], self.files(), placement_plan.bits_of(name)
+        trainer: Trainer = worker.proxy(Trainer)
+        if worker.node and files is not None:
+            from .cluster.cluster import RemoteTrainer  # only if there are nodes
+
+            trainer = RemoteTrainer(trainer, worker, files)
         return SharedTrainer(trainer, line, self.ledger, fuse, name=name, like=like)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
@@ -169,7 +178,7 @@ class ServicesFactory:
         tolerances = {own.name: self._precision(placement_plan, own)[1] for own in samplers}
         endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
         rates = rates_at(samplers, placement_plan.machine_at)
-        links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
+        links = {own.name: placement_plan.nodes[own.node].link for own in samplers if own.node}
         return SamplerEndpoints(endpoints, tolerances, self.base, rates, links, clock)
 
     async def endpoint(
@@ -182,7 +191,12 @@ class ServicesFactory:
     ) -> SamplerEndpoint:
         """Compared with ``trainer`` if given. Raises the workers' errors; ``BaseModelError`` for another base."""
         (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
-        sampler = sampler_at(handles, placement_plan, assignment, self.files())
+        worker, files = handles[name], self.files()
+        sampler: Sampler = worker.proxy(Sampler, posted=("release",))
+        if worker.node and files is not None:
+            from .cluster.cluster import RemoteSampler
+
+            sampler = RemoteSampler(sampler, worker, files)
         stored, tolerance = self._precision(placement_plan, assignment)
         limits = await sampler.limits()
         if limits.note:

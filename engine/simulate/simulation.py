@@ -227,7 +227,7 @@ class World:
             ledger,
             str,
             self._log,
-            lambda failed, ours: self._planned(),
+            lambda ours: self._planned(),
             processes=cast(WorkerProcesses, self.workers),
             renderer=cast(Renderer, SimulatedRenderer()),
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import resource
 import signal
 import subprocess
 import sys
@@ -131,33 +129,6 @@ def test_tasks_outlive_one_of_two_trainers(tmp_path: Path) -> None:
         outlived(lab, "training", steps=25)
         assert {name: lab.worker_pids(name) for name in before} == before, "nothing else was started again"
         awaited(lambda: lab.worker_pids("training"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
-def test_a_sampler_without_memory_takes_fewer_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampler may take 2 MiB beyond what it has; a large adapter and a step with many rows take 16 MB."""
-    # Has glibc give back what was used: by default a process keeps some 50 MB to itself.
-    for name, value in {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}.items():
-        monkeypatch.setenv(name, value)
-    sentence = re.compile(
-        r"The sampler rollout ran out of memory; it goes on with (\d+) conversations instead of (\d+)\."
-    )
-    with configured(tmp_path, '[rollout]\nsampler = "torch"\nsequences = 200\n') as lab:
-        small = lab.submit("small", steps=6, train={"max_staleness": 1})
-        lab.until(small, 1)
-        (sampler,) = lab.worker_pids("rollout")
-        limit = psutil.Process(sampler).memory_info().vms + (2 << 20)
-        resource.prlimit(sampler, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-        wide = lab.submit("wide", steps=2, policy={"rank": 64}, train={"groups_per_step": 8, "group_size": 24})
-        lab.marlaas("wait", str(small), str(wide))
-        with Reader(lab.home.database) as reader:
-            shortages = [match.groups() for event in reader.events() if (match := sentence.fullmatch(event.message))]
-        assert shortages == [("100", "200")] and lab.worker_pids("rollout") != [sampler]
-        assert (lab.row(small).step, lab.row(wide).step) == (6, 2)
-        for task in (small, wide):
-            consumed_once(lab.home, task)
-        assert audit(lab.home.root, updates=False).sound
 
 
 HELD = 6.0

@@ -14,11 +14,10 @@ from ...devices.machine import (
     Rates,
     SamplerAssignment,
     SamplerKind,
-    Sharing,
     Software,
     TrainerAssignment,
 )
-from ...models.config import PRECISIONS, SAMPLERS, unsupported
+from ...models.config import PRECISIONS, SAMPLERS
 from ...models.memory import (
     ENOUGH,
     FEW_SLOTS,
@@ -44,7 +43,7 @@ from ...models.memory import (
     version_bytes,
     weight_bytes,
 )
-from .choices import TORCH_KINDS, Choices
+from .choices import Choices
 
 # Multiples of the ``REFERENCE`` card's speed. Training and prompts take arithmetic; replies read the weights per token.
 
@@ -192,16 +191,10 @@ def chosen(rooms: Sequence[SamplerRoom], memory: int) -> SamplerRoom:
 class TrainerRoom:
     """Bytes of a card for a trainer."""
 
-    base: int
     least: int
     """For few policies, small batches, the base."""
     good: int
     """For all policies and the largest useful batches."""
-
-    @property
-    def without_base(self) -> int:
-        """Least bytes in a sampler's process with the same base."""
-        return self.least - self.base - PROGRAM
 
 
 def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
@@ -213,7 +206,7 @@ def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
     short, long = (max(card_pass_bytes(config, length, room, precision), stepping) for room in (ROOMS[-1], PASS))
     least = PROGRAM + base + min(slots, FEW_SLOTS) * policy + short
     good = PROGRAM + base + slots * policy + long
-    return TrainerRoom(base, least, max(least, good))
+    return TrainerRoom(least, max(least, good))
 
 
 def base_bytes(wanted: Wanted, precision: Precision) -> int:
@@ -290,7 +283,7 @@ def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices
         (
             (trainers, ""),
             (bases, f"training this base takes {least_base}, and {size(room)} of it may be used"),
-            (gpu.kind not in TORCH_KINDS, f"torch does not train here by way of {gpu.kind}"),
+            (gpu.kind != "cuda", f"torch does not train here by way of {gpu.kind}"),
             (not software.torch_cuda, "torch does not reach it"),
             (True, f"it has compute capability {capability}, which does not go with the precision"),
         ),
@@ -314,10 +307,10 @@ def _sampler_rooms(
 def _trainer_rooms(
     gpu: Gpu, software: Software, wanted: Wanted, choices: Choices
 ) -> list[tuple[Precision, TrainerRoom]]:
-    if not software.torch_cuda or gpu.kind not in TORCH_KINDS:
+    if not software.torch_cuda or gpu.kind != "cuda":
         return []
-    allowed: list[Precision] = ["bf16"] if gpu.kind == "rocm" or _bfloat16(gpu) else ["f32"]
-    if gpu.kind == "cuda" and gpu.capability >= NF4_FROM and software.bitsandbytes:
+    allowed: list[Precision] = ["bf16"] if _bfloat16(gpu) else ["f32"]
+    if gpu.capability >= NF4_FROM and software.bitsandbytes:
         allowed.append("nf4")
     if choices.precision == "f32":
         allowed = ["f32"]
@@ -330,49 +323,35 @@ def _bfloat16(gpu: Gpu) -> bool:
     return gpu.kind == "cuda" and gpu.capability >= BF16_FROM
 
 
-SHARINGS: tuple[Sharing, ...] = ("base", "memory")
-"""Preferred first."""
-
-
 @dataclass(frozen=True)
 class SharedCard:
-    """How a card serves a sampler and a trainer."""
+    """How a card serves a sampler and a trainer, each with a copy of the base."""
 
-    sharing: Sharing
     room: SamplerRoom
     sampler: int
-    """Bytes, base included."""
+    """Bytes."""
     trainer: int
-    """Bytes besides."""
-    conversations: int
+    """Bytes."""
+
+    @property
+    def conversations(self) -> int:
+        return self.room.conversations(self.sampler)
 
 
-def shared_card(card: Card, wanted: Wanted, choices: Choices) -> SharedCard | None:
-    """The first way with enough conversations, else the most; None if nothing fits.
+def shared_card(card: Card) -> SharedCard | None:
+    """With enough conversations, else with the most; None if nothing fits.
 
     ``card`` has one kind of sampler and one precision.
     """
-    if not card.samplers or not card.trainers:
+    if not card.samplers or not card.trainers or card.gpu.mode == "exclusive":
         return None
-    sharings = [way for way in SHARINGS if choices.share in ("auto", way) and way not in choices.without]
-    rooms = [room for _, room in card.samplers]
-    options = [_way(sharing, card, room, wanted) for sharing in sharings for room in rooms]
-    ways = [way for way in options if way]
+    trainer, ways = card.trainers[0][1], []
+    for _, room in card.samplers:
+        given = max(trainer.least, min(trainer.good, card.usable - room.fixed - CROWD * room.each))
+        ways.append(SharedCard(room, room.of_use(card.usable - given), given))
     enough = (way for way in ways if way.conversations >= ENOUGH)
-    return next(enough, None) or max(ways, key=lambda way: way.conversations, default=None)
-
-
-def _way(sharing: Sharing, card: Card, room: SamplerRoom, wanted: Wanted) -> SharedCard | None:
-    (kind, _), (precision, trainer) = card.samplers[0], card.trainers[0]
-    least, good = trainer.least, trainer.good
-    possible = card.gpu.mode != "exclusive"
-    if sharing == "base":
-        possible = kind == "vllm" and precision == "bf16" and not unsupported(wanted.config)
-        least, good = trainer.without_base, trainer.good - trainer.base - PROGRAM
-    given = max(least, min(good, card.usable - room.fixed - CROWD * room.each))
-    memory = room.of_use(card.usable - given)
-    conversations = room.conversations(memory)
-    return SharedCard(sharing, room, memory, given, conversations) if possible and conversations >= LEAST else None
+    best = next(enough, None) or max(ways, key=lambda way: way.conversations)
+    return best if best.conversations >= LEAST else None
 
 
 _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
@@ -380,8 +359,8 @@ _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=
 
 def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> MemoryPlan:
     """Of a trainer on cards: long passes with few policies, then more policies."""
-    own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
-    left, context = assignment.place.memory - own, context_of(wanted)
+    left = assignment.place.memory - PROGRAM - base_bytes(wanted, assignment.precision)
+    context = context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
 
     def takes(room: int) -> int:
@@ -462,7 +441,7 @@ def _trainer_alone(wanted: Wanted) -> Wanted:
 
 
 def sampler_room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:
-    """On a card; ``assignment.place.memory`` includes the base, also a shared one."""
+    """On a card."""
     if SAMPLERS[assignment.kind].gguf:
         return llama_room(wanted, assignment.weights)
     return chosen(vllm_rooms(wanted), assignment.place.memory)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +36,6 @@ FIRST, SECOND = (SamplerAssignment(name, "torch", Place((0,))) for name in ("rol
 ASSIGNED = tuple(TrainerAssignment(name, Place((1,))) for name in TRAINERS)
 APART = Placement((FIRST, SECOND), ASSIGNED[0], more=ASSIGNED[1:])
 LONE = Placement((FIRST,), ASSIGNED[0])
-SHARED = Placement((replace(FIRST, sharing="base"), SECOND), replace(ASSIGNED[0], sharing="base"))
 
 # who dies, of which placement, which trainers are left in the plan, and whether the others go on
 DEATHS = [
@@ -50,8 +47,6 @@ DEATHS = [
     ("a sampler and a trainer", {"rollout", "training"}, APART, TRAINERS, True),
     ("the only trainer", {"training"}, LONE, TRAINERS[:1], False),
     ("all trainers", {"training", "training-2"}, APART, TRAINERS, False),
-    ("a sampler with the base of the trainer", {"rollout"}, SHARED, TRAINERS[:1], False),
-    ("a sampler next to these", {"rollout-2"}, SHARED, TRAINERS[:1], True),
 ]
 
 
@@ -230,33 +225,3 @@ async def test_where_it_cannot_be_replaced_all_begin_again(
     assert await supervisor.services() is not services and tried == ["rollout"] * TRIES
     assert {"rollout", *TRAINERS} <= set(changed(supervisor, before))
     assert "worker: Worker rollout cannot be started: no room for a process" in supervisor.told
-
-
-async def test_nobody_begins_again_if_another_returns_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other trainer returns while the machine is looked at for another placement."""
-    supervisor = Supervised(tmp_path, TWO, plan_on(TWO, 0, 1))
-    trainers: dict[str, object] = {}
-    services: Any = SimpleNamespace(trainers=SimpleNamespace(trainers=trainers))
-    endpoints: Any = SimpleNamespace(by_name={}, alive=True)
-    tries: list[int] = []
-
-    async def refuse(processes: WorkerProcesses, spec: Any) -> None:
-        raise OSError("no room for a process")
-
-    async def slow() -> bool:
-        tries.append(1)
-        if len(tries) == TRIES:
-            trainers["training-2"] = object()
-        return False
-
-    monkeypatch.setattr(module, "RETRY", 0.0)
-    monkeypatch.setattr(WorkerProcesses, "start_again", refuse)
-    monkeypatch.setattr(supervisor, "place_anew", slow)
-    start = asyncio.ensure_future(supervisor._succeed("training", services, endpoints))
-    while len(tries) <= TRIES and not start.done():
-        await asyncio.sleep(0)
-    assert not start.done() and not supervisor._restart
-    start.cancel()
-    supervisor.store.close()

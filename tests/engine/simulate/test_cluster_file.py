@@ -183,7 +183,7 @@ def test_a_second_machine_takes_a_stage() -> None:
     nodes = [NodeSpec("a"), NodeSpec("b", link=FAR)]
     found = layout(nodes, load_base("tiny"), profile(), settings_of(profile(), 32))
     assert {site.node for site in found.sites.values()} == {"a", "b"}
-    assert found.plan.link_to("b").call == pytest.approx(0.002) and not found.plan.link_to("").call
+    assert found.plan.nodes["b"].link.call == pytest.approx(0.002) and not found.plan.nodes[""].link.call
     without = layout(nodes, load_base("tiny"), profile(), settings_of(profile(), 32), away={"b"})
     assert {site.node for site in without.sites.values()} == {"a"}
     with pytest.raises(MarlaasError, match="No node can be used"):
