@@ -107,6 +107,7 @@ print(len({block >> 26 for own in blocks for block in own}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="arenas are glibc's")
 def test_threads_share_one_heap() -> None:
     apart, together = (

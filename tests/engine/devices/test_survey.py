@@ -53,7 +53,7 @@ def test_eight_unequal_cards(machine: ImaginaryMachine) -> None:
 def test_who_holds_memory(machine: ImaginaryMachine, stranger: int) -> None:
     held = (Held(stranger, 12_300), Held(os.getpid(), 2000), Held(os.getpid(), 2000, computes=False))
     machine.have(Card(used=14_400, held=held), Card(used=9000), Card(used=9000, held=(Held(stranger, None),)))
-    one, two, three = probe().machine.gpus
+    one, two, three = look().machine.gpus
     theirs, ours = one.holders
     assert (theirs.pid, theirs.memory) == (stranger, 12_300_000_000) and theirs.account not in ("", own_account())
     assert (ours.pid, ours.account, ours.memory, ours.ours) == (os.getpid(), own_account(), 2_000_000_000, False)
@@ -61,7 +61,7 @@ def test_who_holds_memory(machine: ImaginaryMachine, stranger: int) -> None:
     assert [holder.memory for holder in three.holders] == [0]  # what the driver does not say is not made up
     drawn, computed = (Card(used=300, held=(Held(1, 300, computes=computes),)) for computes in (False, True))
     machine.have(Card(used=700, old=True), Card(used=700), Card(used=70), Card(used=7000, old=True), drawn, computed)
-    *gpus, draws, computes = probe().machine.gpus
+    *gpus, draws, computes = look().machine.gpus
     assert [len(gpu.holders) for gpu in gpus] == [0, 1, 0, 1], "an older driver counts what it keeps for itself"
     assert [gpu.memory for gpu in gpus] == [Card().total * 1_000_000] * 4, "not the machine's memory"
     assert draws.holders[0].screen and not computes.holders[0].screen, "process 1 belongs to the system"
@@ -71,7 +71,7 @@ def test_who_holds_memory(machine: ImaginaryMachine, stranger: int) -> None:
 def test_workers_and_their_children_are_ours(machine: ImaginaryMachine) -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         machine.have(Card(used=3000, held=(Held(child.pid, 3000),)))
-        (gpu,) = probe([os.getpid()]).machine.gpus
+        (gpu,) = look([os.getpid()]).machine.gpus
         child.kill()
     assert gpu.holders == (Holder(child.pid, own_account(), 3_000_000_000, ours=True),)
 
@@ -80,7 +80,7 @@ def test_workers_and_their_children_are_ours(machine: ImaginaryMachine) -> None:
 def test_a_divided_card_is_its_parts_and_a_lost_one_a_sentence(machine: ImaginaryMachine) -> None:
     parts = (Part(20 * GB, 1000, "Imaginary H1 MIG 2g.20gb"), Part(10 * GB))
     machine.have(Card(), Card(parts=parts), Card(code=LOST), Card(mode=3), Card(mode=2))
-    found = probe()
+    found = look()
     whole, first, second, *others = found.machine.gpus
     assert (whole.label, first.label, second.label, whole.mode) == ("gpu 0", "gpu 1:0", "gpu 1:1", "shared")
     assert (first.uuid, first.memory, first.free) == (uuid_of(1, 0), 20_000_000_000, 19_000_000_000)
@@ -95,7 +95,7 @@ def test_a_divided_card_is_its_parts_and_a_lost_one_a_sentence(machine: Imaginar
 )
 def test_no_card_has_a_reason(machine: ImaginaryMachine, code: int, reason: str) -> None:
     machine.have(init=code)
-    found = probe()
+    found = look()
     assert found.machine.gpus == () and reason in found.reason
 
 
@@ -105,12 +105,12 @@ def test_cuda_is_asked_which_of_unequal_cards_a_number_means(
 ) -> None:
     machine.have(Card("slow", 8 * GB), Card("fast"), order=(1, 0))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    found = probe()
+    found = look()
     assert found.order == (uuid_of(1), uuid_of(0))
     usable = usable_resources(found, ResourceSettings(), os.environ, own_account())
     assert [gpu.name for gpu in usable.machine.gpus] == ["fast"]
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert probe().order is None
+    assert look().order is None
 
 
 @pytest.mark.processes

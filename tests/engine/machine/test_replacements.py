@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import StateLost, WorkerDied
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.machine import supervisor as module
 from marlaas.engine.machine.plan import PlacementPlan
 from marlaas.engine.machine.services import Services
 from marlaas.engine.machine.supervisor import TRIES, WorkerProcesses, replaceable
 from marlaas.engine.machine.trainers import TaskTrainer
+from marlaas.engine.rollout.sampler_client import SamplerClient
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.trainer.protocol import PolicyConfig
 from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter
@@ -29,6 +33,7 @@ from .supervised import BASE, Supervised, plan_on
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 TWO = Settings(rollout=RolloutSettings(sampler="torch", sequences=8, context=64), training=TrainingSettings(trainers=2))
+BOTH = replace(TWO, rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=8, context=64))
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
 STEPS = 3
 TRAINERS = ("training", "training-2")
@@ -62,7 +67,7 @@ async def test_who_may_be_replaced_alone(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Supervised]:
     """A sampler and two trainers."""
-    supervisor = Supervised(tmp_path_factory.mktemp("supervised"), TWO, plan_on(TWO, 0, 1))
+    supervisor = Supervised(tmp_path_factory.mktemp("supervised"), BOTH, plan_on(TWO, 0, 1))
     async with supervisor.running():
         yield supervisor
     await supervisor.close()
@@ -209,8 +214,9 @@ async def test_when_all_trainers_die_all_workers_begin_again(supervisor: Supervi
 
 @pytest.mark.torch
 async def test_where_it_cannot_be_replaced_all_begin_again(
-    supervisor: Supervised, monkeypatch: pytest.MonkeyPatch
+    supervisor: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By another plan, with a second sampler. A turn survives that one's death."""
     tried: list[str] = []
 
     async def refuse(processes: WorkerProcesses, spec: Any) -> None:
@@ -218,10 +224,32 @@ async def test_where_it_cannot_be_replaced_all_begin_again(
         raise OSError("no room for a process")
 
     services, lost, before = await supervisor.services(), supervisor.lost, dict(supervisor.processes())
+    supervisor.again = plan_on(BOTH, 0, 1)
     monkeypatch.setattr(module, "RETRY", 0.01)
-    monkeypatch.setattr(WorkerProcesses, "start_again", refuse)
-    supervisor.kill("rollout")
-    await lost.wait()
-    assert await supervisor.services() is not services and tried == ["rollout"] * TRIES
+    with monkeypatch.context() as full:
+        full.setattr(WorkerProcesses, "start_again", refuse)
+        supervisor.kill("rollout")
+        await lost.wait()
+    again = await supervisor.services()
+    assert again is not services and tried == ["rollout"] * TRIES
     assert {"rollout", *TRAINERS} <= set(changed(supervisor, before))
     assert "worker: Worker rollout cannot be started: no room for a process" in supervisor.told
+
+    endpoints = again.endpoints
+    assert [endpoint.kind for endpoint in endpoints.values()] == ["torch", "llama.cpp"]
+    assert set(await supervisor.sampler_stats(5.0)) == set(endpoints) and {*endpoints, *TRAINERS} == set(
+        supervisor.loads()
+    )
+    adapter = write_adapter(tmp_path / "adapter", BASE, 0)
+    for endpoint in endpoints.values():
+        await endpoint.sampler.load("v1", str(adapter))
+    replicas = Replicas(tuple(endpoints.values()))
+    clients = [SamplerClient(replicas, Ledger(), Payer("ann", 1), False) for _ in range(6)]
+    asked = [replace(request(f"c{n}", [n + 2] * 8, max_tokens=24), version="v1") for n in range(6)]
+    turns = [asyncio.ensure_future(client.generate(each)) for client, each in zip(clients, asked, strict=True)]
+    await asyncio.sleep(0)
+    supervisor.kill("rollout-2")
+    assert all(result.tokens.dtype == np.int32 for result in await asyncio.gather(*turns))
+    while endpoints["rollout-2"].lost:
+        await asyncio.sleep(0.02)
+    assert await supervisor.services() is again and supervisor.ready, "nobody else began again"
