@@ -399,12 +399,6 @@ def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) ->
     return f"samples: {' + '.join(dict.fromkeys(samplers))}; trains: {' + '.join(trains)}"
 
 
-def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
-    """Several, or one."""
-    named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
-    return tuple(cast(SamplerKind, kind) for kind in named)
-
-
 def on_machine(
     base: BaseModel,
     settings: Settings,
@@ -471,7 +465,8 @@ def _placement(
     wanted, choices = wanted_of(base, settings, trains=True), choices_of(settings)
     kinds: tuple[SamplerKind, ...] = ()
     if not may_use_cards(settings):
-        kinds, choices = sampler_kinds(settings, base), replace(choices, precision="f32")
+        kinds = cast(tuple[SamplerKind, ...], settings.rollout.samplers)
+        choices = replace(choices, precision="f32")
     placement = place_over(nodes, wanted, choices, copies, settings.training.trainers, kinds)
     for sampler in placement.samplers:
         if sampler.weights == GGUF:  # the file that the base came in

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -127,16 +128,9 @@ def main() -> None:
     base = load_base(sys.argv[2])
     result = compare_here(base)
     seconds = round(time.monotonic() - began, 1)
-    result = replace(result, seconds=seconds, memory=_peak(), checksum=checksum(base))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    result = replace(result, seconds=seconds, memory=peak, checksum=checksum(base))
     print(json.dumps(asdict(result)))
-
-
-def _peak() -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text("ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    return 0
 
 
 def compare_here(base: BaseModel) -> Comparison:

@@ -20,7 +20,7 @@ from ..models.find import BaseModel
 from ..models.weights import unadapted
 from ..rollout.episodes import Rollout
 from ..rollout.renderer import Renderer
-from ..rollout.slots import SamplerEndpoint, Waiter
+from ..rollout.slots import SamplerEndpoint, SamplerSlots, Waiter
 from ..samplers.protocol import Sampler
 from ..spec.automatic import BaseTraits
 from ..store.store import Store
@@ -34,9 +34,10 @@ from .routing.router import (
     Tolerance,
     compare,
     comparison_tokens,
-    open_endpoint,
+    device_of,
     precision,
     rates_at,
+    repeats,
 )
 from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from .workers.handle import WorkerHandle
@@ -201,13 +202,21 @@ class ServicesFactory:
         limits = await sampler.limits()
         if limits.note:
             self.log("worker", limits.note, "warning")
-        machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+        device = device_of(assignment, placement_plan.machine_at(assignment.node))
         gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
         if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
             tokens = comparison_tokens(self.renderer, limits.context)
             agreement = await compare(sampler, trainer, tokens, self.home.scratch)
             agreement.check(tolerance, f"The file {gguf}")
-        return open_endpoint(sampler, limits, assignment, stored, line, machine)
+        return SamplerEndpoint(
+            name,
+            assignment.kind,
+            sampler,
+            limits.context,
+            SamplerSlots(limits.sequences, Line[Waiter](self._weight, clock)),
+            repeats(assignment, stored),
+            f"{assignment.kind}, {stored}, {device}" if device else "",
+        )
 
     def _precision(self, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> tuple[str, Tolerance]:
         placement = placement_plan.placement

@@ -125,16 +125,6 @@ def test_a_deterministic_task_repeats_itself_on_both(both: Lab) -> None:
     assert checksums[0] == checksums[1] and max(checksums[0]) == 3
 
 
-@pytest.mark.slow
-def test_tasks_outlive_one_of_two_trainers(tmp_path: Path) -> None:
-    """Every day, real trainers die in ``tests/engine/machine``."""
-    with configured(tmp_path, "[training]\ntrainers = 2\n") as lab:
-        before = {name: lab.worker_pids(name) for name in ("rollout", "training-2")}
-        outlived(lab, "training", steps=25)
-        assert {name: lab.worker_pids(name) for name in before} == before, "nothing else was started again"
-        awaited(lambda: lab.worker_pids("training"))
-
-
 HELD = 6.0
 """Seconds for which the lock is held."""
 LATE = 4.0

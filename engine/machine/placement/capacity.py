@@ -9,7 +9,6 @@ from typing import cast
 from ...devices.machine import (
     Cpu,
     Gpu,
-    Machine,
     Precision,
     Rates,
     SamplerAssignment,
@@ -54,16 +53,6 @@ FILLING = 4
 """Cores that fill the memory's bandwidth; one is measured."""
 WRITING = 0.8
 """Share of sampling time for replies, which bandwidth bounds."""
-
-
-def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
-    """Measured, else the lowest of other cards', else the reference."""
-    if gpu.rates is not None:
-        return gpu.rates
-    known = [other.rates for other in gpus if other.rates is not None]
-    if not known:
-        return REFERENCE
-    return Rates(min(rates.matrix for rates in known), min(rates.bandwidth for rates in known))
 
 
 def rates_of_cores(cpu: Cpu, count: int) -> Rates:
@@ -236,7 +225,6 @@ class Card:
     """A card, each ability counted with all of it free."""
 
     gpu: Gpu
-    rates: Rates
     usable: int
     samplers: tuple[tuple[SamplerKind, SamplerRoom], ...]
     """Preferred first."""
@@ -252,11 +240,15 @@ class Card:
         return replace(self, samplers=samplers, trainers=trainers)
 
     @property
+    def rates(self) -> Rates:
+        return self.gpu.rates or REFERENCE
+
+    @property
     def room(self) -> SamplerRoom:
         return chosen([room for _, room in self.samplers], self.usable)
 
 
-def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices: Choices) -> Card:
+def look(gpu: Gpu, software: Software, wanted: Wanted, choices: Choices) -> Card:
     """What ``gpu`` can do, and why not."""
     room, capability = usable(gpu), ".".join(map(str, gpu.capability))
     rooms = _sampler_rooms(gpu, software, wanted, choices)
@@ -289,7 +281,7 @@ def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices
         ),
     )
     clauses = (next(why for holds, why in cases if holds) for cases in why_not)
-    return Card(gpu, rates_of(gpu, machine.gpus), room, samplers, trainers, *clauses)
+    return Card(gpu, room, samplers, trainers, *clauses)
 
 
 def _sampler_rooms(

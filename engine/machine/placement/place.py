@@ -256,7 +256,7 @@ def _sites(
             continue
         small = is_small(wanted.parameters) and named.rollout is named.training is None
         gpus = () if kinds or (small and site_choices.sampler != "vllm") else node.machine.gpus
-        cards = tuple(look(gpu, node.machine, node.software, wanted, site_choices) for gpu in gpus)
+        cards = tuple(look(gpu, node.software, wanted, site_choices) for gpu in gpus)
         refuse(
             *(
                 (
@@ -465,18 +465,15 @@ def with_trainers(placement: Placement, asked: int, small: bool, policies: int) 
     ]
     sentences = list(placement.reasons)
     if asked > len(parts):
-        cards = sum(len(place.gpus) for place in places)
-        why = f"training has {cards} {'card' if cards == 1 else 'cards'}"
-        why = "the trainer shares its card with a sampler" if placement.shared else why
+        why = "the trainer shares its card with a sampler" if placement.shared else "training has no more cards"
         sentences.append(f"`trainers = {asked}` under [training] cannot be: {why}.")
     if len(parts) > len(trainers):
-        cores = tuple({(part.node, core): core for part in parts for core in part.place.cores}.values())
-        each = f"with {cores_in_words(parts[0].place)} each"
-        where = each if len(cores) >= len(parts) else f"on {cores_in_words(Place(cores))} that they share"
-        where = "with cards of their own" if first.place.gpus else where if cores else "unpinned"
-        why = "adapters need no exchange between them" if first.place.gpus else "a small base gains little by threads"
-        why = f"as `trainers = {asked}` under [training] asks for" if asked else f"for {why}"
-        sentences.append(f"{len(parts)} trainers train different policies at the same time, {where}, {why}.")
+        has, why = f"on {cores_in_words(parts[0].place)} each", "for a small base gains little by threads"
+        if first.place.gpus:
+            has, why = "with cards of their own", "for adapters need no exchange between them"
+        if asked:
+            why = f"as `trainers = {asked}` under [training] asks for"
+        sentences.append(f"{len(parts)} trainers train different policies at the same time, {has}, {why}.")
     return replace(placement, trainer=parts[0], more=tuple(parts[1:]), reasons=tuple(sentences))
 
 

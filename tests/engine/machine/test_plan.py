@@ -230,17 +230,6 @@ def test_lists_that_do_not_fit_their_devices_are_refused(rollout: RolloutSetting
     assert '`devices = ["gpu 0", "cpu"]`' in str(refused.value.hint)
 
 
-def test_trainers_nobody_asked_for_keep_no_card_from_work() -> None:
-    """Where main memory has room for one beside the cards, there is one; who asks for several hears what is missing."""
-    settings = Settings(rollout=RolloutSettings(devices=("gpu 0",)), training=TrainingSettings(devices=("cpu",)))
-    usable = UsableResources(machine("A100"))
-    plan = on_machine(BASE, settings, 2 * GB, usable, ALL)
-    assert [trainer.name for trainer in plan.placement.trainers] == ["training"]
-    assert len(on_machine(BASE, settings, 16 * GB, usable, ALL).placement.trainers) > 1
-    with pytest.raises(BaseModelError, match="of memory"):
-        on_machine(BASE, replace(settings, training=replace(settings.training, trainers=4)), 2 * GB, usable, ALL)
-
-
 @pytest.mark.parametrize(("gigabytes", "trainers"), [(1, 4), (4, 1), (16, 4)])
 def test_the_placement_alone_is_that_of_the_plan(gigabytes: int, trainers: int) -> None:
     """As doctor tells it before the engine starts; what fits nowhere is placed all the same."""

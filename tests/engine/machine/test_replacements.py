@@ -196,22 +196,6 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(supervisor: Supervi
     assert "A new one takes its place. All other workers go on." in message
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-async def test_when_all_trainers_die_all_workers_begin_again(supervisor: Supervised, tmp_path: Path) -> None:
-    services, lost, before = await supervisor.services(), supervisor.lost, dict(supervisor.processes())
-    task = TaskTrainer(services.trainers, Payer("ann", 1), alone=True)
-    await task.open("z", CONFIG, str(tmp_path / "z"), False)
-    for name in TRAINERS:
-        supervisor.kill(name)
-    await lost.wait()
-    again = await supervisor.services()
-    assert again is not services and tuple(again.trainers.trainers) == TRAINERS
-    assert dict(supervisor.processes())["rollout"] != before["rollout"]
-    with contextlib.suppress(WorkerDied):
-        await asyncio.wait_for(task.accumulate("z", (group(1),)), 50)
-
-
 @pytest.mark.torch
 async def test_where_it_cannot_be_replaced_all_begin_again(
     supervisor: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
