@@ -127,7 +127,7 @@ def test_cards_of_others_are_left_alone_by_default(holders: tuple[Holder, ...], 
     assert indices(usable(cards, replace(FREE, shared_gpus=True))) == [0, 1]
 
 
-def test_a_driver_without_cuda_and_a_card_that_computes_for_nobody() -> None:
+def test_a_driver_without_cuda_and_a_prohibited_card() -> None:
     found = usable_resources(Inventory(Machine(CPU, CARDS[:1]), "580.1"), FREE, {}, "me")
     assert "has no CUDA" in found.left_out["GPU-00"] and found.machine.gpus == ()
     found = usable((replace(CARDS[0], mode="prohibited"), replace(CARDS[1], mode="exclusive")))
