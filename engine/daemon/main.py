@@ -45,7 +45,6 @@ from ..machine.reference import check_comparison, compare_base, compared_before,
 from ..machine.supervisor import EnvironmentHosts, WorkerSupervisor
 from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
-from ..models.memory import MemoryPlan
 from ..models.reference import UNVERIFIED
 from ..models.weights import check_base
 from ..queue.scheduler.scheduler import Scheduler
@@ -69,10 +68,10 @@ def say(text: str) -> None:
         print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
 
 
-def in_words(memory: Sequence[MemoryPlan]) -> str:
+def in_words(plan: PlacementPlan) -> str:
     """The largest memory plan in a sentence; depends on free memory."""
-    conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
-    return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
+    conversations = " and ".join(f"{own.sequences} conversations of {own.context:,} tokens" for own in plan.memory)
+    return f"Planned are up to {conversations} and {plan.main_memory / 1e9:.1f} GB of main memory."
 
 
 def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
@@ -374,7 +373,7 @@ class Engine:
             self._conformance.changed(plugin)
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
         self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
-        self._log("base", in_words(plan.memory), "info")
+        self._log("base", in_words(plan), "info")
         self._log("base", precision_words(self._base, self._settings, plan), "info")
         self._log("placement", plan.words, "info")
         if self._settings.resources.share == "base":

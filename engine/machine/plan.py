@@ -341,9 +341,9 @@ class PlacementPlan:
 
     placement: Placement
     memory: tuple[MemoryPlan, ...]
-    """By sampler; the first includes the trainer."""
+    """By sampler."""
     training: tuple[MemoryPlan, ...] = ()
-    """By trainer."""
+    """By trainer; one of ``memory`` if it is planned with a sampler."""
     nodes: Mapping[str, UsableNode] = field(default_factory=dict)
     copies: tuple[CopySpeed, ...] = ()
     """Measured on this processor."""
@@ -359,6 +359,11 @@ class PlacementPlan:
             names = {gpu.uuid: gpu.name for gpu in machine.gpus}
             return " + ".join(names[uuid] for uuid in own.place.gpus)
         return (machine.cpu.name or own.node) if machine else ""
+
+    @property
+    def main_memory(self) -> int:
+        """Bytes of this machine's and nodes' main memory."""
+        return sum(plan.total for plan in (*self.memory, *(set(self.training) - set(self.memory))))
 
     @property
     def words(self) -> str:
@@ -496,9 +501,9 @@ def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNod
     for node in usable.values():
         samplers = [own for own in placement.samplers if own.node == node.node]
         trainers = [own for own in placement.trainers if own.node == node.node]
-        plans = memory_plans(samplers, trainers, wanted, node.free)
-        memory |= zip((own.name for own in samplers), plans, strict=False)
-        training |= {own.name: plans[0] for own in trainers}
+        plans, trained = memory_plans(samplers, trainers, wanted, node.free)
+        memory |= zip((own.name for own in samplers), plans, strict=True)
+        training |= {own.name: trained for own in trainers if trained}
     context = min(plan.context for plan in memory.values())
     if any(plan.context != context for plan in (*memory.values(), *training.values())):
         return _with_memory(placement, replace(wanted, context=context), nodes)

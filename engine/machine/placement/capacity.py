@@ -362,51 +362,43 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> MemoryPlan:
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
     spare = max(0, left - takes(rooms[0]))
     slots = max(few, min(wanted.slots or wanted.tasks, spare // policy))
-    return replace(_NOTHING, room=rooms[0], slots=slots, held=spare)
+    return replace(_NOTHING, context=context, room=rooms[0], slots=slots, held=spare)
 
 
 def memory_plans(
     samplers: Sequence[SamplerAssignment], trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
-) -> tuple[MemoryPlan, ...]:
-    """One plan for each sampler of a machine, the first with the trainers.
+) -> tuple[list[MemoryPlan], MemoryPlan | None]:
+    """A plan for each sampler of a machine, and one for all of its trainers; the first sampler's on a processor if both
+    are planned together.
 
-    ``free``: bytes of main memory; cards take none. Contexts are of one length. Raises ``BaseModelError`` if the
-    processor's share does not fit.
+    ``free``: bytes of main memory; cards take none. Raises ``BaseModelError`` if the processor's share does not fit.
     """
     trainer = trainers[0] if trainers else None
     if trainer:
         wanted = replace(wanted, trainers=len(trainers), precision=trainer.precision)
-    on_processor = trainer is not None and not trainer.place.gpus
     if any(sampler.place.gpus for sampler in samplers):
         wanted = replace(wanted, context=context_of(wanted))
-    rest = [sampler_needs(wanted, sampler.kind, sampler.weights) for sampler in samplers]
-    plans: list[MemoryPlan] = []
-    taken = 0
-    for number, (sampler, needs) in enumerate(zip(samplers, rest, strict=True)):
-        trains = on_processor and number == 0
-        later = zip(samplers[number + 1 :], rest[number + 1 :], strict=True)
-        left = free - taken - sum(least_plan(other).total for own, other in later if not own.place.gpus)
-        if not sampler.place.gpus:
-            context = needs.context or (plans[0].context if plans else 0)
-            plan = plan_memory(replace(needs, trains=trains, context=context), left)
-            taken += plan.total
-        else:
-            sequences = sampler_room(sampler, wanted).sequences(sampler.place.memory, wanted.sequences)
-            plan = plan_memory(_trainer_alone(wanted), left) if trains else _NOTHING
-            taken += plan.total
-            parts = (*plan.parts, ("the sampler's part of its card", sampler.place.memory))
-            weights, context = sampler.weights or "f16", context_of(wanted)
-            plan = replace(plan, sequences=sequences, context=context, weights=weights, parts=parts)
-        plans.append(plan)
-    if not plans:
-        plan = replace(_NOTHING, context=context_of(wanted))
-        plans = [plan_memory(_trainer_alone(wanted), free) if on_processor else plan]
+    needs = [sampler_needs(wanted, sampler.kind, sampler.weights) for sampler in samplers]
+    later = [0 if sampler.place.gpus else least_plan(own).total for sampler, own in zip(samplers, needs, strict=True)]
+    training = None
     if trainer and trainer.place.gpus:
-        room = trainer_limits(trainer, wanted)
-        memory = trainer.place.memory * sum(len(own.place.gpus) for own in trainers)
-        parts = (*plans[0].parts, ("the trainer's part of its cards", memory))
-        plans[0] = replace(plans[0], room=room.room, slots=room.slots, held=room.held, parts=parts)
-    return tuple(plans)
+        training = trainer_limits(trainer, wanted)
+    elif trainer and (not samplers or samplers[0].place.gpus):
+        training = plan_memory(_trainer_alone(wanted), free - sum(later))
+        free -= training.total
+    plans: list[MemoryPlan] = []
+    for number, (sampler, own) in enumerate(zip(samplers, needs, strict=True), 1):
+        if sampler.place.gpus:
+            sequences = sampler_room(sampler, wanted).sequences(sampler.place.memory, wanted.sequences)
+            plan = replace(_NOTHING, sequences=sequences, context=context_of(wanted), weights=sampler.weights or "f16")
+        else:
+            context = own.context or (plans[0].context if plans else 0)
+            together = trainer is not None and training is None
+            plan = plan_memory(replace(own, trains=together, context=context), free - sum(later[number:]))
+            training = plan if together else training
+            free -= plan.total
+        plans.append(plan)
+    return plans, training
 
 
 def least_memory(wanted: Wanted, kind: SamplerKind, samples: bool, trains: bool) -> int:

@@ -329,10 +329,9 @@ def test_contexts_are_alike_and_main_memory_is_counted_once(gigabytes: int) -> N
         place(machine("A100"), LLAMA_ONLY, B06, Choices(rollout=BOTH)),
         gigabytes * GB,
     )
-    card, processor = memory_plans(found.samplers, found.trainers, B06, free)
-    assert card.context == processor.context and processor.sequences > 0
-    on_card = dict(card.parts)["the sampler's part of its card"]
-    assert card.total - on_card + processor.total <= free
+    (card, processor), training = memory_plans(found.samplers, found.trainers, B06, free)
+    assert training and card.context == processor.context == training.context and processor.sequences > 0
+    assert card.total == 0 and processor.total + training.total <= free
     least = least_memory(replace(B06, context=2048), "llama.cpp", True, True)
     assert memory_plans(found.samplers, found.trainers, B06, least + GB)
     with pytest.raises(BaseModelError, match="GB of memory"):
@@ -477,26 +476,21 @@ def test_limits_stay_within_the_trainers_part(base: Wanted) -> None:
 VULKAN_CARD = Machine(machine().cpu, (other("vulkan", 24),))
 TORCH_ONLY = replace(ALL, vllm="", llama_backend="cpu")
 PLANS = [
-    ("both on a card", machine("H200"), ALL, ["the sampler's part of its card", "the trainer's part of its cards"]),
-    ("the trainer alone", machine("A100"), TORCH_ONLY, ["the trainer's part of its cards"]),
-    ("the sampler alone", VULKAN_CARD, VULKAN, ["the sampler's part of its card"]),
-    ("neither", machine(), NOTHING, []),
-]  # fmt: skip
+    ("both on a card", machine("H200"), ALL),
+    ("the trainer on a card", machine("A100"), TORCH_ONLY),
+    ("the sampler on a card", VULKAN_CARD, VULKAN),
+    ("neither", machine(), NOTHING),
+]
 
 
-@pytest.mark.parametrize(("found", "software", "parts"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
-def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, parts: list[str]) -> None:
+@pytest.mark.parametrize(("found", "software"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
+def test_cards_take_no_main_memory(found: Machine, software: Software) -> None:
     placement = place(found, software, B06)
-    plans = memory_plans(placement.samplers, placement.trainers, B06, 400 * GB)
-    assert len(plans) == len(placement.samplers)
-    assert [name for name, _ in plans[0].parts if "card" in name] == parts
-    assert plans[0].sequences >= LEAST
-    assert plans[0].room > 0
-    in_memory = any("weights" in name for name, _ in plans[0].parts)
-    assert in_memory == (not placement.samplers[0].place.gpus or not placement.trainer.place.gpus)
-    several = place(machine("A100", "A100", "H20"), ALL, B8)
-    plans = memory_plans(several.samplers, several.trainers, B8, 400 * GB)
-    assert plans[0].held > 0 and [plan.held for plan in plans[1:]] == [0], "the trainer is counted once"
+    (sampling,), training = memory_plans(placement.samplers, placement.trainers, B06, 400 * GB)
+    assert training and training.room > 0 and sampling.sequences >= LEAST
+    assert bool(sampling.total) == (not placement.samplers[0].place.gpus)
+    assert bool(training.total) == (not placement.trainer.place.gpus)
+    assert (training is sampling) == (found is PLANS[-1][1]), "both are planned together"
 
 
 def taken(plan: Placement, uuid: str) -> int:
