@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -158,8 +159,8 @@ class Bench:
         self.device, self.ledger, self.clock = self.devices[TRAINING], Ledger(), FairClock[str]()
         self.messages: list[str] = []
         self.now = 0.0
-        self.pool = TrainerPool([self.on(name) for name in self.devices], moves, self.messages.append, lambda: self.now)
-        self.pool.move_seconds = 0.01
+        self.pool = TrainerPool([self.on(name) for name in self.devices], self.messages.append, lambda: self.now)
+        self.pool.move_seconds = 0.01 if moves else math.inf
         self.shared = self.pool.trainers[TRAINING]
 
     def on(self, name: str) -> SharedTrainer:
@@ -429,8 +430,9 @@ async def test_a_policy_goes_where_the_least_work_is_with_all_it_had() -> None:
 
 
 async def test_what_does_not_pay_or_is_not_wanted_does_not_move() -> None:
-    for bench in (await two(), await two(moves=False)):
-        bench.pool.move_seconds = 1.0
+    for seconds in (1.0, math.inf):
+        bench = await two()
+        bench.pool.move_seconds = seconds
         calls = [bench.start("a", 500), bench.start("c", 20)]
         await settle()
         assert bench.device.calls == ["a"] and bench.pool.moved == 0
