@@ -48,7 +48,7 @@ LOW_MEMORY = 2e9
 
 def devices_json(seen: Survey) -> dict[str, Any]:
     """The devices in bytes, operations a second and bytes a second."""
-    reasons = {gpu.uuid: seen.usable.reason(gpu.uuid) for gpu in seen.found.machine.gpus}
+    reasons = {gpu.uuid: seen.usable.left_out.get(gpu.uuid, "") for gpu in seen.found.machine.gpus}
     return {
         "cpu": asdict(seen.usable.machine.cpu),
         "gpus": [
@@ -94,7 +94,7 @@ def findings(seen: Survey) -> Iterator[Finding]:
         value = f"none: {line(found.reason, 160) or 'this machine has none'}; all runs on the processor"
         yield Finding("gpu", "ok" if quiet else "note", value)
     for gpu in found.machine.gpus:
-        reason = seen.usable.reason(gpu.uuid)
+        reason = seen.usable.left_out.get(gpu.uuid, "")
         yield Finding(gpu.label, "note" if reason else "ok", words.card(gpu, seen.account), line(reason, 400))
     for note in (*found.notes, *seen.usable.notes, *seen.notes):
         yield Finding("gpu", "note", line(note, 200))

@@ -27,7 +27,7 @@ FOREVER = 1e9
 THREADS = 0.26
 """A small base gains by this power of the threads: two give 1.2 times the speed (``machine/placement/place.py``). A
 large one gains by each."""
-ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
+ALL = Software(vllm="simulated", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
 
 
 @dataclass(frozen=True)

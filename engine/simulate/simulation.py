@@ -220,7 +220,7 @@ class World:
             ledger,
             str,
             self._log,
-            lambda failed, ours: self._planned(),
+            lambda ours: self._planned(),
             processes=self.workers,
             renderer=cast(Renderer, SimulatedRenderer()),
         )
