@@ -227,7 +227,9 @@ def _gradient(
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
     noted: dict[int, list[TrainSequence]] = {}
-    for number, sequence, part in zip(lesson.groups, lesson.sequences, by_sequence(lesson, logp.cpu().numpy()), strict=True):
+    for number, sequence, part in zip(
+        lesson.groups, lesson.sequences, by_sequence(lesson, logp.cpu().numpy()), strict=True
+    ):
         proximal = np.zeros(len(sequence.tokens), dtype=np.float32)
         proximal[sequence.mask != 0] = part
         noted.setdefault(number, []).append(replace(sequence, proximal=proximal))
