@@ -315,7 +315,9 @@ def run_list(home: Home, args: argparse.Namespace) -> int:
         ),
         ("PARAMETERS", "SIZE", "CONTEXT"),
     )
-    for row in () if args.json else rows:
+    if args.json:
+        return output.OK
+    for row in rows:
         if row.problem and row.hint:
             output.talk(f"{line(row.name)}: {line(row.hint)}")
     return output.done(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")
