@@ -120,6 +120,11 @@ def test_bfloat16_has_no_rate_under_a_limit(
     assert limited == Rates(5e14, 4e12) and rated[0].machine.cpu.rates == Rates(5e14, 4e12, 2e15)
 
 
+def test_a_home_that_cannot_be_written_is_no_error(children: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert with_rates(FOUND, tmp_path / "file" / "rates.json", missing=True)[1] == []
+
+
 @pytest.mark.torch
 def test_this_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "RUN_SECONDS", 0.0)
