@@ -205,6 +205,7 @@ async def begins_early(root: Path, held: int) -> None:
     crowd.store.close()
 
 
+@pytest.mark.slow
 def test_a_version_that_is_refused_pauses_its_task_alone(tmp_path: Path) -> None:
     in_turns(refused(tmp_path))
 
