@@ -68,19 +68,19 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
     )
 
 
-def by_sequence(lesson: Lesson, values: Tensor) -> list[NDArray[np.float32]]:
+def by_sequence(lesson: Lesson, values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     """The values (N,) of each sequence's trained tokens."""
-    return np.split(values.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
+    return np.split(values, np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
 
 
 def log_weights(passed: Sequence[tuple[Lesson, Tensor]], groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
     """Importance weights by group, of lessons with their log-probabilities (N,)."""
-    found: dict[int, LogWeights] = {}  # by the sequence's ``id``: batches hold sequences in any order
+    by_id: dict[int, LogWeights] = {}  # of sequences: batches hold them in any order
     for lesson, logp in passed:
-        moved = (logp - torch.from_numpy(lesson.trained.behaviour)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        moved = np.clip(logp.cpu().numpy() - lesson.trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         parts = zip(lesson.sequences, by_sequence(lesson, moved), strict=True)
-        found.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
-    weights = {group.number: [found.get(id(sequence)) for sequence in group.sequences] for group in groups}
+        by_id.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
+    weights = {group.number: [by_id.get(id(sequence)) for sequence in group.sequences] for group in groups}
     return {
         number: np.concatenate(whole)
         for number, parts in weights.items()
@@ -135,8 +135,8 @@ class PolicyLoss:
         gap = (logp.detach() - behaviour).abs()
         self.gap_max = max(self.gap_max, float(gap.max()))
         clipped, gaps = int(terms.clipped.sum()), float(gap.sum())
-        found = float(loss.detach()), float(entropy.sum()), clipped, gaps, kl, len(trained.targets)
-        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, found, strict=True)}
+        values_of_batch = float(loss.detach()), float(entropy.sum()), clipped, gaps, kl, len(trained.targets)
+        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, values_of_batch, strict=True)}
         return Slopes(gradient, by_entropy)
 
 
@@ -226,7 +226,9 @@ def _gradient(
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
     noted: dict[int, list[TrainSequence]] = {}
-    for number, sequence, part in zip(lesson.groups, lesson.sequences, by_sequence(lesson, logp), strict=True):
+    for number, sequence, part in zip(
+        lesson.groups, lesson.sequences, by_sequence(lesson, logp.cpu().numpy()), strict=True
+    ):
         proximal = np.zeros(len(sequence.tokens), dtype=np.float32)
         proximal[sequence.mask != 0] = part
         noted.setdefault(number, []).append(replace(sequence, proximal=proximal))
@@ -254,7 +256,7 @@ def group_logprobs(
     model.mount([memory])
     scores: dict[int, Logprobs] = {}
     for batch in model.batches([[group]]):
-        logp = model.logprobs(batch, (temperature,))
+        logp = model.logprobs(batch, (temperature,)).cpu().numpy()
         for lesson in batch.lessons:
             parts = by_sequence(lesson, logp[lesson.tokens])
             scores |= {id(own): part.copy() for own, part in zip(lesson.sequences, parts, strict=True)}
