@@ -88,13 +88,13 @@ class _Track:
         if asked == then[:end] and (end == len(then) or then[end][0] in SAID):
             self.at += end
             return
-        told = then[: next((place for place, (role, _) in enumerate(then) if role in SAID), len(then))]
-        for now, before in zip(asked, told, strict=False):
+        recorded = then[: next((place for place, (role, _) in enumerate(then) if role in SAID), len(then))]
+        for now, before in zip(asked, recorded, strict=False):
             if now[0] != before[0]:
                 raise BeyondRecord(f"it speaks as {now[0]} where it spoke as {before[0]}")
             if now != before:
                 raise BeyondRecord(f"it says {now[1]!r:.80} where it said {before[1]!r:.80}")
-        amount = "more" if len(asked) > len(told) else "less"
+        amount = "more" if len(asked) > len(recorded) else "less"
         raise BeyondRecord(f"it says {amount} to the agent {self.name!r} than it did then")
 
     def reply(self, ask: Ask) -> Reply:

@@ -585,12 +585,12 @@ class Evaluations:
         self._trained = trained
 
         def evaluators(measure: EvalSpec, split: Split) -> list[Evaluator]:
-            found = []
+            made = []
             for component in mixture.components:
-                own = replace(component.spec, train=spec.train, policy=spec.policy, eval=measure)
-                part, held_out = replace(component, spec=own), prompts.of(component, split)
-                found.append(Evaluator(services, trained.number, trained.name, part, participants, held_out))
-            return found
+                measured = replace(component.spec, train=spec.train, policy=spec.policy, eval=measure)
+                part, held_out = replace(component, spec=measured), prompts.of(component, split)
+                made.append(Evaluator(services, trained.number, trained.name, part, participants, held_out))
+            return made
 
         measured = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
         after = None if decides else after_deciding

@@ -79,7 +79,7 @@ class Sample(EpisodeListener):
         try:
             while True:
                 episode = replace(await self._run_once(), earlier=self._earlier)
-                if lease.cut or lease.rest is not None or not runs_again(episode.outcomes):
+                if not runs_again(episode.outcomes) or lease.cut or lease.rest is not None:
                     break
                 self._earlier = episode.outcomes
             episode = with_final(episode, attempt.final.get(self.number, {}))

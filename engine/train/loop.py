@@ -321,7 +321,7 @@ class PolicyLearner:
         reach(Point.CANARY_DONE)
         store = self._services.store
         await store.patiently(lambda: store.versions.add_metrics(self._policy, version.number, took | report.metrics()))
-        self._watch.add(version.number, report.metrics())
+        self._watch.course.add(version.number, report.metrics())
 
     async def settled(self) -> None:
         """Wait until the last version is served and checked."""

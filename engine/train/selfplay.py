@@ -282,19 +282,18 @@ class FrozenPolicies:
 
     async def version(self, words: str) -> Version:
         """Raises ``AdapterError`` for a lost one."""
-        own = inside(words, self._spec)
+        own, store, folder = inside(words, self._spec), self._services.store, start_folder(words)
         if words == BASE and not self._policies:
-            return await self._bare()
+            return await self._make(BASE, self._services.write_bare)
         if words == BASE or own is not None:
             policy = self._policies[own] if own is not None else next(iter(self._policies.values()))
-            first = self._services.store.versions.first(policy.number)
+            first = store.versions.first(policy.number)
             if own is not None and policy.given:
                 return self._lent(first, words)
-            return await self._blank(first, policy, words)
-        folder = start_folder(words)
+            return await self._make(words, partial(write_blank, Path(policy.published.now().path)), first)
         if folder is not None:
-            return await self._from_folder(folder)
-        lent = self._services.store.versions.start(self._task, words)
+            return await self._make(folder.name, partial(_write_folder, folder, store.fingerprint))
+        lent = store.versions.start(self._task, words)
         if lent is None:
             raise AdapterError(f"Nobody looked up the version {words!r} that this task plays with.")
         return self._lent(lent, words)
@@ -307,31 +306,23 @@ class FrozenPolicies:
             )
         return replace(version, name=self._name(words, version.checksum))
 
-    async def _blank(self, first: Version, policy: TrainedPolicy, words: str) -> Version:
-        path = self._path()
-        digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
-        return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
-
-    async def _bare(self) -> Version:
-        path = self._path()
-        digest = await asyncio.to_thread(self._services.write_bare, path)
-        return Version(0, 0, 0, self._name(BASE, digest), digest, str(path), path.stat().st_size)
-
-    async def _from_folder(self, folder: Path) -> Version:
-        path, fingerprint = self._path(), self._services.store.fingerprint
-        state = await asyncio.to_thread(read_peft_folder, folder)
-        if fingerprint and state.header.base != fingerprint:
-            raise AdapterError("the adapter belongs to another base than this home's.", where=str(folder))
-        await asyncio.to_thread(begin, state, path)
-        digest = checksum(state.adapter)
-        return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
+    async def _make(self, words: str, write: Callable[[Path], str], like: Version | None = None) -> Version:
+        """A version in a file of this run; ``write`` returns the adapter's checksum."""
+        folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
+        path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
+        self._made.append(path)
+        digest = await asyncio.to_thread(write, path)
+        made = like or Version(0, 0, 0, "", "", "", path.stat().st_size)
+        return replace(made, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
 
     def _name(self, words: str, digest: str) -> str:
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
         return f"task-{self._task}/{self._kind}-{plain}-{digest}-i{self._services.store.incarnation}"
 
-    def _path(self) -> Path:
-        folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
-        path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
-        self._made.append(path)
-        return path
+
+def _write_folder(folder: Path, fingerprint: str, path: Path) -> str:
+    state = read_peft_folder(folder)
+    if fingerprint and state.header.base != fingerprint:
+        raise AdapterError("the adapter belongs to another base than this home's.", where=str(folder))
+    begin(state, path)
+    return checksum(state.adapter)

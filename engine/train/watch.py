@@ -465,27 +465,24 @@ class Watch:
             "thinks": float(services.traits.thinks and sampling.thinking is not False),
         }
         self._opening: float | None = None
-        self._course = Course.of(self._store.findings.seen(self._policy, NAMES, WINDOW, LATELY))
+        self.course = Course.of(self._store.findings.seen(self._policy, NAMES, WINDOW, LATELY))
 
     @property
     def decisive(self) -> bool:
         return REWARD_HACKING in self._spec.watch.pause
 
     def see(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._course.see(step, self._store.findings.environment_at(self._policy, step), metrics)
-
-    def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._course.add(step, metrics)
+        self.course.see(step, self._store.findings.environment_at(self._policy, step), metrics)
 
     async def see_first(self, groups: Sequence[ClosedGroup]) -> None:
         episodes = [one for closed in groups for one in closed.group.episodes]
-        if self._opening is None and not self._course.steps and len(episodes) >= FIRST:
+        if self._opening is None and not self.course.steps and len(episodes) >= FIRST:
             self._opening = sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes)
             await self.look()
 
     async def look(self) -> None:
         findings, scores = self._store.findings, self._store.evaluations.of(self._suite).compared(self._policy)
-        signs = found(replace(learning(self._course, scores, self._spec), opening=self._opening, limits=self._limits))
+        signs = found(replace(learning(self.course, scores, self._spec), opening=self._opening, limits=self._limits))
         known = findings.known(self._policy)
         for code, evidence in signs.items():
             if code not in known or not known[code].holds:
@@ -503,7 +500,7 @@ class Watch:
         return paused(self._task, code, known[code].step) if code else None
 
     async def _keep(self, code: str, evidence: Evidence) -> None:
-        store, step = self._store, self._course.newest
+        store, step = self._store, self.course.newest
         if code == REWARD_HACKING:
             step = int(evidence["score_step"])
             said = partial(store.findings.said, self._policy, split="eval", suites=self._measured)

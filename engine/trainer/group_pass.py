@@ -75,12 +75,12 @@ def by_sequence(lesson: Lesson, values: NDArray[np.float32]) -> list[NDArray[np.
 
 def log_weights(passed: Sequence[tuple[Lesson, Tensor]], groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
     """Importance weights by group, of lessons with their log-probabilities (N,)."""
-    found: dict[int, LogWeights] = {}  # by the sequence's ``id``: batches hold sequences in any order
+    by_id: dict[int, LogWeights] = {}  # of sequences: batches hold them in any order
     for lesson, logp in passed:
         moved = np.clip(logp.cpu().numpy() - lesson.trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         parts = zip(lesson.sequences, by_sequence(lesson, moved), strict=True)
-        found.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
-    weights = {group.number: [found.get(id(sequence)) for sequence in group.sequences] for group in groups}
+        by_id.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
+    weights = {group.number: [by_id.get(id(sequence)) for sequence in group.sequences] for group in groups}
     return {
         number: np.concatenate(whole)
         for number, parts in weights.items()
@@ -135,8 +135,8 @@ class PolicyLoss:
         gap = (logp.detach() - behaviour).abs()
         self.gap_max = max(self.gap_max, float(gap.max()))
         clipped, gaps = int(terms.clipped.sum()), float(gap.sum())
-        found = float(loss.detach()), float(entropy.sum()), clipped, gaps, kl, len(trained.targets)
-        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, found, strict=True)}
+        values_of_batch = float(loss.detach()), float(entropy.sum()), clipped, gaps, kl, len(trained.targets)
+        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, values_of_batch, strict=True)}
         return Slopes(gradient, by_entropy)
 
 

@@ -45,11 +45,9 @@ def _free(device: str) -> int | None:
         return None
     free, total = torch.cuda.mem_get_info(where)
     allowed = int(torch.cuda.get_per_process_memory_fraction(where) * total)
-    return max(0, min(free + _cached(where), allowed - torch.cuda.memory_allocated(where)))
-
-
-def _cached(where: torch.device) -> int:
-    return torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)
+    used = torch.cuda.memory_allocated(where)
+    cached = torch.cuda.memory_reserved(where) - used
+    return max(0, min(free + cached, allowed - used))
 
 
 Ints = NDArray[np.int64]

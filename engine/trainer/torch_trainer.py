@@ -83,9 +83,9 @@ class Replicas:
             ThreadPoolExecutor(1, f"trainer on {name}", initializer=torch.set_num_threads, initargs=(threads,))
             for name in names[1:]
         ]
-        further = [thread.submit(make, device) for thread, device in zip(self._threads, devices[1:], strict=True)]
         self.primary = make(devices[0])
-        self._models = [self.primary, *(loading.result() for loading in further)]
+        further = zip(self._threads, devices[1:], strict=True)
+        self._models = [self.primary, *(thread.submit(make, device).result() for thread, device in further)]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
         """Raises the first error once all have ended."""

@@ -303,7 +303,7 @@ async def test_the_version_before_is_found_at_a_small_learning_rate(
         await run.go()
 
 
-@pytest.mark.parametrize(("weights", "rate"), [(HALVED, 6e-5), (EIGHT_BITS, 1e-4)], indirect=["weights"])
+@pytest.mark.parametrize(("weights", "rate"), [seldom(HALVED, 6e-5), (EIGHT_BITS, 1e-4)], indirect=["weights"])
 @pytest.mark.parametrize("since", [seldom(0), 3])
 async def test_a_rough_sampler_that_stands_is_found_in_a_few_steps(
     base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, rate: float, since: int

@@ -25,6 +25,7 @@ from marlaas.engine.trajectories import Failure
 from marlaas.plugins.data import row_at
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
+from ...seldom import seldom
 from ..queue.scheduler.fake_environments import FakeEnvironments
 from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
@@ -141,7 +142,7 @@ async def test_runs_draw_the_same_whatever_dies(tmp_path: Path) -> None:
 
 
 async def test_what_is_solved_is_shown(tmp_path: Path) -> None:
-    world = World(tmp_path, replace(DIFFICULT, train=replace(DIFFICULT.train, dynamic_sampling=False)))
+    world = World(tmp_path, replace(DIFFICULT, steps=12, train=replace(DIFFICULT.train, dynamic_sampling=False)))
     world.environments.data = DataFacts(train=10, held_out=4)
     world.environments.score = score
     assert await asyncio.wait_for(world.go(), 50) == Ending("done")
@@ -247,7 +248,7 @@ async def test_the_score_is_the_mean_by_share_and_each_is_kept(world: World) -> 
     ) == 6 * len(measured)
 
 
-@pytest.mark.parametrize("turns", [60, 150])
+@pytest.mark.parametrize("turns", [60, seldom(150)])
 async def test_a_restart_draws_the_same(world: World, turns: int) -> None:
     run = asyncio.ensure_future(world.go())
     for _ in range(turns):

@@ -25,6 +25,7 @@ from marlaas.engine.train.failures import (
 from marlaas.engine.trainer.advantages import RewardSummary
 from marlaas.engine.trajectories import Failure
 
+from ...seldom import seldom
 from ..queue.scheduler.world import World
 from .test_learning import SPEC
 
@@ -80,10 +81,10 @@ async def test_patience_for_equal_rewards_outlives_a_restart(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("reward", "says", "helps"),
     [
-        (lambda spec: 1.0, "rewards were 1.00: it is solved. ", "Make it harder"),
+        seldom(lambda spec: 1.0, "rewards were 1.00: it is solved. ", "Make it harder"),
         (lambda spec: 0.0, "rewards were 0.00: nothing to climb. ", "Where right ones earn nothing, mend the reward"),
-        (lambda spec: -1.0, "rewards were -1.00: nothing to climb. ", "pay for a part of the way"),
-        (lambda spec: 0.25, "rewards were 0.25: every reply earns the same. ", "tell better replies from worse"),
+        seldom(lambda spec: -1.0, "rewards were -1.00: nothing to climb. ", "pay for a part of the way"),
+        seldom(lambda spec: 0.25, "rewards were 0.25: every reply earns the same. ", "tell better replies from worse"),
         (lambda spec: spec.index % 2, "Rewards were 0.00 to 1.00, but equal within each group", '`sampling = "diff'),
     ],
 )

@@ -143,7 +143,7 @@ async def test_a_line_that_loses_episodes_is_warned_of_once(world: World) -> Non
         row = reader.task(world.task)
         assert row is not None and row.warning == warned[0]["message"] and reader.warnings(world.task) == [row.warning]
     world.restart()
-    world.spec = replace(world.spec, steps=16)
+    world.spec = replace(world.spec, steps=10)
     assert await ends(world) == Ending("done")
     assert world.query("SELECT count(*) AS n FROM events WHERE message LIKE '%each time that they were played%'") == [
         {"n": 1}

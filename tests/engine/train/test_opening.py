@@ -297,7 +297,7 @@ async def test_whoever_plays_them_finds_the_same(tmp_path: Path) -> None:
         world = world_of(tmp_path / str(number), seed=seed)
         running = asyncio.ensure_future(world.go())
         if number:  # the engine dies while first replies are played, and once more after that
-            for turns in (60, 400):
+            for turns in (60, 200):
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 running.cancel()

@@ -158,6 +158,7 @@ def check_order(crowd: Crowd) -> None:
             assert row["started"] >= row["finished"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chance", [0])
 def test_a_lock_that_comes_again_costs_only_time(tmp_path: Path, chance: int) -> None:
     in_turns(locked_out(tmp_path, chance))
@@ -205,6 +206,7 @@ async def begins_early(root: Path, held: int) -> None:
     crowd.store.close()
 
 
+@pytest.mark.slow
 def test_a_version_that_is_refused_pauses_its_task_alone(tmp_path: Path) -> None:
     in_turns(refused(tmp_path))
 

@@ -28,6 +28,7 @@ from marlaas.engine.train.watch import Course, Learning, Watch, found, sentence
 from marlaas.plugins.messages import Answer
 
 from ...examples import examples
+from ...seldom import seldom
 from ..queue.scheduler.world import World
 from .test_learning import SPEC
 
@@ -117,7 +118,7 @@ async def test_hacking_is_told_once_with_its_rollouts(tmp_path: Path) -> None:
     assert task.findings[0].rollouts == tuple(rollouts) and task.findings[0].holds
 
 
-@pytest.mark.parametrize("kill", [True, False], ids=["workers", "engine"])
+@pytest.mark.parametrize("kill", [seldom(True), False])
 async def test_nobody_is_told_twice(tmp_path: Path, kill: bool) -> None:
     world, told = cheated(CHEATED, tmp_path), list[tuple[str, int]]()
     running = asyncio.ensure_future(run(world, told))

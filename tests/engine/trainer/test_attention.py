@@ -133,6 +133,7 @@ def long_group(tokens: int) -> TrainGroup:
     return TrainGroup(0, (sequence(draw.integers(0, 9, tokens).tolist(), tokens // 2, 1.0),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["f32", seldom("bf16")])
 def test_memory_of_a_long_sequence_grows_with_its_length(precision: str) -> None:
     compute, shape, most = compute_on("cpu", precision), HeadShape(4, 2, 16), []  # type: ignore[arg-type]

@@ -340,7 +340,7 @@ COMPUTE: dict[str, Callable[[], Compute]] = {
 @pytest.mark.parametrize(
     ("kernels", "prompt", "answer"),
     often(
-        [("processor", 16, 112), ("card", 200, 56)],
+        [("processor", 16, 112)],
         [(kernels, *sizes) for kernels in COMPUTE for sizes in ((16, 112), (200, 56))],
         several=True,
     ),

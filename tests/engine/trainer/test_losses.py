@@ -22,7 +22,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from benchmarks import ROOT
 from benchmarks.beside_trl.trl_venv import VENV
@@ -41,6 +41,8 @@ from marlaas.engine.trainer.losses import (
 )
 from marlaas.engine.trainer.model import TrainedTokens, trained_tokens_of
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainSequence
+
+from ...examples import examples
 
 # probabilities 0.5, 0.2 and 0.9 of tokens sampled at 0.25, 0.4 and 0.1: ratios 2, 1/2 and 9
 WEIGHED = [log(0.5), log(0.2), log(0.9)], [log(0.25), log(0.4), log(0.1)], [1.0, -2.0, 0.5]
@@ -312,6 +314,7 @@ def drawn(tokens: list[tuple[float, float, float, float, bool]]) -> TokenView:
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in HELD_CONSTANT])
+@settings(max_examples=examples(10))
 @given(tokens=TOKENS)
 def test_the_gradient_is_the_derivative(name: str, tokens: list[tuple[float, float, float, float, bool]]) -> None:
     """Of ``gspo`` where the tokens of a sequence have one advantage; else see the turns of a sequence below."""
@@ -335,6 +338,7 @@ def test_the_gradient_is_the_derivative(name: str, tokens: list[tuple[float, flo
 
 
 @pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=examples(10))
 @given(tokens=TOKENS)
 def test_on_policy_every_gradient_is_that_of_reinforce(
     name: str, tokens: list[tuple[float, float, float, float, bool]]

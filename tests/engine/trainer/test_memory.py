@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader
 from marlaas.engine.errors import AdapterError
@@ -36,6 +36,7 @@ from marlaas.engine.trainer.memory import (
 )
 from marlaas.engine.trainer.protocol import PolicyConfig
 
+from ...examples import examples
 from .samples import group
 
 CONFIG = PolicyConfig(rank=2, alpha=4.0, epochs=2)
@@ -151,6 +152,7 @@ def test_a_policy_that_cannot_come_back_is_closed_alone(cache: AdapterCache, tmp
     assert cache.use("b")[0].version == cache.use("c")[0].version == 7
 
 
+@settings(max_examples=examples(10))
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=30))
 def test_whoever_is_asked_for_is_there_with_what_it_had(
     tmp_path_factory: pytest.TempPathFactory, slots: int, asked: list[int]

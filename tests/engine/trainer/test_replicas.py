@@ -62,7 +62,7 @@ class TestLosses(LossContract):
 
 
 @pytest.mark.usefixtures("main_library")
-@pytest.mark.parametrize("name", often(("epochs", "other loss", "other rank"), sorted(POLICIES)))
+@pytest.mark.parametrize("name", often(("epochs",), sorted(POLICIES)))
 async def test_the_update_and_its_statistics_are_those_of_one_device(
     new_pair: NewTrainer, tmp_path: Path, name: str
 ) -> None:

@@ -20,6 +20,7 @@ from marlaas.engine.adapters.statefile import PolicyState, read_state, write_sta
 from marlaas.engine.devices.limits import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.trainer import torch_trainer
+from marlaas.engine.trainer.decoder.decoder import Decoder
 from marlaas.engine.trainer.group_pass import Work
 from marlaas.engine.trainer.losses import LOSSES
 from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Refused, TrainGroup, TrainSequence
@@ -419,7 +420,35 @@ def run(folder: Path, mebibytes: int, answer: int = 60) -> dict[str, object]:
     return found
 
 
+async def test_a_pass_that_does_not_fit_is_undone_and_made_smaller(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, differentiate, passes = (
+        TorchTrainer(base, "tiny", sync=False, names=("core 7",)),
+        Decoder.differentiate,
+        [],
+    )
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    expected = await train(trainer, "a", (group(1), group(2)), tmp_path / "1")
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+
+    def full(model: Decoder, batch: Any, *given: Any) -> None:
+        passes.append(len(batch.tokens))
+        differentiate(model, batch, *given)
+        if len(passes) == 1:
+            raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Decoder, "differentiate", full)
+    stats = await trainer.accumulate("a", (group(1), group(2)))
+    assert stats.notice == "Training ran out of memory on core 7; passes are half as large from now on."
+    assert max(passes[1:]) <= passes[0] / 2 < sum(passes[1:])
+    again = await trainer.step("a", str(tmp_path / "1"))
+    assert again.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
+    trainer.shutdown()
+
+
 @pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.usefixtures("main_library")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_what_does_not_fit_trains_in_smaller_passes(tmp_path: Path) -> None:
