@@ -261,9 +261,7 @@ class Bridge(NodeWorkers):
         Unless ``fresh``, up to half a minute old.
         """
         seen = await asyncio.to_thread(self._ray.nodes)
-        alive = {each["NodeName"] for each in seen if each["Alive"]}
-        shown = [each for each in seen if each["Alive"] or each["NodeName"] not in alive]
-        return tuple(await asyncio.gather(*(self._node(each, cards, fresh) for each in shown)))
+        return tuple(await asyncio.gather(*(self._node(each, cards, fresh) for each in seen)))
 
     async def _node(self, seen: Mapping[str, Any], cards: Mapping[str, frozenset[str]], fresh: bool) -> Node:
         node, name, address = seen["NodeID"], seen["NodeName"], seen["NodeManagerAddress"]
