@@ -15,6 +15,7 @@ from ...devices.usable import NOTHING, Ours
 from ...errors import ClusterUnreachable, MarlaasError, WorkerDied
 from ...home.paths import Home
 from ...home.settings import ClusterSettings
+from ...racing import until_first
 from ...samplers.protocol import Sampler
 from ...trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 from ..workers.handle import Launcher, LocalLauncher, WorkerHandle
@@ -50,15 +51,9 @@ class StateFiles:
 
 async def alive(worker: WorkerHandle, answer: asyncio.Future[T]) -> T:
     """The answer to a call. Raises ``WorkerDied``."""
-    died = asyncio.ensure_future(worker.died.wait())
-    try:
-        await asyncio.wait((answer, died), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise worker.death()
+    if 0 in await until_first(answer, worker.died.wait()):
         return answer.result()
-    finally:
-        died.cancel()
-        answer.cancel()
+    raise worker.death()
 
 
 class RemoteSampler:
