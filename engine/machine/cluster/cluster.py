@@ -147,7 +147,6 @@ class Cluster:
         With ``sync``, state files survive a power cut.
         """
         self.drained: frozenset[str] = frozenset()
-        self.held: Mapping[str, frozenset[str]] = {}
         self._address = address
         self._home = home
         self._environment = environment
@@ -196,7 +195,7 @@ class Cluster:
         """``ours`` counts as free. Raises ``ClusterUnreachable``."""
         bridge = await self.bridge()
         try:
-            found: tuple[Node, ...] = await bridge.call("nodes", dict(self.held), fresh)
+            found: tuple[Node, ...] = await bridge.call("nodes", fresh)
         except WorkerDied as error:
             raise ClusterUnreachable(f"The bridge to the cluster has died: {error.message}") from error
         facts = await asyncio.to_thread(look_here, self._home, ours)
