@@ -381,10 +381,6 @@ class WorkerSupervisor:
         await until_compiled(specs, self._wait)
         self.waits = loading(specs)
         placement = plan.placement
-        if self.cluster is not None:
-            self.cluster.held = {
-                node: frozenset(uuid for at, uuid in placement.devices if at == node) for node in placement.nodes
-            }
         try:
             await self._processes.start(specs, placement.cards)
             self._live = await self._factory.open(self._processes.handles, plan)

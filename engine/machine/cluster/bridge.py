@@ -255,17 +255,12 @@ class Bridge(NodeWorkers):
         self._versions = versions
         self._model = model
 
-    async def nodes(self, cards: Mapping[str, frozenset[str]], fresh: bool = False) -> tuple[Node, ...]:
-        """Not the engine's machine; ``cards``: its workers'.
-
-        Unless ``fresh``, up to half a minute old.
-        """
+    async def nodes(self, fresh: bool = False) -> tuple[Node, ...]:
+        """Unless ``fresh``, up to half a minute old. Of the engine's own machine nothing but its name."""
         seen = await asyncio.to_thread(self._ray.nodes)
-        alive = {each["NodeName"] for each in seen if each["Alive"]}
-        shown = [each for each in seen if each["Alive"] or each["NodeName"] not in alive]
-        return tuple(await asyncio.gather(*(self._node(each, cards, fresh) for each in shown)))
+        return tuple(await asyncio.gather(*(self._node(each, fresh) for each in seen)))
 
-    async def _node(self, seen: Mapping[str, Any], cards: Mapping[str, frozenset[str]], fresh: bool) -> Node:
+    async def _node(self, seen: Mapping[str, Any], fresh: bool) -> Node:
         node, name, address = seen["NodeID"], seen["NodeName"], seen["NodeManagerAddress"]
         if not seen["Alive"]:
             return Node(node, name, address, alive=False)
@@ -274,7 +269,7 @@ class Bridge(NodeWorkers):
         link = self.link(node)
         try:
             async with asyncio.timeout(ANSWER):
-                facts: NodeFacts = await link.call("describe", self._model, cards.get(node, frozenset()), fresh)
+                facts: NodeFacts = await link.call("describe", self._model, fresh)
         except TimeoutError:
             return Node(node, name, address, refused="It does not answer.")
         except WorkerDied:

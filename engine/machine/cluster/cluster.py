@@ -15,6 +15,7 @@ from ...devices.usable import NOTHING, Ours
 from ...errors import ClusterUnreachable, MarlaasError, WorkerDied
 from ...home.paths import Home
 from ...home.settings import ClusterSettings
+from ...racing import until_first
 from ...samplers.protocol import Sampler
 from ...trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 from ..workers.handle import Launcher, LocalLauncher, WorkerHandle
@@ -50,15 +51,9 @@ class StateFiles:
 
 async def alive(worker: WorkerHandle, answer: asyncio.Future[T]) -> T:
     """The answer to a call. Raises ``WorkerDied``."""
-    died = asyncio.ensure_future(worker.died.wait())
-    try:
-        await asyncio.wait((answer, died), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise worker.death()
+    if 0 in await until_first(answer, worker.died.wait()):
         return answer.result()
-    finally:
-        died.cancel()
-        answer.cancel()
+    raise worker.death()
 
 
 class RemoteSampler:
@@ -152,7 +147,6 @@ class Cluster:
         With ``sync``, state files survive a power cut.
         """
         self.drained: frozenset[str] = frozenset()
-        self.held: Mapping[str, frozenset[str]] = {}
         self._address = address
         self._home = home
         self._environment = environment
@@ -201,7 +195,7 @@ class Cluster:
         """``ours`` counts as free. Raises ``ClusterUnreachable``."""
         bridge = await self.bridge()
         try:
-            found: tuple[Node, ...] = await bridge.call("nodes", dict(self.held), fresh)
+            found: tuple[Node, ...] = await bridge.call("nodes", fresh)
         except WorkerDied as error:
             raise ClusterUnreachable(f"The bridge to the cluster has died: {error.message}") from error
         facts = await asyncio.to_thread(look_here, self._home, ours)

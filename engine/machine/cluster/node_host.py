@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from ...adapters.statefile import put_state
-from ...devices.usable import Ours
+from ...devices.usable import VARIABLES, Ours
 from ...errors import AdapterDamaged, AdapterError, BaseModelError, MarlaasError
 from ...home.paths import Home, find_home
 from ...home.settings import load_settings
@@ -299,8 +299,8 @@ class NodeHost:
     def __init__(self, home: Home | None = None) -> None:
         self._home = home or find_home()
         self._files = NodeFiles(self._home.scratch)
-        self._pids: set[int] = set()
-        """Of the children."""
+        self._children: dict[int, Begin] = {}
+        """Running ones, by process id."""
         self._orders: defaultdict[int, asyncio.Queue[Order]] = defaultdict(asyncio.Queue)
         self._facts: NodeFacts | None = None
         self._looked = 0.0
@@ -309,14 +309,16 @@ class NodeHost:
         """Seconds since 1970."""
         return time.time()
 
-    async def describe(self, model: Folder, cards: frozenset[str] = frozenset(), fresh: bool = True) -> NodeFacts:
-        """Its children's resources and ``cards`` are free.
+    async def describe(self, model: Folder, fresh: bool = True) -> NodeFacts:
+        """Its children's memory and cards are free.
 
         Unless ``fresh``, up to ``SEEN`` seconds old. Unknown devices are measured if no child computes.
         """
         if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
-            ours = Ours(frozenset(self._pids), cards)
-            facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._pids)
+            environments = [begin.environment for begin in self._children.values()]
+            given = [environment.get(name, "") for environment in environments for name in VARIABLES.values()]
+            ours = Ours(frozenset(self._children), frozenset(card for cards in given for card in cards.split(",")))
+            facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._children)
             try:
                 await asyncio.to_thread(find_base, model, self._home)
             except BaseModelError as error:
@@ -377,29 +379,30 @@ class NodeHost:
             environment = child_environment(os.environ, begin.environment)
             process = await run_host(begin.name, theirs, begin.cores, begin.nice, environment, into.fileno())
             failing.pop_all()
-        self._pids.add(process.pid)
-        await events.put(Event("born", process.pid))
-        reader, writer = await asyncio.open_connection(sock=stream, limit=PIECE)
-        printed, unused = await asyncio.open_connection(sock=output)
+        self._children[process.pid] = begin
+        tasks: list[asyncio.Future[None]] = []
 
         async def relay(kind: Literal["data", "printed"], reader: asyncio.StreamReader) -> None:
             with contextlib.suppress(ConnectionError):
                 while data := await reader.read(PIECE):
                     await events.put(Event(kind, data))
 
-        relaying = [asyncio.ensure_future(relay(*each)) for each in (("data", reader), ("printed", printed))]
-        obeying = asyncio.ensure_future(_obey(process, writer, orders))
         try:
+            await events.put(Event("born", process.pid))
+            reader, writer = await asyncio.open_connection(sock=stream, limit=PIECE)
+            printed, unused = await asyncio.open_connection(sock=output)
+            relaying = [asyncio.ensure_future(relay(*each)) for each in (("data", reader), ("printed", printed))]
+            tasks = [*relaying, asyncio.ensure_future(_obey(process, writer, orders))]
             status = await process.wait()
             await asyncio.wait(relaying, timeout=PATIENCE)
-            return status
-        finally:
-            for task in (*relaying, obeying):
-                task.cancel()
-            kill(process)
-            self._pids.discard(process.pid)
             writer.close()
             unused.close()
+            return status
+        finally:
+            for task in tasks:
+                task.cancel()
+            kill(process)
+            del self._children[process.pid]
 
 
 async def _obey(
