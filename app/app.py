@@ -10,13 +10,13 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import Provider
 from textual.filter import NoColor
 from textual.screen import Screen
 from textual.timer import Timer
@@ -27,11 +27,11 @@ from marlaas.engine.home.paths import Home
 
 from .lists.lines import Learner, learner
 from .text.format import line, short_path
-from .text.tasks import liveness
-from .tui.context.feed import Feed, Notice, Sender, Snapshot, counting, current, lasting
+from .text.tasks import liveness, state_word
+from .text.terms import TERMS, sentence
+from .tui.context.feed import Feed, Notice, Sender, Snapshot, current, lasting
 from .tui.frame.first_frame import title_of
 from .tui.frame.looks import DEFAULT, THEMES, Ascii, Legible, legible_theme
-from .tui.frame.modes import ALL_MODES, Palette
 from .tui.frame.preferences import Preferences
 from .tui.frame.terminal import KeyOrder, copy
 from .tui.screens.view import View
@@ -44,6 +44,33 @@ TEXTUALS = ("Theme", "Quit", "Screenshot")
 """Textual's commands in the palette; the others have keys."""
 
 
+@dataclass(frozen=True)
+class Mode:
+    """A view of a number key."""
+
+    name: str
+    summary: str
+    of_task: bool = False
+    """True: shows the selected task."""
+
+    def make(self) -> View:
+        """Loads its module on first use."""
+        module = import_module(f".tui.screens.{self.name}", __package__)
+        return cast("View", getattr(module, f"{self.name.capitalize()}Screen")())
+
+
+ALL_MODES = (
+    Mode("queue", "All tasks: what runs, what waits and why"),
+    Mode("task", "One task: is it learning?", of_task=True),
+    Mode("rollouts", "What the model writes, from the trend down to its tokens", of_task=True),
+    Mode("environments", "Plugins: which serve, which are broken, and where"),
+    Mode("adapters", "Versions on the disk: chat with them, export them, roll back, train on"),
+    Mode("engine", "Is the machine busy, and who uses how much of it? Start, drain, stop"),
+    Mode("logs", "What happened, and what the engine and its workers say", of_task=True),
+    Mode("api", "Programs from outside: at which address they ask, with which keys; open, close"),
+)
+
+
 class MarlaasApp(KeyOrder):
     """The application of one home."""
 
@@ -53,7 +80,6 @@ class MarlaasApp(KeyOrder):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
     MODES = {mode.name: mode.make for mode in ALL_MODES}  # noqa: RUF012
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {Palette}
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(place), f"open_view('{mode.name}')", mode.name, show=False, id=f"view.{mode.name}")
@@ -97,6 +123,8 @@ class MarlaasApp(KeyOrder):
         self.selected: int | None = None
         self.policy = ""
         """Which policy of the selected task is looked at, if it trains several; empty: the first."""
+        self.marked: frozenset[int] = frozenset()
+        """Tasks that are marked in the queue."""
         self.beside: Sequence[int] = ()
         """Tasks that the task view is to lay over the selected one, until it has done so."""
         self.awaited: int | None = None
@@ -152,7 +180,8 @@ class MarlaasApp(KeyOrder):
     @property
     def notices(self) -> tuple[Notice, ...]:
         now = time.monotonic()
-        going = (Notice(counting(text, now - began)) for text, began in self._going.items())
+        seconds = {text: now - began for text, began in self._going.items()}
+        going = (Notice(f"{text} {since:.0f} s" if since >= 1 else text) for text, since in seconds.items())
         return (*current(self.told, now), *going)
 
     def under_way(self, text: str) -> Callable[[], None]:
@@ -408,4 +437,18 @@ class MarlaasApp(KeyOrder):
             "Keys": ("What the keys of this view do", self.action_help),
         }
         yield from (SystemCommand(title, *rest) for title, rest in ours.items())
+        for number, mode in enumerate(ALL_MODES, 1):
+            yield SystemCommand(f"View {number}: {mode.name}", mode.summary, partial(self.action_open_view, mode.name))
+        for task in sorted(self.snapshot.tasks, key=lambda task: task.id):  # task 2 comes before task 20
+            title = _safe(f"Open task {task.id}: {line(task.name, 40)}")
+            about = _safe(f"{line(task.tenant, 30)}, {state_word(task.state)}")
+            yield SystemCommand(title, about, partial(self.open_task, task.id), discover=False)
+        for term in TERMS:
+            about = _safe(sentence(term.line))
+            yield SystemCommand(f"Explain: {term.name}", about, partial(self.action_explain, term.name), discover=False)
         yield from (each for each in super().get_system_commands(screen) if each.title in TEXTUALS)
+
+
+def _safe(text: str) -> str:
+    """Without the brackets of markup: the palette has no other way to show a text as it is."""
+    return text.replace("[", "(").replace("]", ")")

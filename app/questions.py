@@ -31,7 +31,7 @@ from .operations.api import FILE, Request, requests_in
 from .operations.environments.source_lines import Excerpt, Place, definition, source_lines, task_excerpt
 from .operations.log_files import LogLine, Tail, fits, names, tail
 from .operations.results import Scored, scored
-from .operations.this_machine import Disk, Memory
+from .operations.this_machine import Memory
 from .text.format import EVENTS
 from .text.learning import Evidence, Score
 from .text.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
@@ -319,8 +319,6 @@ def _key_place(key: ApiKeyRow) -> tuple[bool, float, int]:
 
 
 MINUTE = 60.0
-FILES = 10.0
-"""Seconds between two measurements of the home's size."""
 
 
 @dataclass(frozen=True)
@@ -347,20 +345,14 @@ class EngineAnswer:
     """As the engine last saw them."""
     account: str = ""
     """This application's account."""
-    disk: Disk | None = None
-    counted: float = 0.0
-    """The time of the home's last measurement."""
 
 
-def engine(reader: Reader, before: EngineAnswer | None, home: Home, grain: int, cells: int) -> EngineAnswer:
+def engine(reader: Reader, before: EngineAnswer | None, grain: int, cells: int) -> EngineAnswer:
     """A timeline of ``cells`` of ``grain`` seconds, and all else.
 
-    Reads only what is new of the timeline; measures files every few seconds.
+    Reads only what is new of the timeline.
     """
     begun, until = reader.newest_samples()
-    disk, counted = (before.disk, before.counted) if before else (None, 0.0)
-    if before is None or until >= counted + FILES:
-        disk, counted = this_machine.disk(home), until
     return EngineAnswer(
         until=until,
         spans=_spans(reader, until, grain, cells, before.spans if before else ()),
@@ -374,8 +366,6 @@ def engine(reader: Reader, before: EngineAnswer | None, home: Home, grain: int, 
         devices=tuple(devices := reader.devices()),
         nodes=tuple(reader.nodes()),
         account=this_machine.account() if devices else "",
-        disk=disk,
-        counted=counted,
     )
 
 

@@ -13,8 +13,7 @@ from textual.pilot import Pilot
 
 from marlaas.engine.home.paths import Home
 
-from .app import MarlaasApp
-from .tui.frame.modes import ALL_MODES
+from .app import ALL_MODES, MarlaasApp
 
 SIZE = (120, 36)
 VIEWS = tuple(mode.name for mode in ALL_MODES)

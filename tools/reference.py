@@ -430,7 +430,7 @@ PLACES = {
     "API": ("api",),
     "Add a task": ("submit",),
     "The guide of an empty home": ("guide",),
-    "Dialogs": ("reading", "ask", "choose", "confirm", "explain", "help"),
+    "Dialogs": ("reading", "ask", "confirm", "explain", "help"),
 }
 """Titles of the page, each with the first words of its keys' names."""
 SPELLED = {

@@ -228,16 +228,14 @@ class Decimated:
     """A curve of few buckets, by step."""
 
     buckets: tuple[Bucket, ...]
-    infinite: int = 0
-    """Omitted values that are not finite."""
-    negative: int = 0
-    """Omitted values not above 0, with ``positive``."""
+    omitted: int = 0
+    """Number of values that are not finite, or not above 0 with ``positive``."""
 
 
 def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> Decimated:
     """At most ``most`` > 1 buckets over steps 0 to ``last`` > 0; ``positive``: only values above 0."""
     buckets: list[Bucket] = []
-    infinite = negative = begin = 0
+    omitted = begin = 0
     joined = False
     for place in range(most):
         limit = math.inf if place == most - 1 else (place + 0.5) * last / (most - 1)
@@ -247,8 +245,7 @@ def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> De
         drawn = curve.values[begin:end]
         finite = drawn if math.isfinite(sum(drawn)) else [value for value in drawn if math.isfinite(value)]
         values = [value for value in finite if value > 0] if positive else finite
-        infinite += len(drawn) - len(finite)
-        negative += len(finite) - len(values)
+        omitted += len(drawn) - len(values)
         if values:
             mean = min(max(values), max(min(values), _mean(values)))  # a rising curve is drawn rising, despite rounding
             low = _mean(curve.low[begin:end], min(values))
@@ -257,7 +254,7 @@ def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> De
             buckets.append(Bucket(step, min(mean, low), mean, max(mean, high), joined))
         joined = bool(values)
         begin = end
-    return Decimated(tuple(buckets), infinite, negative)
+    return Decimated(tuple(buckets), omitted)
 
 
 def _mean(values: Sequence[float], otherwise: float = 0.0) -> float:
@@ -482,7 +479,8 @@ class Drawing:
 
     lines: list[list[Run]]
     """``height`` rows, ``width`` cells each."""
-    notes: tuple[str, ...] = ()
+    omitted: int = 0
+    """Number of values that cannot be drawn."""
 
 
 def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
@@ -523,11 +521,9 @@ def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
     if plot.cursor is not None:
         canvas.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
     below = [] if bare else _step_axis(last, left, columns)
-    infinite, negative = sum(curve.infinite for curve in curves), sum(curve.negative for curve in curves)
-    negative += sum(point.score <= 0 for point in plot.points) if plot.logarithmic else 0
-    left_out = ((infinite, "not finite"), (negative, "≤ 0"))
-    notes = tuple(f"{count:,} value{'s' * (count > 1)} {what}: left out" for count, what in left_out if count)
-    return Drawing([*_with_axis(canvas, left), *below], notes)
+    omitted = sum(curve.omitted for curve in curves)
+    omitted += sum(point.score <= 0 for point in plot.points) if plot.logarithmic else 0
+    return Drawing([*_with_axis(canvas, left), *below], omitted)
 
 
 def _vertical(plot: Plot, drawn: Sequence[float], rows: int) -> Scale:

@@ -305,7 +305,7 @@ def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
     ids = array("q", _in_scope(reader, args))
     if not args.search:
         return ids
-    return array("q", (hit for progress in search(reader, ids, args.search) for hit in progress.hits))
+    return array("q", (hit for found in search(reader, ids, args.search) for hit in found))
 
 
 def _in_scope(reader: Reader, args: argparse.Namespace) -> Iterable[int]:

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import NamedTuple
 
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StoredConversation
@@ -305,17 +305,13 @@ class Prompts:
     """Cells."""
     _first: str = ""
 
-    def see(self, prompts: Iterable[str]) -> bool:
-        """Add prompts; True if that changes how prompts are shown."""
-        before = self.shared, self.longest
-        for text in filter(None, map(_flat, prompts)):
-            self.longest = max(self.longest, min(MOST_ASKED, cells(text)))
-            self._first = self._first or text
-            if self.shared is not None:
-                self.shared = _beginning(self.shared, text)
-            elif text != self._first:
-                self.shared = _beginning(self._first, text)
-        return (self.shared, self.longest) != before
+    def see(self, prompts: Iterable[str]) -> None:
+        texts = list(filter(None, map(_flat, prompts)))
+        self._first = self._first or next(iter(texts), "")
+        self.longest = max([self.longest, *(min(MOST_ASKED, cells(text)) for text in texts)])
+        if different := [text for text in texts if text != self._first]:
+            known = self._first if self.shared is None else self.shared
+            self.shared = reduce(_beginning, different, known)
 
     def within(self, prompt: str, room: int) -> str:
         """A prompt in ``room`` cells, its own part first."""

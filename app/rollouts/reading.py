@@ -515,23 +515,16 @@ CHUNK = 256
 """Conversations of one read."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a search has come."""
+def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[tuple[int, ...]]:
+    """Conversations in which somebody says ``word``, ignoring case, newest first, a read at a time.
 
-    looked: int
-    hits: tuple[int, ...]
-    """Since the last report."""
-
-
-def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[Progress]:
-    """Conversations in which somebody says ``word``, ignoring case, newest first. Raises ``StoreError``."""
+    Raises ``StoreError``.
+    """
     stored = json.dumps(word)[1:-1].lower() if word.isascii() else ""  # the escapes of É and é are not alike
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         said = reader.conversation_texts(chunk)
-        hits = tuple(key for key in chunk if stored in (text := said.get(key, "")).lower() and _says(text, word))
-        yield Progress(min(start + CHUNK, len(ids)), hits)
+        yield tuple(key for key in chunk if stored in (text := said.get(key, "")).lower() and _says(text, word))
 
 
 def _says(stored: str, word: str) -> bool:

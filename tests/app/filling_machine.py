@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from marlaas.app.operations import this_machine
-from marlaas.app.operations.this_machine import Disk, Memory
-from marlaas.engine.home.disk import HomeSize
+from marlaas.app.operations.this_machine import Memory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
 from marlaas.engine.store.rows import day_of
@@ -26,13 +25,10 @@ PID = 1
 
 def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every machine is this one."""
-    taken = HomeSize(database=81_000_000, adapters=912_000_000, base=0, other=3_000_000)
     looks: dict[str, Callable[..., object]] = {
         "memory": lambda: Memory(25_300_000_000, 21_400_000_000),
         "cores": lambda: 4,
         "account": lambda: "me",
-        "pinned": lambda processes: {1: frozenset({0, 1})},
-        "disk": lambda home: Disk(55_000_000_000, taken, reserve=5e8, limit=0.0),
     }
     for name, look in looks.items():
         monkeypatch.setattr(this_machine, name, look)

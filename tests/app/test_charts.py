@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.app.chart.draw import (
-    BAND,
-    EDGE,
     MOST_CURVES,
     SHAPES,
     WEIGHTS,
@@ -28,10 +26,10 @@ from marlaas.app.chart.draw import (
     logarithmic,
     smoothed,
 )
-from marlaas.app.chart.task_plot import Look, moved, plot
 from marlaas.app.lists.lines import Learner
 from marlaas.app.questions import LearningAnswer, LearningCurve
 from marlaas.app.text.format import cells
+from marlaas.app.tui.widgets.task_charts import Look, moved, plot
 from marlaas.engine.store.queries.learning import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 from tests.examples import examples
@@ -64,24 +62,6 @@ def test_a_young_curve_is_no_dot_at_the_left() -> None:
     assert last_step(Plot(end=40_000)) == 40_000
 
 
-def test_a_band_is_as_high_as_its_edges() -> None:
-    curve = Curve([0, 8], [0.5, 0.5], low=[0.3, 0.3], high=[0.7, 0.7])
-    drawing = draw(Plot([curve], end=8, unit=True), 40, 12)
-    (rows,) = {tuple(rows) for rows in band(drawing).values()}
-    dots_high = 10 * 4 - 1  # ten rows of cells
-    assert rows[0] == round(0.3 * dots_high) // 2 and rows[-1] == round(0.7 * dots_high) // 2
-    assert {len(one) for one in dots(drawing, "curve0").values()} == {1}, "the curve runs through it undisturbed"
-
-
-def test_steps_that_share_a_column_have_a_band_of_their_own() -> None:
-    values = [float(step % 2) for step in range(10_000)]
-    smooth = [0.5] * 10_000
-    for curve in (Curve(range(10_000), values), Curve(range(10_000), smooth, raw=values)):
-        drawing = draw(Plot([curve], end=10_000), 60, 12)
-        assert all((rows[0], rows[-1]) == (0, 19) for rows in map(sorted, band(drawing).values()))
-        assert {len(rows) for rows in dots(drawing, "curve0").values()} == {1}
-
-
 def test_curves_are_told_apart_by_shapes() -> None:
     curves = [Curve(range(60), [0.2 * place] * 60, place=place) for place in range(MOST_CURVES)]
     drawing = draw(Plot(curves, end=60, unit=True), 80, 20)
@@ -92,16 +72,16 @@ def test_curves_are_told_apart_by_shapes() -> None:
 
 def test_a_logarithmic_axis_says_what_it_leaves_out() -> None:
     drawing = draw(Plot([line(1e-5, 0.0, -1.0, 1.0)], points=[Point(3, 0.0)], end=3, logarithmic=True), 40, 20)
-    assert drawing.notes == ("3 values ≤ 0: left out",)
+    assert drawing.omitted == 3
     lines = joined(drawing)
     assert lines[0].startswith("    1 ┤") and lines[17].startswith(" 1e-5 ┤")
     nothing = draw(Plot([line(-1.0)], end=3, logarithmic=True), 40, 20)
-    assert nothing.notes == ("1 value ≤ 0: left out",) and not dots(nothing, "curve0")
+    assert nothing.omitted == 1 and not dots(nothing, "curve0")
 
 
 def test_what_is_not_finite_leaves_a_gap_and_is_said() -> None:
     drawing = draw(Plot([line(0.5, 0.5, math.nan, math.inf, 0.5, 0.5)], end=5), 60, 10)
-    assert drawing.notes == ("2 values not finite: left out",)
+    assert drawing.omitted == 2
     columns = sorted(dots(drawing, "curve0"))
     assert max(after - before for before, after in pairwise(columns)) > 40
 
@@ -304,20 +284,5 @@ def dots(drawing: Drawing, kind: str) -> dict[int, list[int]]:
                     for y in range(4):
                         if 0 <= mask < 256 and mask & _BITS[x][y]:
                             found.setdefault(2 * column + x, []).append(4 * row + y)
-                column += 1
-    return found
-
-
-def band(drawing: Drawing) -> dict[int, list[int]]:
-    """The rows of half cells (from the top) that the band fills, by column of cells."""
-    found: dict[int, list[int]] = {}
-    for row, line in enumerate(drawing.lines):
-        column = 0
-        for run, kind in line:
-            for character in run:
-                if kind == EDGE:
-                    found.setdefault(column, []).append(2 * row + (character == "▄"))
-                elif kind == BAND or kind.endswith(WITHIN):
-                    found.setdefault(column, []).extend((2 * row, 2 * row + 1))
                 column += 1
     return found

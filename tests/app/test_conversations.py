@@ -19,8 +19,6 @@ from marlaas.app.rollouts.answers import (
     answers,
     answers_within,
     lines_of,
-    middle,
-    shares,
     wrapped,
 )
 from marlaas.app.rollouts.exporting import episode_text, export, joined, json_line, new_file
@@ -47,7 +45,7 @@ from marlaas.app.rollouts.reading import (
     shading_of,
     token_styles,
 )
-from marlaas.app.text.format import cells, line
+from marlaas.app.text.format import cells
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.models.find import find_base
@@ -258,13 +256,6 @@ def test_every_turn_is_told_once(orders: list[list[int]], stored: bool) -> None:
     assert sorted(told) == sorted(turn.text for one in episode for turn in one.parts[0].turns)
 
 
-@pytest.mark.parametrize("scale", [ADVANTAGES, PROBABILITIES, WEIGHTS])
-def test_classes_differ_without_colour(scale: object) -> None:
-    assert isinstance(scale, type(WEIGHTS)) and len(scale.styles) == len(scale.labels) == len(scale.bounds) + 1
-    attributes = {" ".join(w for w in style.split() if not w.startswith("$")) for style in scale.styles}
-    assert len(attributes) == len(scale.styles)
-
-
 WRONG = MemberSummary(0, "agent", "ok", 0.0, "zziz", 1)
 
 RIGHT = MemberSummary(1, "agent", "ok", 1.0, "zzio", 1)
@@ -280,11 +271,6 @@ def test_distinct_replies_with_their_counts() -> None:
     assert told((RIGHT,), 40) == "✓ zzio"
     half = replace(WRONG, reward=0.25)
     assert told((WRONG, half), 40) == "✗ zziz  0.25 zziz", "the same words, paid differently"
-
-
-@given(st.text(max_size=60), st.integers(0, 40))
-def test_what_is_cut_fits(text: str, width: int) -> None:
-    assert cells(middle(line(text), width)) <= width
 
 
 def test_what_does_not_fit_is_counted() -> None:
@@ -322,23 +308,12 @@ def test_prompts_leave_out_what_all_begin_with() -> None:
     rules = "Answer with one word. " * 9
     prompts = Prompts()
     assert prompts.within(f"{rules}What is a cat?", 20) == "Answer with one wor…", "nothing is known of others yet"
-    assert prompts.see([f"{rules}What is a cat?", f"{rules}What is a dog?", ""])
+    prompts.see([f"{rules}What is a cat?", f"{rules}What is a dog?", ""])
     assert prompts.within(f"{rules}What is a cat?", 20) == "…ord. What is a cat?"
     assert prompts.within(f"{rules}What is a cat that does not fit?", 16) == "…cat that does …"
     assert prompts.within("What is a cat?", 20) == "What is a cat?", "whole where it fits"
-    assert not prompts.see([f"{rules}What is a cow?"])
-    assert prompts.see(["Another component of the mixture"])
+    prompts.see([f"{rules}What is a cow?", "Another component of the mixture"])
     assert prompts.within(f"{rules}What is a cat?", 20) == "Answer with one wor…"
-
-
-@given(st.lists(st.integers(0, 60), max_size=6), st.integers(0, 90))
-def test_shares_are_fair(wanted: list[int], room: int) -> None:
-    given = shares(wanted, room)
-    assert sum(given) <= room and all(got <= want for got, want in zip(given, wanted, strict=True))
-    if sum(wanted) <= room:
-        assert given == wanted
-    short = [got for got, want in zip(given, wanted, strict=True) if got < want]
-    assert not short or max(given) - min(short) <= 1, "whoever gets less than it wants gets no less than others"
 
 
 def cut_lines(text: str, width: int) -> list[str]:
@@ -365,12 +340,11 @@ def test_a_search_finds_what_was_said_and_nothing_else(reader: Reader, filling: 
     ids = reader.conversation_ids(1)
 
     def hits(word: str) -> list[int]:
-        return [hit for progress in search(reader, ids, word) for hit in progress.hits]
+        return [hit for found in search(reader, ids, word) for hit in found]
 
     assert hits("éA") == hits('"QUOTED"') == hits("\\ role") == hits("名") == [700]
     assert hits("assistant") == hits('"text"') == [] and len(hits("so that it")) == len(ids) - 1
-    looked = [progress.looked for progress in search(reader, ids, "x")]
-    assert looked == [*range(CHUNK, len(ids), CHUNK), len(ids)]
+    assert len(list(search(reader, ids, "x"))) == -(-len(ids) // CHUNK)
 
 
 def test_a_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> None:

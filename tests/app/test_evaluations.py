@@ -93,10 +93,8 @@ async def test_the_dialog_of_what_is_compared_says_by_how_much(filled: Home) -> 
             driver.app.selected = 2
             await driver.press(view)
             assert driver.text().strip(), view
-        driver.app.open_task(2, "task")
-        await driver.settle()
+        driver.app.open_task(2)
         await driver.press("c")
-        await driver.press("space", "enter")
         await driver.read()
         await driver.press("d")
         text = driver.text()

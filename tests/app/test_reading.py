@@ -22,12 +22,8 @@ from marlaas.engine.store.queries.machine import EventFilter
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow
 from tests.app.filling import NOW, Filling
-from tests.app.filling_machine import fill_cards, fill_machine, same_machine
+from tests.app.filling_machine import fill_machine, same_machine
 from tests.app.filling_policies import fill_duel
-
-Open = Callable[[Home], Reader]
-
-READERS: dict[str, Open] = {"sqlite": lambda home: Reader(home.database)}
 
 TODAY = "2027-01-15"
 """The day of ``NOW``."""
@@ -58,7 +54,6 @@ QUESTIONS: dict[str, Callable[[Reader], Any]] = {
     "evals_made": lambda reader: reader.evals_made(OLD_TASK),
     "history": lambda reader: reader.history(OLD_TASK, ("reward",)),
     "metric_samples": lambda reader: reader.metric_samples(OLD_TASK),
-    "group_ages": lambda reader: reader.group_ages(OLD_TASK, 0),
     "recent_means": lambda reader: reader.recent_means(OLD_TASK),
     "first_step": lambda reader: reader.first_step(OLD_TASK),
     "versions": lambda reader: reader.versions(),
@@ -87,7 +82,6 @@ QUESTIONS: dict[str, Callable[[Reader], Any]] = {
     "newest_events": lambda reader: reader.newest_events(EventFilter()),
     "event_bounds": lambda reader: reader.event_bounds(),
     "engine": lambda reader: reader.engine(),
-    "engine_starts": lambda reader: reader.engine_starts(3),
     "workers": lambda reader: reader.workers(),
     "devices": lambda reader: reader.devices(),
     "nodes": lambda reader: reader.nodes(),
@@ -109,16 +103,11 @@ QUESTIONS: dict[str, Callable[[Reader], Any]] = {
 
 WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "tasks_from", "environment_use"} | {
     "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
-    "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
+    "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "history",
     "warnings", "turn_rate", "first_step", "api_state", "api_keys", "given_names",
     "nodes", "drained_nodes",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
-
-
-@pytest.fixture(params=sorted(READERS), scope="module")
-def open_reader(request: pytest.FixtureRequest) -> Open:
-    return READERS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +121,8 @@ def duel(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture
-def reader(open_reader: Open, duel: Home) -> Iterator[Reader]:
-    with open_reader(duel) as reader:
+def reader(duel: Home) -> Iterator[Reader]:
+    with opened(duel) as reader:
         yield reader
 
 
@@ -146,8 +135,8 @@ def is_frozen(answer: object) -> bool:
     return not isinstance(answer, Sequence) or isinstance(answer, str) or all(map(is_frozen, answer))
 
 
-def test_an_empty_home_has_no_answer_and_no_complaint(open_reader: Open, filling: Filling) -> None:
-    with open_reader(Home(filling.path.parent)) as reader:
+def test_an_empty_home_has_no_answer_and_no_complaint(filling: Filling) -> None:
+    with opened(Home(filling.path.parent)) as reader:
         answers = {question: ask(reader) for question, ask in QUESTIONS.items()}
     assert not answers.pop("history").tracks["reward"].steps
     assert not {question for question, answer in answers.items() if answer and answer not in ((0, 0), (0.0, 0.0))}
@@ -160,38 +149,12 @@ def test_answers_are_frozen_rows(reader: Reader) -> None:
         assert ask(reader) == answer or question == "conversation_texts", f"{question} changes by being asked"
 
 
-def test_whoever_closed_it_cannot_ask(open_reader: Open, duel: Home) -> None:
-    with open_reader(duel) as reader:
+def test_whoever_closed_it_cannot_ask(duel: Home) -> None:
+    with opened(duel) as reader:
         pass
     for ask in QUESTIONS.values():
         with pytest.raises(StoreError):
             ask(reader)
-
-
-def test_an_engines_home(open_reader: Open, home: Home) -> None:
-    fill_machine(home)
-    fill_cards(home)
-    with open_reader(home) as reader:
-        engine = reader.engine()
-        assert engine is not None and engine.incarnation == 3
-        assert [row.incarnation for row in reader.engine_starts(2)] == [3, 2]
-        assert [row.name for row in reader.workers()] == sorted(row.name for row in reader.workers())
-        assert len(reader.devices()) == 2
-        begun, ended = reader.newest_samples()
-        assert 0 < begun < ended
-        assert {one.stage for one in reader.stage_spans(0, 60)} >= {"rollout", "training"}
-        assert {one.stage for one in reader.stages(0)} >= set(reader.stage_totals(0)) - {"engine"}
-        assert {row.tenant for row in reader.seconds_used(TODAY)} == {"bio", "physics-lab"}
-        assert all(map(is_frozen, (reader.standings(), reader.stage_totals(0), reader.devices(), reader.stages(0))))
-
-
-def test_tasks_come_oldest_first_and_versions_newest_first(reader: Reader) -> None:
-    assert [task.id for task in reader.tasks()] == [task.id for task in reader.known_tasks()] == [OLD_TASK, DUEL]
-    places = [(-row.task, -row.number) for row in reader.versions()]
-    assert places == sorted(places) and {row.task for row in reader.versions(DUEL)} == {DUEL}
-    assert [step.step for step in reader.steps(OLD_TASK, 1)] == [2, 3]
-    assert len(reader.rewards(OLD_TASK)) == 3 and len(reader.rewards(OLD_TASK, 2)) == 2
-    assert reader.rewards(OLD_TASK, 2) == reader.rewards(OLD_TASK)[1:]
 
 
 def test_one_is_one_of_all(reader: Reader) -> None:
@@ -210,46 +173,16 @@ def test_an_unknown_task_is_empty(reader: Reader) -> None:
         find_task(reader, 99)
 
 
-def test_without_a_policy_name_the_first_answers(reader: Reader) -> None:
-    task = reader.task(DUEL)
-    assert task is not None and len(task.trained) == 2
-    first, second = task.trained
-    assert reader.group_ids(DUEL) == reader.group_ids(DUEL, policy=first) != reader.group_ids(DUEL, policy=second)
-    assert reader.steps(DUEL) == reader.steps(DUEL, policy=first)
-    assert not reader.group_ids(DUEL, policy="nobody")
-
-
-def test_rows_are_read_by_the_ids_that_were_listed(reader: Reader) -> None:
-    groups, conversations = reader.group_ids(DUEL), reader.conversation_ids(DUEL)
-    assert set(reader.group_rows(groups)) == set(groups)
-    assert set(reader.conversation_rows(conversations)) == set(reader.conversation_texts(conversations))
-    assert set(reader.conversation_rows(conversations)) == set(conversations)
-    assert reader.group_rows([10**9]) == {} and reader.conversation_rows([10**9]) == {}
-    newest = max(conversations)
-    assert all(one > newest for one in reader.conversation_ids(DUEL, after=newest))
-    assert next(one.id for one in reader.episode(newest)) == newest
-
-
-def test_events_are_filtered_and_paged(reader: Reader) -> None:
-    ids = reader.event_ids(EventFilter())
-    assert list(ids) == sorted(ids) and reader.event_bounds() == (ids[0], ids[-1])
-    bad = reader.event_ids(EventFilter(level="error"))
-    assert [row.message for row in reader.event_rows(bad).values()] == ["it broke"]
-    assert [row.id for row in reader.newest_events(EventFilter(), limit=1)] == [ids[-1]]
-    assert not reader.event_ids(EventFilter(), after=ids[-1])
-    assert {row.task for row in reader.events(OLD_TASK)} == {OLD_TASK}
-
-
-def test_it_tells_that_somebody_wrote(open_reader: Open, home: Home, filling: Filling) -> None:
-    with open_reader(home) as reader:
+def test_it_tells_that_somebody_wrote(home: Home, filling: Filling) -> None:
+    with opened(home) as reader:
         before = reader.changed()
         assert reader.changed() == before
         filling.event("something else")
         assert reader.changed() != before and reader.events()[-1].message == "something else"
 
 
-def test_a_home_that_was_replaced_or_has_gone_is_stale(open_reader: Open, home: Home, filling: Filling) -> None:
-    with open_reader(home) as reader:
+def test_a_home_that_was_replaced_or_has_gone_is_stale(home: Home, filling: Filling) -> None:
+    with opened(home) as reader:
         assert not reader.stale()
         other = home.root / "other"
         shutil.copy(home.database, other)
@@ -259,29 +192,29 @@ def test_a_home_that_was_replaced_or_has_gone_is_stale(open_reader: Open, home: 
         assert reader.stale()
 
 
-def test_where_nothing_was_ever_submitted(open_reader: Open, home: Home) -> None:
+def test_where_nothing_was_ever_submitted(home: Home) -> None:
     assert not exists(home)
     with pytest.raises(StoreError):
-        open_reader(home)
+        opened(home)
     with reading(home) as reader:
         assert reader is None
 
 
-def test_what_is_no_home_is_refused(open_reader: Open, home: Home) -> None:
+def test_what_is_no_home_is_refused(home: Home) -> None:
     home.create()
     home.database.write_bytes(b"no database at all" * 100)
-    with pytest.raises(StoreError), open_reader(home) as reader:
+    with pytest.raises(StoreError), opened(home) as reader:
         reader.tasks()
 
 
-def test_a_newer_programs_home_is_refused(open_reader: Open, home: Home, filling: Filling) -> None:
-    with open_reader(home) as reader:
+def test_a_newer_programs_home_is_refused(home: Home, filling: Filling) -> None:
+    with opened(home) as reader:
         reader.changed()
         filling.insert("_sqlite_migrations", migration_set="marlaas", name="m9999", applied_at="")
         with pytest.raises(StoreError):
             reader.changed()
     with pytest.raises(StoreError):
-        open_reader(home)
+        opened(home)
 
 
 CHANGES = {
@@ -326,7 +259,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("grain", [1, 60])
 def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> None:
     filling = fill_machine(home)
-    question = Question(questions.engine, (home, grain, 30))
+    question = Question(questions.engine, (grain, 30))
     with opened(home) as reader:
         answer = question.read(reader, None)
         for age in range(5):
@@ -340,7 +273,7 @@ def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> Non
             assert [one for one in answer.spans if one.begun >= oldest] == [
                 one for one in anew.spans if one.begun >= oldest
             ]
-            assert replace(answer, spans=(), counted=0.0) == replace(anew, spans=(), counted=0.0)
+            assert replace(answer, spans=()) == replace(anew, spans=())
             assert answer.now["rollout"].ended == age
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -137,19 +136,6 @@ def edited(text: str) -> str:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError("What the editor saved is no UTF-8 text.") from error
-
-
-def line_of(text: str, paths: Iterable[str]) -> int | None:
-    """The line number, from 1, that sets the first existing one of these keys."""
-    for named in paths:
-        table, _, key = named.rpartition(".")
-        inside = ""
-        for number, line in enumerate(text.splitlines(), 1):
-            if header := re.match(r"\s*\[\s*([\w.]+)\s*\]", line):
-                inside = header[1]
-            elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line) and inside == table:
-                return number
-    return None
 
 
 def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:

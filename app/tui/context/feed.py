@@ -51,11 +51,6 @@ def lasting(text: str) -> float:
     return min(LONGEST, max(SHORTEST, 2 + len(text) / _PACE))
 
 
-def counting(text: str, seconds: float) -> str:
-    """The text, with its seconds if any."""
-    return f"{text} {seconds:.0f} s" if seconds >= 1 else text
-
-
 def current(notices: Iterable[Notice], now: float) -> tuple[Notice, ...]:
     """Notices alive at ``now``, newest last; of equal sentences the newest."""
     kept = {notice.text: notice for notice in reversed([*notices]) if notice.until > now}
@@ -245,7 +240,6 @@ UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
 """The opposite command; a retry has none, as the new attempt has begun."""
 _PATIENCE = 3.0
 """Seconds until a waiting action is reported."""
-_SHOWN = 4
 
 
 @dataclass
@@ -330,10 +324,8 @@ class Sender:
                 self._send_opposite(act)
             else:
                 self._app.say(f"{text} u undoes it." if self._last else text)
-        for refusal in act.refused[:_SHOWN]:
+        for refusal in act.refused:
             self._app.say(refusal, bad=True)
-        if len(act.refused) > _SHOWN:
-            self._app.say(f"… and {len(act.refused) - _SHOWN} more were refused.", bad=True)
 
     def undo(self) -> None:
         """Undo the last action, once the engine has answered it."""

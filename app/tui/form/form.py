@@ -605,9 +605,6 @@ class Form:
         key = f"{POLICIES}.{version.policy}.start" if several else "policy.start"
         return self.typed(key, reference(version), self.touched)
 
-    def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
-        return replace(self, looked_up=(environment, parameters))
-
     def checked(self) -> Checked:
         return check(self.fields, self.texts, self.sources.environments, Path.cwd(), self.more)
 

@@ -31,6 +31,7 @@ _RENAMED = {
 """Earlier names of keys, still accepted."""
 GONE = (
     "task.grid",
+    *(f"choose.{what}" for what in ("mark", "done", "filter", "none", "leave")),
     "rollouts.unshade",
     "export.gguf",
     "configuration.all",

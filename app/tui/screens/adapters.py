@@ -38,7 +38,6 @@ from ...operations.commands import arguments, owner, reference
 from ...questions import AdaptersAnswer, Question, adapters
 from ...reading import opened
 from ...text.format import counted, line, size
-from ...text.scores import held_out
 from ...text.tasks import shown_state
 from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Nothing
@@ -80,7 +79,7 @@ Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."
 
 
 class AdaptersScreen(View):
-    """Versions, details of the current one, and, with room, its task's curve."""
+    """Versions, and, with room, the curve of the current one's task."""
 
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
@@ -102,7 +101,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
     ]
     DEFAULT_CSS = """
     AdaptersScreen #sums { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-    AdaptersScreen #version { height: 3; padding: 0 1; border-top: solid $panel-lighten-2; }
     AdaptersScreen #beside { height: 1fr; }
     AdaptersScreen VersionTable { width: 3fr; height: 1fr; }
     AdaptersScreen Preview { width: 2fr; height: 100%; border-left: solid $panel-lighten-2; }
@@ -143,7 +141,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         with Horizontal(id="beside"):
             yield VersionTable(id="versions")
             yield Preview()
-        yield Static("", id="version", markup=False)
         yield Static("", id="sums", markup=False)
         yield Nothing(_EMPTY)
 
@@ -151,7 +148,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self._answer = known = answer or self._answer
         versions = known.versions if known else ()
         self._chosen = chosen_versions(versions, self._choice)
-        for widget in self.query("#sums, #version, #beside"):
+        for widget in self.query("#sums, #beside"):
             widget.display = bool(versions)
         self.query_one(Nothing).display = not versions and (known is not None or snapshot.engine is None)
         width = (self.app.size.width * 3 // 5 if self.has_class("-wide") else self.app.size.width) - 4 - GUTTER
@@ -169,7 +166,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
     def _show_current(self) -> None:
         """Ask for more once the cursor rests."""
         kept, snapshot = self.current, self.marlaas.snapshot
-        self.query_one("#version", Static).update(self._detail(kept) if kept else "")
         task = snapshot.task(kept.row.task) if kept is not None else None
         asked = learner(task, kept.row.policy) if task is not None and kept is not None else None
         serving = snapshot.serving
@@ -179,15 +175,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         if asked != self._asked:
             self._asked = asked
             self.ask_at_rest()
-
-    def _detail(self, kept: KeptVersion) -> Content:
-        """Identity and score."""
-        row, width = kept.row, self.app.size.width - 2
-        measured = "not measured" if row.basis is None else f"held-out {held_out(row.score, row.basis)}"
-        resumable = f"resumable: {'yes' if row.resumable else 'no'}"
-        words = (f"version {row.number}", kept.label, measured, size(row.size), resumable, f"task {kept.task_state}")
-        name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({kept.environment})", width)
-        return Content.assemble((name, "bold"), "\n", line(" · ".join(filter(None, words)), width))
 
     def on_virtual_list_moved(self) -> None:
         self._show_current()

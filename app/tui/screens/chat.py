@@ -34,7 +34,6 @@ LONGEST = 20_000
 """Most characters of a message: a paste may be a megabyte."""
 CHARACTERS, LINES = 20_000, 400
 """Most drawn characters and lines of an answer; more is only counted."""
-KEPT = 200
 _ENDS = {"length": "cut at the limit of tokens", "full": "The conversation is full: ctrl+n begins another one."}
 _UNDER_WAY = "An answer is under way: esc ends it."
 _PLACES = count(1)
@@ -86,8 +85,6 @@ class ChatColumn(VerticalScroll, can_focus=True):
         question = Static(Content.styled(f"you> {excerpt(words, CHARACTERS, LINES)}", "bold"), markup=False)
         self._answer = Static(Content.styled("…", "$text-muted"), markup=False)
         self.mount_all([question, self._answer])
-        for old in list(self.children)[:-KEPT]:
-            old.remove()
         self.call_after_refresh(self.scroll_end, animate=False)
 
     def show_reply(self, speech: Speech, problem: str = "") -> None:

@@ -25,16 +25,14 @@ from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
-from ...lists.filters import Query, matches, parse
 from ...lists.lines import Cell, Column, Learner, Row
 from ...operations.environments.templates import LONGEST, SHAPES, write_template
 from ...operations.settings_file import Setting
 from ...reading import opened as opened_home
 from ...rollouts.exporting import episode_text
-from ...text.format import cells, clip, excerpt, line, pad, plain, score
+from ...text.format import cells, clip, excerpt, line, pad, plain
 from ...text.learning import MARK, Told, findings
 from ...text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
-from ...text.tasks import short_name, state_word
 from ...text.terms import TERMS, Term, UnknownTerm, find_term, heading as term_heading, paragraphs, search
 from ..chat.sampling_options import MAX_TOKENS, TEMPERATURE
 from ..context.feed import Latest
@@ -292,110 +290,7 @@ def new_environment(home: Home) -> Ask:
     return Ask([field], "write the template", answer, choices=shapes, asked="What does it do?")
 
 
-class Listed(Dialog, Filtered):
-    """Enter ends the dialog, except while typing a filter."""
-
-    DEFAULT_CSS = "Listed KeyBar { margin-left: 0; }"
-    AUTO_FOCUS = "KeyedTable"
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "done" or not isinstance(self.focused, FilterLine)
-
-    @property
-    def table(self) -> KeyedTable:
-        return self.query_one(KeyedTable)
-
-
-_COLUMNS = (
-    Column("", 1),
-    Column("id", 5, right=True),
-    Column("tenant", 12),
-    Column("task", 20),
-    Column("environment", 11),
-    Column("state", 11),
-    Column("reward", 6, right=True),
-)
-
-
-class ChooseTasks(Listed):
-    """Answers with the chosen tasks or policies; None: left."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "mark", "mark", id="choose.mark"),
-        Binding("enter", "done", "done", priority=True, id="choose.done"),
-        Binding("slash", "filter", "filter", key_display="/", id="choose.filter"),
-        Binding("backspace", "none", "mark none", id="choose.none"),
-        Binding("escape", "leave", "close", key_display="esc", id="choose.leave"),
-    ]
-    DEFAULT_CSS = """
-    ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; padding: 0; }
-    ChooseTasks #question { height: 1; padding: 0 1; }
-    """
-
-    def __init__(self, question: str, rows: Mapping[Learner, TaskRow], chosen: Sequence[Learner], most: int) -> None:
-        """``rows``: in list order, as their learners see them; at most ``most`` may be chosen."""
-        super().__init__()
-        self._question, self._most = question, most
-        order = sorted(rows, key=lambda each: each not in chosen)
-        self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
-        self._before, self._chosen = tuple(chosen), list(chosen)
-        self._query: Query = ()
-
-    def content(self) -> ComposeResult:
-        yield Static(self._question, id="question", markup=False)
-        yield FilterBar("state:running tenant:bio reward>0.5 name")
-        yield KeyedTable()
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def filter(self, text: str) -> None:
-        self._query = parse(text)
-        self._show()
-
-    def _show(self) -> None:
-        keys = [key for key, (_, task) in self._rows.items() if matches(self._query, task)]
-        self.table.show_rows(_COLUMNS, [self._row(key) for key in keys])
-        self.query_one(FilterBar).tell(f"{len(keys)} of {len(self._rows)}")
-
-    def _row(self, key: str) -> Row:
-        each, task = self._rows[key]
-        mark = "●" if each in self._chosen else ""
-        name = f"{clip(each.policy, 12)} of {line(task.name, 20)}" if each.policy else short_name(task, 20)
-        who = (str(task.id), line(task.tenant, 12), clip(name, 20), line(task.environment, 11))
-        texts = (mark, *who, state_word(task.state), score(task.reward))
-        return Row(key, tuple(Cell(text, "$text-primary" if mark else "") for text in texts))
-
-    @property
-    def _current(self) -> Learner | None:
-        return self._rows[self.table.key][0] if self.table.key is not None else None
-
-    def action_mark(self) -> None:
-        each = self._current
-        if each is None:
-            return
-        if each in self._chosen:
-            self._chosen.remove(each)
-        elif len(self._chosen) < self._most:
-            self._chosen.append(each)
-        else:
-            self.notify(f"{self._most} at most; take a mark away first.", severity="warning", markup=False)
-            return
-        self._show()
-        self.table.action_move(1)
-
-    def action_none(self) -> None:
-        self._chosen.clear()
-        self._show()
-
-    def action_done(self) -> None:
-        """Answer with the marked ones, else the current one."""
-        if not self._before and not self._chosen and self._current is not None:
-            self._chosen.append(self._current)
-        self.dismiss(tuple(self._chosen))
-
-
-class Explain(Listed):
+class Explain(Dialog, Filtered):
     """Words and metrics: the list, and the current one in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -407,10 +302,13 @@ class Explain(Listed):
     DEFAULT_CSS = """
     Explain > Vertical { width: 96%; max-width: 100; height: 70%; min-height: 22; max-height: 96%; padding: 0; }
     Explain #both { height: 1fr; }
+    Explain KeyBar { margin-left: 0; }
     Explain KeyedTable { width: 19; background: $surface; }
     Explain VerticalScroll { width: 1fr; padding: 0 1; }
     Explain #text { width: 100%; }
     """
+
+    AUTO_FOCUS = "KeyedTable"
 
     def __init__(self, word: str = "") -> None:
         """``word``: any name of a term; empty: the list's start."""
@@ -437,13 +335,17 @@ class Explain(Listed):
 
     def _list(self, terms: Sequence[Term], current: Term | None) -> None:
         rows = [Row(term.name, (Cell(term.name, "bold" if term.important else ""),)) for term in terms]
-        self.table.show_rows((Column("term", 16),), rows, head=False)
-        self.table.go(current and current.name)
+        self._table.show_rows((Column("term", 16),), rows)
+        self._table.go(current and current.name)
         self._explain()
+
+    @property
+    def _table(self) -> KeyedTable:
+        return self.query_one(KeyedTable)
 
     def _explain(self) -> None:
         parts = [Content.styled("No term is like that.", "$text-muted")]
-        if term := next((term for term in TERMS if term.name == self.table.key), None):
+        if term := next((term for term in TERMS if term.name == self._table.key), None):
             problem = self._problem.get(term.name, "")
             parts = [Content.styled(f"{problem}\n", "$text-warning")] if problem else []
             parts.append(Content.styled(term_heading(term), "bold $text-primary"))

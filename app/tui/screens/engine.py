@@ -23,11 +23,10 @@ from marlaas.engine.store.queries.machine import (
     StageSample,
     StandingRow,
     TenantUse,
-    held_by,
 )
 from marlaas.engine.store.rows import HOURS, YIELDED, EngineRow, WorkerRow, Yielding
 
-from ...operations.this_machine import Disk, Memory
+from ...operations.this_machine import Memory
 from ...questions import EngineAnswer, Question, engine
 from ...text.format import bar, clip, count, duration, line, number, pad, seconds, share, short_duration, size
 from ...text.machine import headers, held, remarks, row, yielding_effect, yielding_of
@@ -64,9 +63,8 @@ class Pane(Widget, can_focus=True):
             self.border_title = Content(title)
         self.display = bool(lines)
         if lines != self._lines:
-            higher = len(lines) != len(self._lines)
             self._lines = lines
-            self.refresh(layout=higher)
+            self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lines)
@@ -289,20 +287,17 @@ def processes(
     cores: int,
     now: float,
     width: int,
-    held: Mapping[int, int] | None = None,
 ) -> list[Line]:
-    """A line per process, and one for the machine; ``held``: bytes of cards by process, if any."""
+    """A line per process, and one for the machine."""
     rows = []
     for worker in sorted(workers, key=lambda worker: (worker.name.startswith("env"), worker.name)):
         state, pid = "" if worker.state == "running" else worker.state, worker.pid
-        on_cards = [size(held[pid]) if pid is not None and pid in held else ""] if held else []
         if pid is None:
-            rows.append((worker.name, "", "", *on_cards, "", "", state))
+            rows.append((worker.name, "", "", "", "", state))
             continue
         up = duration(float(int(now - (worker.started or now))))
-        rows.append((worker.name, str(pid), size(worker.rss or 0), *on_cards, share(worker.busy or 0), up, state))
-    headers = ("process", "id", "memory", *(("of cards",) if held else ()), "busy", "up", "")
-    widths = (22, -7, -7, *((-8,) if held else ()), -5, 12, 10)
+        rows.append((worker.name, str(pid), size(worker.rss or 0), share(worker.busy or 0), up, state))
+    headers, widths = ("process", "id", "memory", "busy", "up", ""), (22, -7, -7, -5, 12, 10)
     lines = table(headers, rows, widths, width) if rows else note("No engine runs, so none of its processes does.")
     if memory is not None and memory.total:
         taken = f"{size(memory.free)} of {size(memory.total)} free"
@@ -310,20 +305,6 @@ def processes(
         used = bar(memory.total - memory.free, memory.total, 20)
         lines += note(f"memory {used} {taken}{together} · {cores} {'core' if cores == 1 else 'cores'}", "")
     return lines
-
-
-def disk(found: Disk | None) -> list[Line]:
-    """The home's share of the disk, and the limit from which tasks wait."""
-    if found is None:
-        return note("The disk of this home cannot be looked at.")
-    taken = found.taken
-    parts = {"adapters": taken.adapters, "database": taken.database, "bases": taken.base, "other": taken.other}
-    words = ", ".join(f"{name} {size(value)}" for name, value in parts.items())
-    short = found.free < found.reserve or bool(found.limit and taken.total > found.limit)
-    rules = f"tasks wait below {size(found.reserve)}"
-    rules += f", or when the home takes more than {size(found.limit)}" if found.limit else ""
-    free = note(f"free {size(found.free)}; {rules}", "bold $text-error" if short else "")
-    return [*note(f"home {size(taken.total)}: {words}", ""), *free]
 
 
 _NODE_STYLES = {"ready": "", "draining": "$text-muted", "refused": "$text-warning", "gone": "$text-error"}
@@ -462,14 +443,13 @@ Tab goes through the panes, z shows one alone."""
                 yield Pane("processes", id="processes")
                 yield Pane("cards", id="cards")
                 yield Pane("nodes", id="nodes")
-                yield Pane("disk", id="disk")
 
     @property
     def _cells(self) -> int:
         return max(10, self.app.size.width - LABEL - SHARE - 6)
 
     def question(self) -> Question:
-        return Question(engine, (self.marlaas.home, GRAINS[self._grain], self._cells))
+        return Question(engine, (GRAINS[self._grain], self._cells))
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         alive, now, width = liveness(snapshot.engine, snapshot.now), snapshot.now, self.app.size.width - 4
@@ -481,13 +461,11 @@ Tab goes through the panes, z shows one alone."""
         self._pane("timeline", timeline(answer.spans, answer.until, grain, self._cells, now - answer.until), title)
         room = (width - 4) // 2 if self.has_class("-wide") else width
         workers, devices = (snapshot.workers, answer.devices) if serves else ((), ())
-        held_bytes = held_by(devices)
         self._pane("flow", flow(answer.now if serves else {}, answer.minute, answer.steps, room))
         self._pane("shares", shares(answer.used, answer.standings if serves else (), room))
-        self._pane("processes", processes(workers, answer.memory, answer.cores, now, room, held_bytes))
+        self._pane("processes", processes(workers, answer.memory, answer.cores, now, room))
         self._pane("cards", cards(devices, answer.account, room))
         self._pane("nodes", nodes(answer.nodes if serves else (), room))
-        self._pane("disk", disk(answer.disk))
 
     def _pane(self, name: str, lines: Sequence[Line], title: str | None = None) -> None:
         self.query_one(f"#{name}", Pane).show(lines, title)

@@ -56,37 +56,31 @@ _STATES = {
     "waiting": ("‖", "$text-warning"),
     "building": ("·", ""),
 }
-_FEW = (
-    Column("environment", 22),
+_COLUMNS = (
+    Column("environment", 30),
     Column("state", 10),
-    Column("tasks", 5, right=True),
-    Column("failed", 6, right=True),
-)
-_NARROW = (
-    *_FEW[:2],
     Column("version", 8),
     Column("checks", 6),
-    *_FEW[2:],
+    Column("tasks", 5, right=True),
+    Column("episodes", 8, right=True),
+    Column("failed", 6, right=True),
     Column("median", 6, right=True),
+    Column("p95", 7, right=True),
 )
-_WIDE = (*_NARROW[:5], Column("episodes", 8, right=True), *_NARROW[5:], Column("p95", 7, right=True))
-_WIDEST = (Column("environment", 30), *_WIDE[1:])
-_WRONG = "what is wrong"
+_FIRST_TO_GO = ("p95", "episodes", "median", "version", "checks")
+_WRONG, _LEAST_WRONG = "what is wrong", 30
 
 
 def _columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
-    """What is ``wrong``, if anything, gets the rest.
+    """As many columns as fit; what is ``wrong``, if anything, gets the rest.
 
     ``longest``: cells of the longest name.
     """
-    if not wrong:
-        return next((columns for columns in (_WIDEST, _WIDE) if table_cells(columns) <= room), _NARROW)
-    name = Column(_FEW[0].name, max(len(_FEW[0].name), min(_FEW[0].width, longest)))
-    for columns, least in ((_WIDE, 60), (_NARROW, 30), (_FEW, 15)):
-        left = room - table_cells((name, *columns[1:])) - 1
-        if left >= least:
-            return (name, *columns[1:], Column(_WRONG, left))
-    return (name, *_FEW[1:])
+    columns = [replace(_COLUMNS[0], width=min(_COLUMNS[0].width, max(11, longest))), *_COLUMNS[1:]]
+    for name in _FIRST_TO_GO:
+        if table_cells(columns) + (_LEAST_WRONG if wrong else 0) > room:
+            columns = [column for column in columns if column.name != name]
+    return (*columns, Column(_WRONG, max(1, room - table_cells(columns) - 1))) if wrong else tuple(columns)
 
 
 def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
@@ -152,7 +146,6 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     """
 
     lines: Sequence[Fact] = ()
-    _drawn: tuple[Sequence[Fact], int] = ((), 0)
 
     def compose(self) -> ComposeResult:
         yield Static("", markup=False)
@@ -174,11 +167,8 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     def _draw(self) -> None:
         outer = self.outer_size.width or self.app.size.width
         width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # the scrollbar may come and go
-        if self._drawn != (self.lines, width):
-            self._drawn = self.lines, width
-            self.query_one(Static).update(
-                Content("\n").join(part for each in self.lines for part in _shown(each, width))
-            )
+        shown = (part for each in self.lines for part in _shown(each, width))
+        self.query_one(Static).update(Content("\n").join(shown))
 
 
 def _shown(fact: Fact, width: int) -> list[Content]:
@@ -194,9 +184,7 @@ def _shown(fact: Fact, width: int) -> list[Content]:
     ]
 
 
-def detail_lines(
-    row: EnvironmentRow, answer: EnvironmentsAnswer, tasks: Sequence[TaskRow], asked: Asked | None, now: float
-) -> list[Fact]:
+def detail_lines(row: EnvironmentRow, answer: EnvironmentsAnswer, asked: Asked | None, now: float) -> list[Fact]:
     """All facts of an environment. Every part is foreign text."""
     use, code, defined = answer.use_of(row), answer.lines.get(row.name, {}), answer.definitions.get(row.name)
     lines: list[Fact] = []
@@ -211,9 +199,6 @@ def detail_lines(
     lines += known
     if row.state == "waiting":
         lines.append(Fact("libraries", "i shows them, and installs them if you agree"))
-    if users := used_by(row, tasks):
-        named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])
-        lines.append(Fact("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
     if description := plain(row.description).strip():
         lines += [Fact(None, text) for text in ("", *description.split("\n")[:12])]
     if defined is not None:
@@ -310,7 +295,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         if row is None:
             detail.show("environments", ())
         else:
-            lines = detail_lines(row, self._answer, snapshot.tasks, self._asked.get(row.name), snapshot.now)
+            lines = detail_lines(row, self._answer, self._asked.get(row.name), snapshot.now)
             detail.show(line(row.name, 60), lines)
 
     def on_virtual_list_moved(self) -> None:

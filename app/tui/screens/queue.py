@@ -22,7 +22,6 @@ from marlaas.engine.queue.submission.transitions import TRANSITIONS
 from marlaas.engine.store.rows import TaskRow
 
 from ...chart.draw import MOST_CURVES, Plot
-from ...chart.task_plot import Look
 from ...lists.filters import parse
 from ...lists.lines import (
     Arrangement,
@@ -52,12 +51,12 @@ from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Guide, TaskLine
 from ..widgets.conversation import NewestRollout
 from ..widgets.tables import KeyedTable, SourceExcerpt
-from ..widgets.task_charts import MetricChart, MetricList, VerdictLine, version_scores
+from ..widgets.task_charts import Look, MetricChart, MetricList, VerdictLine, version_scores
 from .view import TasksView
 
 
 class GroupLine(Widget):
-    """A sweep or a tenant in two lines: states, and range of results."""
+    """A sweep or a tenant in two lines: name and states, then the best score and, with room, the range."""
 
     DEFAULT_CSS = """
     GroupLine { height: 2; padding: 0 1; box-sizing: content-box; }
@@ -67,24 +66,18 @@ class GroupLine(Widget):
     serving: reactive[bool] = reactive(True)
 
     def render(self) -> Content:
-        width = self.content_size.width
-        if not self.tasks:
+        tasks, width = self.tasks, self.content_size.width
+        if not tasks:
             return Content("")
-        first, second = group_texts(self.tasks, self.serving, width)
-        return Content.assemble((line(first, width), "bold"), "\n", (line(second, width), "$text-muted"))
-
-
-def group_texts(tasks: Sequence[TaskRow], serving: bool = True, width: int = 1000) -> tuple[str, str]:
-    """Two lines: name and states, best score; with room in ``width`` the range."""
-    states = Counter(shown_state(task, serving) for task in tasks)
-    standing = ", ".join(f"{states[state]} {state_word(state)}" for state in sorted(states))
-    title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"
-    over = spread(task.best for task in tasks)
-    if over is None:
-        return title, "No held-out score yet. Enter unfolds."
-    found = best_of([task for task in tasks if task.best is not None])
-    each = f" · best of each: mean {score(over.mean)}, {score(over.low)} to {score(over.high)}"
-    return title, found + each if cells(found + each) <= width else found
+        states = Counter(shown_state(task, self.serving) for task in tasks)
+        standing = ", ".join(f"{states[state]} {state_word(state)}" for state in sorted(states))
+        over, below = spread(task.best for task in tasks), "No held-out score yet. Enter unfolds."
+        if over is not None:
+            below = best_of([task for task in tasks if task.best is not None])
+            each = f" · best of each: mean {score(over.mean)}, {score(over.low)} to {score(over.high)}"
+            below += each if cells(below + each) <= width else ""
+        title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"
+        return Content.assemble((line(title, width), "bold"), "\n", (line(below, width), "$text-muted"))
 
 
 _LEAST_CHART = 6
@@ -370,6 +363,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
 
     def _tell(self) -> None:
         table = self.table
+        self.marlaas.marked = table.marked
         table.border_title = f"{len(table.marked)} marked" if table.marked else ""
         table.set_class(bool(table.marked), "-marked")
         if self._how.query:
@@ -400,7 +394,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
 
     def action_compare(self) -> None:
         """Compare the marked tasks or a sweep's in one chart; of many the best."""
-        first, *others = [task.id for task in _best(self.targets)]
+        first, *others = [task.id for task in best(self.targets)]
         if len(self.targets) > MOST_CURVES:
             self.marlaas.say(f"The best {MOST_CURVES} of {len(self.targets)}.")
         self.marlaas.open_task(first, beside=others)
@@ -473,10 +467,6 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         elif bar.text:
             bar.write("")
 
-    def on_screen_resume(self) -> None:
-        if self.is_mounted:
-            self.query_one(Guide).renew()  # an environment may have been written meanwhile
-
     def on_keyed_table_sort_chosen(self, message: KeyedTable.SortChosen) -> None:
         """Sort by the clicked column; the second click reverses."""
         again = message.field == self._how.sort
@@ -505,7 +495,8 @@ def _number(kind: type[int] | type[float], text: str, what: str) -> float:
         raise ConfigError(f"{line(text, 40)} is no {what}.") from error
 
 
-def _best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
+def best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """As many as one chart shows, by their best held-out scores."""
     order = sorted(tasks, key=lambda task: -math.inf if task.best is None else task.best, reverse=True)
     return order[:MOST_CURVES]
 
@@ -515,7 +506,7 @@ def _learning(current: QueueLine) -> dict[Learner, TaskRow]:
     if current.policy is not None and not current.policy.trained:
         return {}
     if current.single is None:
-        return {(own := learner(task, "")): learners(task)[own] for task in _best(current.tasks)}
+        return {(own := learner(task, "")): learners(task)[own] for task in best(current.tasks)}
     rows = learners(current.single)
     if current.policy is not None:
         chosen = learner(current.single, current.policy.name)

@@ -33,14 +33,12 @@ from ...rollouts.answers import (
     UNPAID,
     WRONG,
     Prompts,
-    age,
     answer as answer_of,
     answers,
     answers_within,
     mark,
     marks,
     middle,
-    numbers,
     shares,
 )
 from ...rollouts.exporting import episode_text, export, record
@@ -59,9 +57,9 @@ from ...rollouts.reading import (
     search,
     step_words,
 )
-from ...text.format import advantage, bar, cells, clip, count, counted, line, pad, score, share
+from ...text.format import advantage, bar, cells, clip, count, counted, line, pad, score
 from ...text.tasks import no_failures, who
-from ..context.feed import Snapshot
+from ..context.feed import Latest, Snapshot
 from ..widgets.bars import FilterBar
 from ..widgets.conversation import ConversationPanes
 from ..widgets.tables import OpenReader, VirtualList
@@ -105,8 +103,8 @@ class StepList(VirtualList[StepSummary]):
         )
 
 
-_WITH_NUMBERS, _WITH_AGE, _WITH_VERSION = 60, 100, 130
-"""Least cells for mean and spread; instance and staleness; the environment's version."""
+_WIDE = 60
+"""Cells from which a prompt gets more room."""
 
 
 class GroupList(VirtualList[GroupSummary | str]):
@@ -127,27 +125,20 @@ class GroupList(VirtualList[GroupSummary | str]):
             return Content.styled(f"{label} skipped: had no turn", "$text-muted")
         signs = marks(row.members)
         gap = " " * max(2, 10 - sum(cells(sign) for sign, _ in signs))
-        rewards = f"{pad(numbers(row), 11, right=True)}  " if width >= _WITH_NUMBERS else ""
-        ending = f"  {pad(f'i{row.instance}', 6)}{pad(age(row), 7, right=True)}" if width >= _WITH_AGE else ""
-        ending += f"  {pad(line(row.environment_version, 8), 8)}" if width >= _WITH_VERSION else ""
-        room = width - cells(label) - 2 - sum(cells(sign) for sign, _ in signs) - cells(gap + rewards + ending)
-        asked = max(1, min(self.prompts.longest, room * 2 // 5 if width >= _WITH_NUMBERS else room // 3))
+        room = width - cells(label) - 2 - sum(cells(sign) for sign, _ in signs) - cells(gap)
+        asked = max(1, min(self.prompts.longest, room * 2 // 5 if width >= _WIDE else room // 3))
         replies = answers_within(answers(row.members), max(0, room - asked))
-        left = room - asked - sum(cells(text) for text, _ in replies)
         return Content.assemble(
             (f"{label} ", "$text-muted"),
             f"{pad(self.prompts.within(row.prompt, asked), asked)} ",
             *signs,
             gap,
-            rewards,
             *replies,
-            " " * max(0, left),
-            (ending, "$text-muted"),
         )
 
 
-_WITH_ADVANTAGE, _WITH_TOKENS = 64, 84
-"""Least cells for advantages; for lengths."""
+_WITH_ADVANTAGE = 64
+"""Least cells for advantages."""
 _NAME = 24
 _ARROW = " → "
 
@@ -170,8 +161,7 @@ class ConversationList(VirtualList[ConversationSummary]):
         paid = f"{pad(str(row.member), 3)}{sign}{pad(score(row.reward), 6, right=True)}"
         credit = "" if row.speaker else advantage(row.advantage)
         credited = pad(credit, 7, right=True) if width >= _WITH_ADVANTAGE else ""
-        tokens = pad(f"{count(row.tokens)} tokens", 13, right=True) if width >= _WITH_TOKENS else ""
-        room = width - cells(where + paid + credited + tokens) - 2
+        room = width - cells(where + paid + credited) - 2
         name = clip(who(row.agent, row.policy, row.version, row.speaker, row.spoke), max(1, min(_NAME, room // 2)))
         name += "  " if name else ""
         room = max(0, room - cells(name))
@@ -191,7 +181,6 @@ class ConversationList(VirtualList[ConversationSummary]):
             (name, "$text-accent"),
             (asked, "$text-muted"),
             (pad(middle(reply.text, room), room), style if sign == FAILED else quiet),
-            (tokens, "$text-muted"),
         )
 
 
@@ -265,6 +254,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self._steps: Sequence[StepSummary] = ()
         self._newest = ALL_STEPS
         self._last: Found | None = None
+        self._finds = Latest(self, self._look, self._came)
         self.place: Selection | None = None
         """What is looked at."""
         self.word = ""
@@ -327,22 +317,19 @@ Where a task trains several policies, P turns to the next one's steps; a group s
 
     def _find(self) -> None:
         assert self.place is not None
-        look = partial(self._look, self.place, self._last)
-        self.run_worker(look, thread=True, group="find", exclusive=True, exit_on_error=False)
+        self._finds.ask((self.place, self._last))
 
-    def _look(self, place: Selection, before: Found | None) -> None:
+    def _look(self, wish: tuple[Selection, Found | None]) -> tuple[Selection, Found | None]:
         try:
             with opened(self.marlaas.home) as reader:
-                found = find(reader, place, before)
+                return wish[0], find(reader, *wish)
         except MarlaasError as error:
             self.marlaas.say(str(error), bad=True)  # the next poll tries again
-            return
-        if not get_current_worker().is_cancelled:
-            self.call_later(self._came, place, found)
+            return wish[0], None
 
-    def _came(self, asked: Selection, found: Found) -> None:
-        now = self.place
-        if now is None or replace(now, conversation=None) != replace(asked, conversation=None):
+    def _came(self, answer: tuple[Selection, Found | None]) -> None:
+        now, (asked, found) = self.place, answer
+        if now is None or found is None or replace(now, conversation=None) != replace(asked, conversation=None):
             return
         moved_on = now.conversation != asked.conversation and now.conversation in found.conversations
         self._last = found
@@ -514,14 +501,13 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         try:
             with opened(self.marlaas.home) as reader:
                 ids = reader.conversation_ids(task, failures=failures)
-                for progress in search(reader, ids, word):
+                for found in search(reader, ids, word):
                     if worker.is_cancelled:
                         return
-                    hits.extend(progress.hits)
+                    hits.extend(found)
                     if monotonic() - told > 0.25:
                         told = monotonic()
-                        words = f"{counted(len(hits), 'hit')}, {share(progress.looked / len(ids))} searched"
-                        self.call_later(self._show_hits, word, array("q", hits), words)
+                        self.call_later(self._show_hits, word, array("q", hits), f"{counted(len(hits), 'hit')} so far")
             words = f"{counted(len(hits), 'hit')} for “{line(word, 30)}”"
         except MarlaasError as error:
             words, bad = error.message, True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Grid, Horizontal, Vertical, VerticalScroll
+from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Key
 from textual.screen import ModalScreen
@@ -21,10 +22,11 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.taskfile import environments_of
 from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.store.submissions import Submission
 
 from ...operations.submitting import enqueue
 from ...text.format import cells, excerpt, line, pad, plain
-from ..context.editor import edited, editor, line_of
+from ..context.editor import edited, editor
 from ..context.feed import Latest
 from ..form.form import (
     BAD,
@@ -106,7 +108,7 @@ class ChoiceList(OptionList, can_focus=False):
 
 
 class FieldRow(Widget):
-    """One key of the form: name, text, allowed or chosen value, problem.
+    """One key of the form: name, text, and what is wrong, chosen or allowed.
 
     Typing lists fitting choices. An empty field with annotated choices lists them at once.
     """
@@ -122,11 +124,10 @@ class FieldRow(Widget):
     FieldRow Horizontal { height: auto; }
     FieldRow .name { width: 20; }
     FieldRow Input { width: 26; }
-    FieldRow .allowed { width: 1fr; height: auto; padding-left: 1; color: $text-muted; }
-    FieldRow .-told { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    FieldRow .told { width: 1fr; height: 1; padding-left: 1; color: $text-muted; text-wrap: nowrap;
+                     text-overflow: ellipsis; }
     FieldRow .problem { height: auto; padding-left: 2; color: $text-error; display: none; }
     FieldRow.-wrong .problem { display: block; }
-    FieldRow.-choosing .problem { display: none; }
     FieldRow.-wrong .name { color: $text-error; }
     FieldRow.-missing .name { color: $text-warning; }
     """
@@ -145,24 +146,28 @@ class FieldRow(Widget):
     def _choices(self) -> Sequence[Choice]:
         return self._submit.form.choices(self.field)
 
+    @property
+    def choosing(self) -> ChoiceList | None:
+        """The list, while it is open."""
+        return next((each for each in self.query(ChoiceList) if each.is_open), None)
+
     def compose(self) -> ComposeResult:
         text, hint = _cleaned(self._submit.form.texts.get(self.field.key, "")), line(self.field.typed_default, 40)
         with Horizontal():
             yield Static(Content(line(self.field.name, 19)), classes="name")
             yield Input(text, placeholder=hint, max_length=4000, select_on_focus=False, compact=True)
-            yield Static(self._hint(text), classes="allowed -told" if self._choices else "allowed")
-        yield ChoiceList()
-        yield Static(classes="problem")
+            yield Static(self._hint(text), classes="told")
 
     def on_mount(self) -> None:
         self.tell()
 
     def tell(self) -> None:
-        """Show the field's problem, if any."""
-        problem = self._submit.checked.problems.get(self.field.key, "")
-        if self.has_class("-wrong") or problem:
-            for below in self.query(".problem").results(Static):  # none while it is being taken away
-                below.update(Content(plain(problem)))
+        """Show what is wrong, unless somebody chooses."""
+        problem = "" if self.choosing else self._submit.checked.problems.get(self.field.key, "")
+        if problem and self.is_attached and not self.query(".problem"):
+            self.mount(Static(classes="problem"))  # few fields ever have one
+        for below in self.query(".problem").results(Static):
+            below.update(Content(plain(problem)))
         self.set_class(bool(problem), "-wrong")
         self.set_class(self.field.key in self._submit.checked.missing, "-missing")
 
@@ -181,34 +186,37 @@ class FieldRow(Widget):
         if (cleaned := _cleaned(event.value)) != event.value:
             event.input.value = cleaned  # causes another change
             return
-        if self._choices:
-            self.query_one(".allowed", Static).update(self._hint(cleaned))
-            if event.input.has_focus and cleaned != self._taken:
-                self._open(cleaned)
+        if self._choices and event.input.has_focus and cleaned != self._taken:
+            self._open(cleaned)
         self._taken = ""
+        self.query_one(".told", Static).update(self._hint(cleaned))
         self._submit.typed(self.field.key, cleaned)
 
     def _open(self, typed: str) -> None:
         field, choices = self.field, self._choices
         strict = bool(field.choices) or field.kind in ("bool", "agent") or field.name == "environment"
         fit = () if chosen(choices, typed) else fitting(choices, typed)
-        self.query_one(ChoiceList).show(fit, first=strict and bool(typed))
-        self.set_class(bool(fit), "-choosing")  # what is wrong is said once nobody chooses any more
+        if not self.query(ChoiceList) and fit:
+            self.mount(ChoiceList())  # few fields ever have one
+        for each in self.query(ChoiceList):
+            each.show(fit, first=strict and bool(typed))
+        self.tell()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave the arrows and esc to the form while no list is open."""
         if action in ("move", "close"):
-            return self.is_mounted and self.query_one(ChoiceList).is_open
+            return self.choosing is not None
         return action != "list" or bool(self._choices)
 
     def action_move(self, by: int) -> None:
         """Move in the list, beyond its ends to the next field."""
-        if not self.query_one(ChoiceList).move(by):
+        if self.choosing and not self.choosing.move(by):
             self.screen.focus_next() if by > 0 else self.screen.focus_previous()
 
     def action_close(self) -> None:
-        self.query_one(ChoiceList).remove_class("-open")
-        self.remove_class("-choosing")
+        for each in self.query(ChoiceList):
+            each.remove_class("-open")
+        self.tell()
 
     def action_list(self) -> None:
         self._open("")
@@ -224,7 +232,7 @@ class FieldRow(Widget):
         self.screen.focus_next()
 
     def _take(self) -> None:
-        if choice := self.query_one(ChoiceList).choice:
+        if self.choosing and (choice := self.choosing.choice):
             field = self.query_one(Input)
             self._taken = field.value = taken(field.value, choice)
             field.cursor_position = len(field.value)
@@ -361,7 +369,6 @@ class Fields(Vertical):
             part.tell()
 
 
-TAKES = ("time", "memory", "disk")
 LATER = "when nothing is missing or wrong"
 
 
@@ -376,18 +383,13 @@ class Outlook(VerticalScroll):
     Outlook .head { color: $text-primary; text-style: bold; margin-top: 1; }
     Outlook .head:first-child { margin-top: 0; }
     Outlook Static { height: auto; }
-    Outlook Grid { grid-size: 2; grid-columns: 8 1fr; grid-rows: auto; height: auto; }
     """
 
     def compose(self) -> ComposeResult:
         yield Static("task file", classes="head")
         yield Static(id="file")
         yield Static("what it takes", classes="head")
-        yield Static(id="reason")
-        with Grid():
-            for what in TAKES:
-                yield Static(what)
-                yield Static(id=what)
+        yield Static(LATER, id="takes")
         yield Static("what the model is asked", classes="head")
         yield Static(LATER, id="prompts")
 
@@ -395,11 +397,8 @@ class Outlook(VerticalScroll):
         self.query_one(f"#{name}", Static).update(Content(text))
 
     def show_estimate(self, rows: Sequence[tuple[str, str]], reason: str = "") -> None:
-        """Show (one of ``TAKES``, amount) for each, or why it is unknown."""
-        self.query_one(Grid).display = bool(rows)
-        self.query_one("#reason").display = not rows
-        for what, words in (("reason", reason), *rows):
-            self.show(what, words)
+        """Show the amount of time, memory and disk, or why it is unknown."""
+        self.show("takes", "\n".join(f"{what:<8}{amount}" for what, amount in rows) or reason)
 
 
 WHERE = "the task file"
@@ -422,9 +421,7 @@ def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str
     except SuspendNotSupported:
         return None, "", "This terminal cannot be given to an editor."
     except ConfigError as error:
-        line = line_of(saved, (error.path, *error.also)) if saved else None
-        hint = " ctrl+e goes on editing." if saved else ""
-        return None, saved, f"{f'Line {line}: ' if line else ''}{error}{hint}"
+        return None, saved, f"{error}{' ctrl+e goes on editing.' if saved else ''}"
     return table, "", ""
 
 
@@ -472,6 +469,7 @@ class SubmitScreen(ModalScreen[None]):
         self.checked = Checked()
         self._early: list[str] | None = []
         """Letters that were typed before the fields were there."""
+        self._estimated: Sequence[Submission] = ()
         self._asked = ""
         """The environment whose prompts are shown, with its parameters."""
         self._draft = ""
@@ -556,10 +554,12 @@ class SubmitScreen(ModalScreen[None]):
         outlook = self.query_one(Outlook)
         outlook.show("file", excerpt(checked.text, 8000, 120).rstrip())
         if not checked.submissions:
-            outlook.show_estimate((), LATER)
+            outlook.show("takes", LATER)
+            self._estimated = ()
             return
-        if not outlook.query_one(Grid).display:
-            outlook.show("reason", "is being estimated")
+        if not self._estimated:
+            outlook.show("takes", "is being estimated")
+        self._estimated = checked.submissions
         self._prospects.ask(checked.submissions)
         first = environments_of(checked.submissions[0])[0]
         if (asked := repr(first)) != self._asked:
@@ -569,7 +569,7 @@ class SubmitScreen(ModalScreen[None]):
     def _show_prompts(self, found: Prompts) -> None:
         self.query_one(Outlook).show("prompts", "\n".join(found.lines))
         if not self.form.sources.environments and found.parameters:
-            self._change(self.form.found(found.environment, found.parameters))
+            self._change(replace(self.form, looked_up=(found.environment, found.parameters)))
 
     @property
     def key_words(self) -> Mapping[str, str]:

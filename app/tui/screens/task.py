@@ -15,7 +15,6 @@ from marlaas.engine.store.queries.learning import Track
 from marlaas.engine.store.rows import TaskRow
 
 from ...chart.draw import MOST_CURVES, WEIGHTS
-from ...chart.task_plot import Look, kept_places, moved
 from ...lists.lines import Learner, learner, learners
 from ...operations.environments.source_lines import Excerpt
 from ...questions import LearningAnswer, Question, task_view
@@ -26,7 +25,8 @@ from ..context.feed import Snapshot
 from ..widgets.bars import TaskLine
 from ..widgets.conversation import NewestGroup
 from ..widgets.tables import SourceExcerpt
-from ..widgets.task_charts import Metric, MetricChart, MetricList, VerdictLine, version_scores
+from ..widgets.task_charts import Look, Metric, MetricChart, MetricList, VerdictLine, moved, version_scores
+from .queue import best
 from .view import TasksView
 
 _NOWHERE = """No task is selected.
@@ -48,7 +48,7 @@ explains it.
 The faint line is what was measured, the fill goes from the worst to the best of a group; s smooths more, or not at all.
 D lists the diagnostics, too.
 f shows what goes wrong in its learning (a ! beside its state), with rollouts and what to do.
-c lays up to three other tasks or policies over the chart.
+c lays its other policies over the chart, or else up to three marked tasks, or the best of its sweep.
 i reads single points with ← and →, with shift step by step.
 P turns to the next policy, where a task trains several; w shows how its versions did against others.
 Of an evaluation the list has the versions, and the arrows choose whose replies are shown.
@@ -90,7 +90,7 @@ tab goes from pane to pane, z enlarges one."""
         if own is None:
             return None
         places = self._look.places if own.task == self._seen else ()
-        others = (each for each in places if each is not None and each != own)
+        others = (each for each in places if each != own)
         return Question(task_view, (self._metric, (own, *others), self.marlaas.clock), self._answer)
 
     def content(self) -> ComposeResult:
@@ -114,8 +114,7 @@ tab goes from pane to pane, z enlarges one."""
             self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
         if self.marlaas.beside:
             rows = [row for task in self.marlaas.beside if (row := self.marlaas.snapshot.task(task))]
-            beside = [learner(row, "") for row in rows]
-            self._look = replace(self._look, places=kept_places(self._look.places, beside))
+            self._look = replace(self._look, places=tuple(learner(row, "") for row in rows))
             self.marlaas.beside = ()
             self.ask_again()
 
@@ -169,7 +168,7 @@ tab goes from pane to pane, z enlarges one."""
         metrics = self.query_one(MetricList)
         self.set_class(bool(answer.versions), "-versions")
         if answer.versions:  # of an evaluation; the other pane shows the replies of the chosen one
-            metrics.chosen, metrics.least, metrics.about = answer.learner.policy, None, ("", "", "")
+            metrics.chosen, metrics.least = answer.learner.policy, None
             metrics.rows = version_scores(answer)
             return
         tracks = {**(answer.samples or {}), **{name: answer.own.track(name) for name in answer.own.measured_by}}
@@ -179,8 +178,6 @@ tab goes from pane to pane, z enlarges one."""
         listed = [*first, *(name for name in names if name not in first)]
         metrics.least, metrics.filled = None if self._all else len(first), self._all is None
         metrics.chosen = answer.metric
-        about = words(answer.metric)
-        metrics.about = (about.title, about.meaning, about.normal)
         metrics.rows = tuple(
             Metric(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
         )
@@ -192,10 +189,9 @@ tab goes from pane to pane, z enlarges one."""
 
     def why_not(self, action: str) -> str:
         """Comparing takes two tasks, reading a point takes a point."""
-        trained = self.targets[0].trained if self.targets else ()
         match action:
-            case "overlay" if len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
-                return "There is no other task to compare with."
+            case "overlay" if self.targets and not self._look.places and not self._comparable:
+                return "Nothing to compare with: mark tasks with space in the queue; policies and sweeps need no marks."
             case "policy":
                 return self.marlaas.why_no_other_policy()
             case "win_rates" if not (self.targets and self.targets[0].policies):
@@ -271,27 +267,20 @@ tab goes from pane to pane, z enlarges one."""
     def _track(self) -> Track:
         return self._answer.own.track(self._answer.metric) if self._answer else Track()
 
+    @property
+    def _comparable(self) -> tuple[Learner, ...]:
+        """Its other policies; else the marked tasks, or the best of its sweep."""
+        task, own, tasks = self.targets[0], self.marlaas.learner, self.marlaas.snapshot.tasks
+        rows = [row for row in tasks if row.id in self.marlaas.marked]
+        rows = rows or best([row for row in tasks if task.family and row.family == task.family])
+        found = learners(task) if len(task.trained) > 1 else [learner(row, "") for row in rows]
+        return tuple(each for each in found if each != own)[: MOST_CURVES - 1]
+
     def action_overlay(self) -> None:
-        """Choose tasks to share the chart; most similar first."""
-        from .dialogs import ChooseTasks
-
-        task, own = self.targets[0], self.marlaas.learner
-        if own is None:
-            return
-        tasks = sorted(
-            self.marlaas.snapshot.tasks,
-            key=lambda t: (t.id != task.id, t.family != task.family, t.environment != task.environment, -t.id),
-        )
-        others = {each: row for other in tasks for each, row in learners(other).items() if each != own}
-        chosen = [each for each in self._look.places if each is not None and each != own]
-        question = f"Up to {MOST_CURVES - 1} to lay over {own.words}: space marks, enter is done."
-        self.app.push_screen(ChooseTasks(question, others, chosen, MOST_CURVES - 1), self._lay_over)
-
-    def _lay_over(self, others: tuple[Learner, ...] | None) -> None:
-        if others is not None:
-            self._look = replace(self._look, places=kept_places(self._look.places, others))
-            self.ask_again()
-            self._show_chart()
+        """Lay others over the curve, or take them away again."""
+        self._look = replace(self._look, places=() if self._look.places else self._comparable)
+        self.renew()
+        self._show_chart()
 
     def action_configuration(self) -> None:
         from ...operations.results import difference_lines

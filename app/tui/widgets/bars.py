@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import Click
-from textual.markup import escape
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -37,8 +36,7 @@ from ...text.tasks import (
 from ..context.feed import Notice
 
 if TYPE_CHECKING:
-    from ...app import MarlaasApp
-    from ..frame.modes import Mode
+    from ...app import MarlaasApp, Mode
 
 Item = TypeVar("Item")
 
@@ -54,10 +52,7 @@ class Nothing(Static):
         super().__init__(text, markup=False, id=id)
 
 
-_FIRST = "Nothing has been trained here yet. Three ways to begin:"
-_NEXT = """In the plugins folder: [b]{names}[/]. Next, [b $text-accent]a[/] adds a task that uses it.
-`marlaas env check NAME` looks for mistakes before."""
-_TEXT = """
+_TEXT = """Nothing has been trained here yet. Three ways to begin:
 
   [b $text-accent]d[/]   Run the demo. Three tenants train on one small base at the same
       time, each on an environment of another shape.
@@ -82,15 +77,8 @@ class Guide(Static, can_focus=True):
     Guide { width: 100%; height: 1fr; padding: 1 4; overflow-y: auto; }
     """
 
-    def on_mount(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Show how to begin, or the next step after writing an environment."""
-        files = self._marlaas.home.plugins.glob("[!._]*")
-        written = sorted(path.stem for path in files if path.suffix in (".py", ".toml") or path.is_dir())
-        names = clip(line(", ".join(written)), 48)
-        self.update((_NEXT.format(names=escape(names)) if written else _FIRST) + _TEXT)
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(_TEXT, id=id)
 
     @property
     def _marlaas(self) -> MarlaasApp:

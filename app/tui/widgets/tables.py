@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Generic
 
 from textual.binding import Binding, BindingType
@@ -17,7 +16,6 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
-from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.reader import Reader
@@ -26,7 +24,10 @@ from ...lists.filters import Listing, Row as AnyRow
 from ...lists.lines import Column, Row, filling, title
 from ...operations.environments.source_lines import Excerpt
 from ...text.format import clip, line, plain
+from ..context.feed import Latest
 
+Page = tuple[Listing[Any], Sequence[Any], int]
+"""A listing, the keys of a page, and the generation of the list."""
 OpenReader = Callable[[], Reader]
 """Opens a connection for one page; raises ``StoreError``."""
 CURSOR, MARK = "▸", "•"
@@ -64,10 +65,6 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
         list: VirtualList[Any]
         id: Any
-
-        @property
-        def control(self) -> VirtualList[Any]:
-            return self.list
 
     class Moved(Said):
         """The cursor is on another row."""
@@ -110,7 +107,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         """Place of the row of each line, and whether it is the row's second one; None: every row has one line."""
         self._follow = follow
         self._open_reader = open_reader
-        self._reading = False
+        self._reads = Latest(self, self._read, self._came)
         self._rows: dict[Any, tuple[object, AnyRow | None]] = {}
         """Rows that were read, each with the stamp of its listing; None: it is gone. Those looked at last come last."""
         self._generation = 0
@@ -212,10 +209,8 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
     def read_on(self) -> None:
         """One page at a time."""
-        if self._reading or not self.is_mounted or self.listing.at_hand is not None or not (ids := self._wanted()):
-            return
-        self._reading = True
-        self.run_worker(partial(self._read, self.listing, ids, self._generation), thread=True, exit_on_error=False)
+        if self.is_mounted and self.listing.at_hand is None and (ids := self._wanted()):
+            self._reads.ask((self.listing, ids, self._generation))
 
     def _wanted(self) -> Sequence[Any]:
         """Page keys of the first unread row in sight, then of the cursor's."""
@@ -232,29 +227,24 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
     def _is_wanted(self, key: Any) -> bool:
         return key not in self._rows or self._rows[key][0] != self.listing.stamp
 
-    def _read(self, listing: Listing[AnyRow], ids: Sequence[Any], generation: int) -> None:
-        rows: Mapping[Any, AnyRow] = {}
-        problem = ""
+    def _read(self, page: Page) -> tuple[Page, Mapping[Any, AnyRow], str]:
+        listing, ids, _ = page
         try:
             assert self._open_reader is not None
             with self._open_reader() as reader:
-                rows = listing.read(reader, ids)
+                return page, listing.read(reader, ids), ""
         except MarlaasError as error:
-            problem = str(error)
+            return page, {}, str(error)
         except Exception as error:  # of an invalid row; unreported, the view would wait for this page for ever
-            problem = f"These rows cannot be read: {type(error).__name__}: {error}"
-        if not get_current_worker().is_cancelled:
-            self.call_later(self._came, ids, rows, listing.stamp, generation, problem)
+            return page, {}, f"These rows cannot be read: {type(error).__name__}: {error}"
 
-    def _came(
-        self, ids: Sequence[Any], rows: Mapping[Any, AnyRow], stamp: object, generation: int, problem: str
-    ) -> None:
-        self._reading, self.problem = False, problem
-        if not problem:
+    def _came(self, answer: tuple[Page, Mapping[Any, AnyRow], str]) -> None:
+        (listing, ids, generation), rows, self.problem = answer
+        if not self.problem:
             if generation == self._generation:
                 for key in ids:
                     self._rows.pop(key, None)
-                    self._rows[key] = (stamp, rows.get(key))
+                    self._rows[key] = (listing.stamp, rows.get(key))
                 for key in [key for key in self._rows if key not in self.marks][:-KEPT]:
                     del self._rows[key]
             self.read_on()
@@ -373,16 +363,11 @@ class KeyedTable(VirtualList[Row], inherit_bindings=False):
         rows: Sequence[Row],
         sort: str = "",
         backwards: bool = False,
-        head: bool = True,
     ) -> None:
         """Show these rows; the cursor stays on its key while it exists."""
         self.columns = columns
         arrow = {sort: "▲" if backwards else "▼"} if sort else {}
-        self.head = (
-            Content(" " * self.GUTTER + "".join(title(each, arrow.get(each.sort, "")) for each in columns))
-            if head
-            else None
-        )
+        self.head = Content(" " * self.GUTTER + "".join(title(each, arrow.get(each.sort, "")) for each in columns))
         self.line_places = [
             (place, below) for place, row in enumerate(rows) for below in (False, True)[: 1 + bool(row.below)]
         ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -15,18 +16,130 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from marlaas.engine.store.queries.learning import History, Track
 from marlaas.engine.store.rows import TaskRow
 
-from ...chart.draw import SHAPES, STYLES, Plot, draw, last_step, looks
-from ...chart.task_plot import Look, inspected, parts, plot
+from ...chart.draw import MOST_CURVES, SHAPES, STYLES, WEIGHTS, Curve, Plot, Point, draw, last_step, looks, smoothed
 from ...lists.lines import Learner
-from ...questions import LearningAnswer
+from ...questions import LearningAnswer, LearningCurve
 from ...rollouts.answers import middle, wrapped
-from ...text.format import BARS, cells, clip, counted, line, pad
+from ...text.format import BARS, cells, clip, counted, line, number, pad
 from ...text.learning import Verdict
-from ...text.metrics import held_out_on, words
-from ...text.scores import score_text
-from ...text.tasks import short_name
+from ...text.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
+from ...text.scores import score_text, scored_at
+from ...text.tasks import newest_key, short_name
+from .bars import within
+
+_SCORED = (REWARD, HELD_OUT)
+"""Metrics shown with held-out points and the constant-answer baseline."""
+_POINTS = 512
+
+
+@dataclass(frozen=True)
+class Look:
+    """A person's choice of view."""
+
+    logarithmic: bool = False
+    weight: float = WEIGHTS[0]
+    cursor: int | None = None
+    places: tuple[Learner, ...] = ()
+    """Overlaid tasks and policies, by place."""
+
+    def overlaid(self, answer: LearningAnswer) -> list[tuple[int, Learner]]:
+        return [(place, each) for place, each in enumerate(self.places, 1) if each in answer.others]
+
+
+def plot(answer: LearningAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
+    """The plot of the answer's metric; of the first learner also scores, baseline and edits.
+
+    ``tasks``: rows of the learners, for the end of the axis.
+    """
+    metric, own = answer.metric, answer.own
+    shown = [(0, own), *((place, answer.curves[each]) for place, each in look.overlaid(answer))]
+    curves = [_curve(learned, metric, place, look.weight) for place, learned in shown]
+    curves += [_curve(own, name, place, 0.0) for place, name in parts(answer, look)]
+    is_scored = metric in _SCORED
+    return Plot(
+        curves,
+        _points(own) if is_scored else (),
+        tasks[0].floor if is_scored and tasks else None,
+        [change.step for change in own.history.environments[1:]],
+        max((task.steps for task in tasks), default=1),
+        look.logarithmic,
+        words(metric).unit,
+        look.cursor,
+    )
+
+
+def parts(answer: LearningAnswer, look: Look) -> list[tuple[int, str]]:
+    """Scores on suites or mixture components next to the held-out score, in the places without overlay."""
+    if answer.metric != HELD_OUT or look.overlaid(answer):
+        return []
+    return list(enumerate([name for name in answer.own.measured_by if name != HELD_OUT][: MOST_CURVES - 1], 1))
+
+
+def _curve(learned: LearningCurve, metric: str, place: int, weight: float) -> Curve:
+    track = learned.track(metric)
+    low, high = (_edge(learned.history, name, track) for name in BANDS.get(metric, ("", "")))
+    edges = (low, high) if low and high else ((), ())
+    curve = Curve(track.steps, track.values, *edges, place=place)
+    scores = held_out_on(metric) is not None  # each is a mean over all held-out prompts already
+    return curve if scores else _smoothed(curve, weight)
+
+
+def _smoothed(curve: Curve, weight: float) -> Curve:
+    if not weight:
+        return curve
+    low, high = smoothed(curve.low, weight), smoothed(curve.high, weight)
+    return replace(curve, values=smoothed(curve.values, weight), low=low, high=high, raw=curve.values)
+
+
+def _edge(history: History, name: str, track: Track) -> Sequence[float]:
+    """The band's edge at each step, NaN at first steps without one; empty if it does not fit."""
+    edge = history.tracks.get(name)
+    missing = len(track.steps) - len(edge.steps) if edge else -1
+    if edge is None or not edge.steps or missing < 0 or track.steps[missing:] != edge.steps:
+        return ()
+    return array("d", [math.nan]) * missing + edge.values
+
+
+def _points(learned: LearningCurve) -> list[Point]:
+    """At most twice as many points as any screen has columns; of neighbours the last."""
+    newest = newest_key(learned.evals)
+    own = [row for row in learned.evals if row.score is not None and not row.suite and row.split == "eval"]
+    end = max((row.step for row in own), default=0) + 1
+    rows = {(row.step * _POINTS // end, row.series != newest): row for row in own}
+    points = [Point(row.step, row.score or 0.0, row.stderr, earlier) for (_, earlier), row in rows.items()]
+    return sorted(points, key=lambda point: (point.step, not point.earlier))
+
+
+def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
+    """The cursor's next step: at least one further, ``apart`` further if possible."""
+    if not track.steps:
+        return None
+    if cursor is None:
+        return track.steps[-1]
+    here, there = track.place(cursor) or 0, track.place(round(cursor + by * max(1.0, apart))) or 0
+    place = there if there != here else here + by
+    return track.steps[min(len(track.steps) - 1, max(0, place))]
+
+
+def inspected(answer: LearningAnswer, step: int, look: Look) -> list[str]:
+    """The facts about a step, most important first."""
+    own, metric = answer.own, answer.metric
+    edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
+    measured = [row for row in own.evals if row.step <= step and metric in _SCORED]
+    newest, version = max(measured, key=lambda row: row.step, default=None), own.history.environment_at(step)
+    texts = (
+        f"step {step:,}",
+        f"{words(metric).title} {exact(own.track(metric).at(step))}",
+        f"{number(edges[0])} to {number(edges[1])}" if edges and None not in edges else "",
+        *(f"{each.words}: {exact(answer.others[each].track(metric).at(step))}" for _, each in look.overlaid(answer)),
+        f"held-out {scored_at(newest.score, newest.basis, newest.step)}" if newest else "",
+        f"env {line(version, 8)}" if version else "",
+    )
+    return list(filter(None, texts))
+
 
 _STYLES = {"good": "bold $text-success", "fair": "bold $text-warning", "bad": "bold $text-error"}
 
@@ -113,7 +226,6 @@ class MetricChart(Widget, can_focus=True):
     names: reactive[Sequence[tuple[int, str]]] = reactive(())
     """Place and task per curve; a single curve has the title."""
     title: reactive[str] = reactive("")
-    meaning: reactive[str] = reactive("")
     smoothing: reactive[str] = reactive("")
     """Smoothing in a few words; empty: none."""
     missing: reactive[str] = reactive("")
@@ -131,7 +243,7 @@ class MetricChart(Widget, can_focus=True):
         names = {each: f"{each.task} {line(each.policy, 16) or short_name(rows[each], 16)}" for each in known}
         learned = [(place, names.get(each, "")) for place, each in [(0, answer.learner), *look.overlaid(answer)]]
         self.names = [*learned, *((place, words(name).title) for place, name in parts(answer, look))]
-        self.title, self.meaning = words(answer.metric).title, words(answer.metric).meaning
+        self.title = words(answer.metric).title
         weight = look.weight if held_out_on(answer.metric) is None else 0.0
         self.smoothing = f"smoothed {weight:g}" if weight else ""
         self.readout = inspected(answer, look.cursor, look) if look.cursor is not None else ()
@@ -144,7 +256,7 @@ class MetricChart(Widget, can_focus=True):
         if self.plot.empty:
             return self._nothing(width, height)
         drawing = draw(self.plot, width, height - 1, height < _LOW)
-        lines = [self._head(width, drawing.notes)]
+        lines = [self._head(width, drawing.omitted)]
         colours = not (self.app.no_color or self.app.current_theme.ansi)
         lines += [Content.assemble(*looks(runs, colours)) for runs in drawing.lines]
         return Content("\n").join(lines[: max(1, height)])
@@ -153,24 +265,15 @@ class MetricChart(Widget, can_focus=True):
         head = clip(self.title, width)
         if not self.missing or height < 2:
             return Content.styled(clip(self.missing, width) or head, "$text-muted")
-        lines = wrap(self.missing, max(1, width - 4))[: height - 1]
-        above = max(0, (height - 1 - len(lines)) // 2)
-        middle = "\n".join(" " * ((width - cells(text)) // 2) + text for text in lines)
-        return Content.assemble((head, "$text-muted"), "\n" * (above + 1), (middle, "$text-muted"))
+        return Content.styled(f"{head}\n\n{self.missing}", "$text-muted")
 
-    def _head(self, width: int, notes: Sequence[str]) -> Content:
+    def _head(self, width: int, omitted: int) -> Content:
         if self.readout:
             return Content.styled(clip(" · ".join(self.readout), width), "bold")
-        kept: list[tuple[str, str]] = []
-        for text, style in self._legend([f"! {note}" for note in notes]):
-            if sum(cells(part) + 3 for part, _ in kept) + cells(text) <= width:
-                kept.append((text, style))
-        used = sum(cells(part) + 3 for part, _ in kept)
-        if self.meaning and len(self.names) == 1 and used + cells(self.meaning) <= width:
-            kept.append((self.meaning, "$text-muted"))
-        return Content("   ").join([Content.styled(text, style) for text, style in kept])
+        shown = within(self._legend(omitted), width + 3, lambda part: cells(part[0]) + 3, lambda part: 0)
+        return Content("   ").join([Content.styled(text, style) for text, style in shown])
 
-    def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:
+    def _legend(self, omitted: int) -> list[tuple[str, str]]:
         plot, alone = self.plot, len(self.names) == 1
         whose = f"◆ held-out of {self.names[0][1].partition(' ')[0]}" if plot.points and self.names else ""
         room = self.content_size.width - cells(self.title) - 3 - (cells(whose) + 3 if whose else 0)
@@ -182,7 +285,7 @@ class MetricChart(Widget, can_focus=True):
             *((f"{sign} {name}", STYLES[f"curve{place}"]) for sign, name, (place, _) in curves),
             ("" if alone else whose, STYLES["curve0"]),
             (self.smoothing, "$text-muted"),
-            *((note, "$text-warning") for note in notes),
+            (f"! {counted(omitted, 'value')} left out" if omitted else "", "$text-warning"),
             (
                 f"{_BAND} worst to best of a group" if alone and any(curve.low for curve in plot.curves) else "",
                 "$text-muted",
@@ -244,11 +347,10 @@ _CELL = 26
 _LIST = 34
 """Least width for one metric a line, with sparkline."""
 _NAME, _VALUE = 14, 11
-_ABOUT = 7
 
 
 class MetricList(Widget, can_focus=True):
-    """One or more metrics a line, the chosen one marked, with what it means if there is room."""
+    """One or more metrics a line, the chosen one marked."""
 
     @dataclass
     class Chosen(Message):
@@ -283,14 +385,12 @@ class MetricList(Widget, can_focus=True):
     least: reactive[int | None] = reactive(None)
     """Number always listed from the start. None: all."""
     filled: reactive[bool] = reactive(False)
-    about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
-    """Name, meaning, normal values of the chosen one."""
 
     @property
     def listed(self) -> tuple[Metric, ...]:
         width, height = self.content_size
         room = len(self.rows) if self.least is None else self.least
-        room = max(room, height - 1 - _ABOUT if self.filled and width >= _LIST else 0)
+        room = max(room, height - 1 if self.filled and width >= _LIST else 0)
         return (*self.rows[:room], *(row for row in self.rows[room:] if row.name == self.chosen))
 
     @property
@@ -332,18 +432,12 @@ class MetricList(Widget, can_focus=True):
             self.post_message(self.Asked(self.listed[self.place].name))
 
     def render(self) -> Content:
-        width, height = max(1, self.content_size.width), self.content_size.height
+        height = self.content_size.height
         listed, columns, first = self.listed, self.columns, self.first
         shown = listed[first : first + columns * max(1, height)]
         lines = [Content("  ").join(map(self._cell, shown[at : at + columns])) for at in range(0, len(shown), columns)]
         hidden = len(self.rows) - len(listed)
         lines += [Content.styled(f"D: {counted(hidden, 'diagnostic')} more", "$text-muted")] if hidden else []
-        name, meaning, normal = self.about
-        normal = f"Healthy: {normal}." if normal else ""
-        needed = 2 + sum(len(list(wrapped(text, width))) for text in (meaning, normal))
-        if meaning and width >= _LIST and height - len(lines) >= needed:
-            head, normally = Content.styled(name, "bold"), Content.styled(normal, "$text-muted")
-            lines += [Content(""), head, Content(meaning), normally]
         return Content("\n").join(lines)
 
     def _cell(self, metric: Metric) -> Content:

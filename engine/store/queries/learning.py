@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..rows import BASIS, FINISHED, POLICY, EvalRow, VersionRow, shown_state, stale_age
+from ..rows import BASIS, FINISHED, POLICY, EvalRow, VersionRow, shown_state
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -26,11 +26,6 @@ SELECT number, environment_version FROM (
     SELECT number, environment_version, lag(environment_version, 1, ?) OVER (ORDER BY number) AS before
     FROM steps WHERE policy = {POLICY} AND environment_version != '' AND number > ?)
 WHERE environment_version != before ORDER BY number
-"""
-# The plus signs keep sqlite from an index that reads every step.
-_AGES = f"""
-SELECT name, total(value) AS groups FROM metrics
-WHERE policy = {POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
 """
 
 
@@ -138,7 +133,7 @@ def metric_samples(reader: Reader, task: int, most: int = 64, policy: str | None
 def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
     """Over the last ``over`` steps that recorded them."""
     newest = f"(SELECT max(number) FROM steps WHERE policy = {POLICY})"
-    rows = reader.all(  # plus sign: as for _AGES
+    rows = reader.all(  # the plus sign keeps sqlite from an index that reads every step
         f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY +name",
         task,
         policy,
@@ -147,12 +142,6 @@ def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None =
         over,
     )
     return {row["name"]: row["mean"] for row in rows if row["mean"] is not None}
-
-
-def group_ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
-    """Groups by staleness in versions, of steps above ``after``."""
-    counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}
-    return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))
 
 
 _COUNTED = f"""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...devices.machine import Holder
 from ...environments.durations import quantile
-from ..rows import EngineRow, EventRow
+from ..rows import EventRow
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -44,15 +44,6 @@ def devices(reader: Reader) -> list[DeviceRow]:
         )
         for row in rows
     ]
-
-
-def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
-    """Bytes by pid, on all GPUs together."""
-    held: dict[int, int] = {}
-    for row in rows:
-        for holder in row.holders:
-            held[holder.pid] = held.get(holder.pid, 0) + holder.memory
-    return held
 
 
 @dataclass(frozen=True)
@@ -397,12 +388,6 @@ def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
         day,
     )
     return [TenantUse(**dict(row)) for row in rows]
-
-
-def engine_starts(reader: Reader, limit: int) -> list[EngineRow]:
-    """Newest first."""
-    rows = reader.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT ?", limit)
-    return [reader.engine_row(row) for row in rows]
 
 
 # Ids only: 100,000 lines are listed without being read.

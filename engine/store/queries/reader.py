@@ -461,7 +461,6 @@ class Reader:
     history = learning.history
     metric_samples = learning.metric_samples
     evals_made = learning.evals_made
-    group_ages = learning.group_ages
     recent_means = learning.recent_means
     first_step = learning.first_step
     totals = learning.totals
@@ -479,7 +478,6 @@ class Reader:
     steps_since = machine.steps_since
     standings = machine.standings
     seconds_used = machine.seconds_used
-    engine_starts = machine.engine_starts
     event_ids = machine.event_ids
     event_rows = machine.event_rows
     newest_events = machine.newest_events

@@ -10,11 +10,11 @@ from typing import Any
 
 from textual.widgets import Input, Label
 
-from marlaas.app.tui.frame.modes import ALL_MODES
+from marlaas.app.app import ALL_MODES
 from marlaas.app.tui.screens.dialogs import Ask, Reading
 from marlaas.engine.home.paths import Home
 from tests.app.driving import Driver, driving
-from tests.app.filling import Filling, fill_full
+from tests.app.filling import Filling
 from tests.app.filling_api import URL, asked as requested, fill_api, opened
 
 KEY = next(str(place) for place, mode in enumerate(ALL_MODES, 1) if mode.name == "api")
@@ -112,14 +112,3 @@ async def test_one_may_only_look_where_nothing_may_change(home: Home) -> None:
         await driver.press(KEY, "o", "N", "x")
         assert driver.app.screen is driver.app.view and not rows(home, "SELECT * FROM commands")
         assert "nothing can be changed" in driver.notices()
-
-
-async def test_the_palette_opens_it_and_makes_keys(home: Home) -> None:
-    fill_full(home.database)
-    async with driving(home) as driver:
-        await driver.press("colon", *"new key for the api")
-        await driver.press("enter")
-        assert isinstance(driver.app.screen, Ask)
-        await driver.press("escape", "colon", *"open the api")
-        await driver.press("enter")
-        assert [kind for (kind,) in rows(home, "SELECT kind FROM commands")] == ["api_start"]

@@ -213,6 +213,7 @@ def command_of(process: psutil.Process) -> str:
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.torch
 def test_version_and_base_answer_alike_after_a_rest(filling: Filling, home: Home) -> None:

@@ -10,21 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.tui.context.editor import at_line, edited, editor, hand_over, line_of, run
+from marlaas.app.tui.context.editor import at_line, edited, editor, hand_over, run
 from marlaas.engine.errors import ConfigError
 
 Use = Callable[[str], None]
-
-TEXT = """tenant = "bio"
-steps = 60
-
-[train]
-"seed" = 1
-loss = "grop"
-
-[sampling]
-steps = 7
-"""
 
 
 @pytest.fixture
@@ -97,22 +86,6 @@ def test_without_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("VISUAL", "'unclosed")
     with pytest.raises(ConfigError, match="VISUAL"):
         editor()
-
-
-@pytest.mark.parametrize(
-    ("paths", "line"),
-    [
-        (["train.loss"], 6),
-        (["train.seed"], 5),
-        (["sampling.steps"], 9),
-        (["steps"], 2),
-        (["queue.priority"], None),
-        (["queue.priority", "train.seed"], 5),
-        ([""], None),
-    ],
-)
-def test_the_line_that_gives_a_key_its_value(paths: list[str], line: int | None) -> None:
-    assert line_of(TEXT, paths) == line
 
 
 BOTH = "import os, signal; os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)"

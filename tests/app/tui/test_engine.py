@@ -10,26 +10,20 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, strategies as st
 
-from marlaas.app.text.tasks import Liveness
 from marlaas.app.tui.screens.engine import (
     Line,
     behind,
     busy_shares,
     cards,
-    head,
     nodes,
-    processes,
     shares,
     timeline,
 )
-from marlaas.app.tui.screens.logs import LogList
 from marlaas.app.tui.widgets.bars import KeyBar
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.machine import DeviceRow, NodeRow, StageSample, StandingRow, TenantUse
-from marlaas.engine.store.rows import EngineRow, WorkerRow
 from tests.app.driving import driving
 from tests.app.filling import NOW, Filling
 from tests.app.filling_machine import PID, fill_machine, same_machine
@@ -146,13 +140,6 @@ async def test_hours_are_no_yield(home: Home) -> None:
         assert "● running" in driver.text() and "the next task starts the workers" in driver.text()
 
 
-@pytest.mark.usefixtures("machine")
-def test_the_facts_of_a_dead_engine_are_set_apart() -> None:
-    row = EngineRow(1, 7, "running", NOW - 3600, NOW - 300, "tiny", "")
-    said = "".join(text for text, _ in head(row, Liveness("down", "down, last heard 5 min 00 s ago"), 0, NOW, 80)[0])
-    assert said == "✗ down, last heard 5 min 00 s ago · base tiny"
-
-
 GB = 1_000_000_000
 
 OURS = DeviceRow("GPU-0", "gpu 0", "An H100", 80 * GB, 50 * GB, 0.37, "", (Holder(5, "me", 30 * GB, ours=True),), 1.0)
@@ -174,13 +161,6 @@ def test_a_line_a_card_and_one_for_what_is_left_alone() -> None:
     assert "anna 12.0 GB" in annas and why == f"  {WHY}"
 
 
-@pytest.mark.parametrize("held", [None, {4: GB}])
-def test_a_worker_without_a_process_shows_its_state(held: dict[int, int] | None) -> None:
-    again = WorkerRow("rollout", None, "starting", 0, 0.0, 0.0, 1.0)
-    line = texts(processes([again], None, 2, 9.0, 100, held))[1]
-    assert line.split() == ["rollout", "starting"]
-
-
 def span(
     begun: float, wall: float = 1.0, busy: float = 0.5, stage: str = "rollout", device: str = "core 0"
 ) -> StageSample:
@@ -200,23 +180,6 @@ def test_a_worker_that_reports_late_was_busy_before() -> None:
     assert rollout == [None, 0.2, 0.5, 1.0, 1.0]
     assert environment == [None, *busy], "several processes"
     assert [now for _, _, now in shown(late, 4.0, 1, 5)] == ["100 %", "250 %"]
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 200), st.floats(0.1, 90), st.floats(0, 1)), max_size=20),
-    st.sampled_from([1, 5, 15, 60]),
-    st.integers(1, 50),
-)
-def test_shares_stay_within_what_was_measured(
-    samples: list[tuple[float, float, float]], grain: int, count: int
-) -> None:
-    spans = [span(begun, wall, wall * share) for begun, wall, share in samples]
-    until = max((one.begun + one.wall for one in spans), default=0.0)
-    shares = [share for _, _, share in samples]
-    for cells in busy_shares(spans, until, grain, count).values():
-        known = [cell for cell in cells if cell is not None]
-        assert len(cells) == count and known
-        assert all(min(shares) - 1e-6 <= cell <= max(shares) + 1e-6 for cell in known)
 
 
 ADA = NodeRow(
@@ -350,20 +313,6 @@ async def test_a_line_is_shown_as_a_whole_and_copied(home: Home) -> None:
         assert '"task": 1' in (home.root / "copied.txt").read_text()
         await driver.press("tab", "z")
         assert driver.app.screen.maximized is driver.app.screen.query_one("#whole"), "it can fill the screen"
-
-
-@pytest.mark.usefixtures("greenwich")
-async def test_a_hundred_thousand_lines_are_no_more_than_twenty(filling: Filling, home: Home) -> None:
-    filling.execute(
-        "INSERT INTO events (level, kind, message, created) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1"
-        " FROM n WHERE i < 100000) SELECT 'info', 'test', 'line ' || i, i FROM n"
-    )
-    async with driving(home) as driver:
-        await driver.press(LOGS)
-        assert "100,000 lines" in driver.text() and "line 100000" in driver.text()
-        await driver.press("g", "pagedown")
-        assert "line 30" in driver.text()
-        assert len(driver.app.screen.query_one(LogList).rows()) < 1000
 
 
 @pytest.mark.usefixtures("greenwich")

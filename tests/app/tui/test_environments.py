@@ -10,8 +10,8 @@ from contextlib import closing, nullcontext
 import pytest
 from textual.widgets import Input
 
+from marlaas.app.app import ALL_MODES
 from marlaas.app.tui.context import editor
-from marlaas.app.tui.frame.modes import ALL_MODES
 from marlaas.app.tui.screens.environments import EnvironmentDetail
 from marlaas.app.tui.screens.submit import FieldRow, SubmitScreen
 from marlaas.app.tui.widgets.tables import KeyedTable
@@ -70,23 +70,6 @@ async def test_what_is_asked_for_the_environment_under_the_cursor(home: Home) ->
         assert "missing: name" in driver.text()
         await driver.press("escape")
         assert driver.app.screen is driver.app.get_screen_stack("environments")[0], "nothing was typed"
-
-
-async def test_a_template_is_written_in_the_shape_that_was_chosen(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VISUAL", "EDITOR"):
-        monkeypatch.delenv(name, raising=False)
-    async with driving(home, (80, 24)) as driver:
-        await driver.press(KEY, "N")
-
-        driver.app.screen.query_one(Input).value = "1st"
-        await driver.press("down", "enter")
-        assert "'1st' is no name for an environment" in driver.text()
-        driver.app.screen.query_one(Input).value = "mine"
-        await driver.press("enter")
-        assert {path.name for path in home.plugins.iterdir()} == {"mine.py", "mine.jsonl"}
-        assert f"{home.plugins / 'mine.py'} is written, and runs as it is." in driver.notices().replace("\n", " ")
-        await driver.press("N", "escape")
-        assert driver.app.screen is driver.app.get_screen_stack("environments")[0]
 
 
 async def test_libraries_are_allowed_in_the_whole_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing, nullcontext
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,6 @@ from hypothesis import given, strategies as st
 from textual.events import Paste
 from textual.widgets import Input
 
-from marlaas.app.lists.lines import (
-    Arrangement,
-    Course,
-    arrange,
-    cell_text,
-    layout,
-    lower_part,
-    second_line,
-)
 from marlaas.app.reading import opened
 from marlaas.app.text.format import cells
 from marlaas.app.tui.context import editor
@@ -30,11 +20,10 @@ from marlaas.app.tui.widgets.bars import FilterBar, Guide
 from marlaas.app.tui.widgets.conversation import NewestRollout, last_turns
 from marlaas.app.tui.widgets.task_charts import MetricChart
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.rows import PolicyRow, Turn
+from marlaas.engine.store.rows import Turn
 from tests.app.commanding import FakeEngine
 from tests.app.driving import Driver, driving
 from tests.app.filling import HOSTILE, NOW, Filling, fill_full
-from tests.app.rows import task
 
 
 def commands(home: Home) -> list[tuple[str, int]]:
@@ -213,14 +202,6 @@ async def test_priority_and_weight_are_asked_for(home: Home) -> None:
     ]
 
 
-def test_the_lines_of_a_terminal_are_shared() -> None:
-    assert lower_part(36, 5) == (6, 23) and lower_part(36, 100) == (18, 11)
-    for height, wanted in product(range(1, 80), (1, 5, 40, 500)):
-        table, below = lower_part(height, wanted) or (6, height - 13)
-        assert height < 20 or (table + below == height - 7 and below >= 6), (height, wanted)
-        assert 6 <= table <= max(6, wanted), (height, wanted)
-
-
 @given(
     st.lists(st.builds(Turn, st.sampled_from(["user", "assistant", HOSTILE]), st.text(max_size=300)), max_size=5),
     st.integers(0, 60),
@@ -230,25 +211,6 @@ def test_any_rollout_fits_any_room(turns: list[Turn], width: int, height: int) -
     lines = [line.plain for line in last_turns([*turns, Turn("tool", HOSTILE)], HOSTILE, width, height)]
     assert len(lines) <= height
     assert all(cells(line) <= max(width, 2) for line in lines) and "\x1b" not in "".join(lines)
-
-
-def test_only_blocked_tasks_have_a_second_line() -> None:
-    policy = PolicyRow("a", ("agent",))
-    blocked = task(1, state="blocked", reason="sums.py:3: it is broken.", policies=(policy,))
-    others = [task(number, state=state) for number, state in enumerate(("queued", "running", "paused", "failed"), 2)]
-    own, *rest = arrange([blocked, *others], Arrangement())
-    assert second_line(own).strip() == "└ sums.py:3: it is broken."
-    assert len(rest) == 5 and not any(map(second_line, rest))
-
-
-def test_a_task_that_paused_itself_says_why_in_its_row() -> None:
-    why = "All 64 rewards were 1.00: it is solved."
-    itself = task(1, state="paused", reason=why, reason_code="itself")
-    person = task(2, state="paused", reason="paused by you", reason_code="person")
-    own, other = arrange([itself, person], Arrangement())
-    assert second_line(own).strip() == f"└ {why}" and second_line(other) == ""
-    reason = next(column for column in layout(200) if column.name == "why")
-    assert [cell_text(each, Course(), False, reason) for each in (own, other)] == ["", "paused by you"]
 
 
 @pytest.fixture
@@ -285,11 +247,6 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         path = home.plugins / "mine.py"
         assert "async def mine(ep" in path.read_text()
         assert f"{path} is written, and runs as it is" in driver.notices().replace("\n", " ")
-        (home.plugins / "folder").mkdir()
-        (home.plugins / "rows.jsonl").touch()
-        driver.app.screen.query_one(Guide).renew()
-        await driver.settle()
-        assert "In the plugins folder: folder, mine. Next, a adds a task that uses it." in driver.text()
         await written(driver, "mine")
         assert "is there already" in driver.text()
         await driver.press("escape")

@@ -19,7 +19,6 @@ from textual.widgets import Static
 
 from marlaas.app.lists.filters import Listing
 from marlaas.app.tui.context.feed import Feed, Latest
-from marlaas.app.tui.widgets import tables
 from marlaas.app.tui.widgets.tables import PAGE, VirtualList
 from marlaas.engine.errors import StoreError
 from marlaas.engine.home.paths import Home
@@ -33,14 +32,6 @@ def feed(home: Home) -> Iterator[Feed]:
     feed = Feed(home, clock=lambda: NOW)
     yield feed
     feed.close()
-
-
-def test_a_database_that_appears_is_read(feed: Feed, home: Home) -> None:
-    snapshot = feed.poll()
-    assert snapshot.tasks == () and snapshot.problem == ""
-    Filling(home.database).task(made=3)
-    snapshot = feed.poll()
-    assert [task.step for task in snapshot.tasks] == [3] and len(snapshot.rewards[1]) == 3
 
 
 def test_nothing_is_read_twice(feed: Feed, filling: Filling) -> None:
@@ -272,21 +263,3 @@ async def test_marks_belong_to_rows_and_go_with_them() -> None:
         assert driver.list.chosen == [2]
         await driver.press("enter")
         assert driver.app.said[-1] == "opened 1"
-
-
-async def test_rows_looked_at_last_are_kept_and_marked_ones_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "KEPT", 3 * PAGE)
-    async with listed(range(100_000)) as driver:
-
-        async def pages_read(page: int) -> int:
-            """How many pages are read to go into the middle of this one."""
-            before = len(driver.disk.reads)
-            driver.list.go(page * PAGE + PAGE // 2)
-            await driver.settle()
-            assert "  …" not in driver.lines()
-            return len(driver.disk.reads) - before
-
-        await driver.press("space")
-        assert [await pages_read(page) for page in (10, 20, 10, 30, 40, 10, 50, 10, 20)] == [1, 1, 0, 1, 1, 0, 1, 0, 1]
-        rows = driver.list.rows()
-        assert rows[0] == "row [/0]" and len(rows) == 3 * PAGE + 1

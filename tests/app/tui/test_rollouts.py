@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.rollouts.reading import Found, Loaded, Progress, StepKey, Wish, find, load, search
+from marlaas.app.rollouts.reading import Found, Loaded, StepKey, Wish, find, load, search
 from marlaas.app.tui.screens import rollouts as screen
 from marlaas.app.tui.screens.rollouts import RolloutsScreen
 from marlaas.app.tui.widgets import conversation
@@ -173,7 +173,7 @@ async def test_a_conversation_comes_though_the_width_changed_twice(
 async def test_hits_that_come_late_are_not_shown(home: Home, played: Filling, monkeypatch: pytest.MonkeyPatch) -> None:
     moved, searched = Event(), Event()
 
-    def search_late(*asked: Any) -> Iterator[Progress]:
+    def search_late(*asked: Any) -> Iterator[tuple[int, ...]]:
         assert moved.wait(60)
         yield from search(*asked)
 

@@ -73,16 +73,6 @@ async def test_cancel_asks_first_and_no_is_the_default(home: Home, filling: Fill
         assert commands(home) == [("cancel", 1)] * 2
 
 
-async def test_keys_on_an_empty_queue(home: Home) -> None:
-    async with driving(home) as driver:
-        await driver.press("p", "x", "enter", "j", "escape")
-        assert "marlaas submit FILE" in driver.text()
-        titles = [command.title for command in driver.app.get_system_commands(driver.app.screen)]
-        assert titles[0] == "Start the engine"
-        await driver.press("q")
-        assert driver.app.farewell == "", "nothing runs"
-
-
 async def test_leaving_says_that_tasks_go_on(home: Home, filling: Filling) -> None:
     filling.engine()
     filling.task(made=1)
@@ -177,10 +167,3 @@ async def test_what_is_waited_for_is_said(begun: Filling, keys: tuple[str, ...])
         await driver.read()
         assert "First step" not in driver.text() and AXIS in driver.text()
         assert driver.app.screen.query_one(MetricChart).region == before
-
-
-async def test_an_unreadable_database_has_no_axes(tmp_path: Path) -> None:
-    (tmp_path / "marlaas.db").write_bytes(b"no database at all" * 100)
-    async with driving(Home(tmp_path), (80, 24)) as driver:
-        assert AXIS not in driver.text()
-        assert driver.text().count("not a database") >= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.tasks import show_task
 from marlaas.app.text.format import cells
 from marlaas.app.tui.screens.dialogs import Reading
 from marlaas.app.tui.widgets.task_charts import MetricList
@@ -213,22 +211,6 @@ async def test_s_starts_the_engine_from_every_view(
         assert len(begun) == len(driver.app.views), "one that runs is not started"
 
 
-async def test_libraries_are_a_key_away(home: Home, filling: Filling) -> None:
-    task = blocked(filling, home)
-    why = "sums: needs numpy: allow with `marlaas env allow sums`."
-    filling.execute("UPDATE tasks SET reason = ? WHERE id = ?", why, task)
-    filling.execute("UPDATE environments SET state = 'waiting', message = ?, file = '', line = 0", why)
-    (home.plugins / "sums.py").write_text("import numpy\n\n\nasync def sums(ep):\n    return numpy.sum(1)\n")
-    async with driving(home, (80, 24)) as driver:
-        driver.app.open_task(task)
-        await driver.settle()
-        text = driver.text()
-        assert "i in the environments (4) shows its libraries" in " ".join(text.split())
-        assert "sums.py  E opens it here" in text and "return numpy.sum(1)" in text and "▸" not in text
-        await driver.press("4")
-        assert "i allow libraries" in driver.text().splitlines()[-1]
-
-
 def found(filling: Filling, rollouts: list[int], holds: int = 1, code: str = "large_steps") -> None:
     filling.insert(
         "findings",
@@ -278,11 +260,6 @@ async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home) -> N
         assert "findings" not in driver.text() and "evidence" not in driver.text()
         await driver.press("f")
         assert "Nothing was found to go wrong" in driver.notices()
-        filling.execute("UPDATE tasks SET state = 'queued', reason_code = 'blocked', environment = 'nowhere'")
-        await driver.press("escape")
-        await driver.read()
-        await driver.press("E")
-        assert "There is no environment 'nowhere'" in driver.notices()
 
 
 ADVICE = "Begin a new task with a third of the `learning_rate` or less, or with more groups per step"
@@ -327,12 +304,3 @@ async def test_the_queue_and_the_task_show_them(home: Home, filling: Filling) ->
         await driver.press("f")
         assert "160 episodes failed, but none is stored: groups with failures were played anew" in driver.text()
         assert "conversation" in before and "with failures" not in driver.text().replace("groups with failures", "")
-
-
-def test_show_has_a_line_of_them(filling: Filling, capsys: pytest.CaptureFixture[str]) -> None:
-    fill_flaky(filling)
-    show_task(Home(Path(filling.path).parent), argparse.Namespace(task=1, policy=None, toml=False, json=False))
-    assert (
-        f"  lost          Lost 160 of 800 episodes (20 %): their environment failed, last at {RAISED}."
-        in capsys.readouterr().out
-    )
