@@ -14,12 +14,11 @@ import watchfiles
 from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.files import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
-from marlaas.engine.environments.service import EnvironmentService, ranked
+from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.settings import EnvironmentSettings
-from marlaas.plugins.messages import Answer, Ask, Reply
 
-from .conftest import ECHO, World, a_spec
+from .conftest import ECHO, World
 from .wheels import make_wheel
 
 pytestmark = pytest.mark.processes
@@ -263,17 +262,3 @@ async def test_a_bad_entry_is_shown_and_the_others_serve(gaming: World) -> None:
     gaming.save("games.toml", FIRST + SECOND)
     await gaming.until("loaded", "games")
     assert states(gaming) == {"games/echo": "ready", "games/second": "ready"}
-
-    def saying(text: str) -> Answer:
-        async def answer(ask: Ask) -> Reply:
-            return Reply(text, "stop", 0)
-
-        return answer
-
-    with await gaming.service.bind("games/echo") as lease:  # a wrong reply costs 5; the adapter cannot know that
-        replies = ("say it", "é", "wrong")
-        played = [await gaming.service.play(lease, a_spec(member=n), saying(text)) for n, text in enumerate(replies)]
-        assert [one.rewards["agent"] for one in played] == [1.0, -1.0, -5.0]
-        members = await ranked(gaming.service, lease, played)
-    assert [one.rewards["agent"] for one in members] == [1.0, -5.0, -5.0], "the least of its group"
-    assert members[1].parts["own_reward"] == -1.0 and members[1].metrics["unreadable"] == 1.0
