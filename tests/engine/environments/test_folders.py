@@ -157,38 +157,20 @@ async def test_a_folder_that_cannot_be_read_for_once_removes_nothing(
     assert (await world.play("echo")).rewards == {"agent": 1.0}, "nor does what it hides take its place"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("OS file watch limit reached."), OSError(28, "No space left")])
-async def test_without_watches_changes_are_looked_for(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+async def test_without_watches_changes_are_looked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Editors use up the account's inotify instances: hot reload continues, and the log says how."""
 
     def refuse(*folders: Path, **settings: Any) -> object:
         if not settings["force_polling"]:
-            raise error
+            raise OSError(28, "No space left")
         return watchfiles.awatch(*folders, **settings)
 
     monkeypatch.setattr(watch, "awatch", refuse)
     await world.service.start()
     event = await world.until("polled", "all")
-    assert event.failure is not None and str(error) in event.failure.message
+    assert event.failure is not None and "No space left" in event.failure.message
     await world.edit("echo", ECHO)
     assert [one.kind for one in world.told].count("polled") == 1
-
-
-async def test_folders_of_another_machine_are_looked_through(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-
-    def spy(*folders: Path, **settings: Any) -> object:
-        asked.append(settings["force_polling"])
-        return watchfiles.awatch(*folders, **settings)
-
-    monkeypatch.setattr(watch, "awatch", spy)
-    monkeypatch.setattr(watch, "networked", lambda folder: folder == world.folder)
-    (world.folder / "endless.py").symlink_to("x" * 300)  # no poll can look at it
-    await world.service.start()
-    await world.edit("echo", ECHO)
-    assert asked and all(polling is True for polling in asked)
 
 
 LIBRARY = """
