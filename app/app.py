@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.filter import NoColor
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
@@ -30,12 +30,12 @@ from .text.format import line, short_path
 from .text.tasks import liveness
 from .tui.context.feed import Feed, Notice, Sender, Snapshot, counting, current, lasting
 from .tui.frame.first_frame import title_of
-from .tui.frame.looks import DEFAULT, THEMES, Ascii, Colourless, Legible, legible_theme
+from .tui.frame.looks import DEFAULT, THEMES, Ascii, Legible, legible_theme
 from .tui.frame.modes import ALL_MODES, Palette
 from .tui.frame.preferences import Preferences
-from .tui.frame.terminal import KeyOrder, copy, save_picture
+from .tui.frame.terminal import KeyOrder, copy
 from .tui.screens.view import View
-from .tui.widgets.bars import NoticeLine
+from .tui.widgets.bars import StatusLine
 
 _REMEMBERED = 100
 _SECOND = 1.0
@@ -82,6 +82,7 @@ class MarlaasApp(KeyOrder):
         super().__init__()
         self.home, self.readonly, self.web = home, readonly, web
         self.snapshot = Snapshot(now=clock())
+        self.clock = clock
         self._feed = Feed(home, clock)
         self._sender = Sender(self, self._feed)
         self.told: deque[Notice] = deque(maxlen=_REMEMBERED)
@@ -112,7 +113,7 @@ class MarlaasApp(KeyOrder):
         self.set_keymap(dict(preferences.keys))
         self._filters += [
             Legible(),
-            *([Colourless()] if self.no_color else []),
+            *([NoColor()] if self.no_color else []),
             *([Ascii()] if preferences.ascii else []),
         ]
         self._styled_for = self.get_css_variables()
@@ -146,7 +147,7 @@ class MarlaasApp(KeyOrder):
     def on_unmount(self) -> None:
         self._feed.close()
 
-    # Dialogs have no notice line, so use toasts.
+    # Dialogs have no line for notices, so use toasts.
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -185,15 +186,15 @@ class MarlaasApp(KeyOrder):
     def _notice(self, notice: Notice) -> None:
         self.told.append(notice)
         self._show_notices()
-        if self.screen_stack and not self.screen.query(NoticeLine):
+        if self.screen_stack and not self.screen.query(StatusLine):
             severity: Literal["information", "warning"] = "warning" if notice.bad else "information"
             super().notify(notice.text, severity=severity, timeout=lasting(notice.text), markup=False)
 
     def _show_notices(self) -> None:
         notices = self.notices
         if self.screen_stack:  # a view below a dialog shows them once it is in sight again
-            for each in self.screen.query(NoticeLine):
-                each.show(notices)
+            for each in self.screen.query(StatusLine):
+                each.show_notices(notices)
         if self._renewal is not None:
             self._renewal.stop()
         if notices:
@@ -223,9 +224,40 @@ class MarlaasApp(KeyOrder):
 
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
         """Send a command; show ``done`` after success."""
-        serves = liveness(self.snapshot.engine, self.snapshot.now).serves
-        if not self.refuses("" if serves else "No engine runs: S starts one."):
+        if not self.refuses(self.why_no_engine):
             self._sender.send(kind, tasks, done, **arguments)
+
+    @property
+    def why_no_engine(self) -> str:
+        """Empty: one serves."""
+        serves = liveness(self.snapshot.engine, self.snapshot.now).serves
+        return "" if serves else "No engine runs: S starts one."
+
+    def work(
+        self,
+        do: Callable[[], Any],
+        then: Callable[[Any], object] = lambda done: None,
+        meanwhile: str = "",
+    ) -> None:
+        """Run ``do`` in a thread, then ``then`` with its result in the event loop; an error is a notice.
+
+        ``meanwhile``: shown until then; a second request with the same text is dropped.
+        """
+        if meanwhile in self._going:
+            return
+        ended = self.under_way(meanwhile) if meanwhile else lambda: None
+
+        def run() -> None:
+            try:
+                done = do()
+            except (MarlaasError, OSError) as error:
+                self.say(str(error), bad=True)
+            else:
+                self.call_from_thread(then, done)
+            finally:
+                self.call_from_thread(ended)
+
+        self.run_worker(run, thread=True, exit_on_error=False)
 
     def action_add(self, copy_from: int | None = None) -> None:
         from .tui.screens.submit import SubmitScreen
@@ -238,20 +270,14 @@ class MarlaasApp(KeyOrder):
         self._sender.undo()
 
     def action_start_engine(self) -> None:
-        if not self.refuses():
-            ended = self.under_way("Starting the engine …")
-            self.run_worker(partial(self._start_engine, ended), thread=True, group="engine", exit_on_error=False)
-
-    def _start_engine(self, ended: Callable[[], None]) -> None:
         from marlaas.engine.daemon import control
 
-        try:
+        def start() -> None:
             control.create_database(self.home)
             control.ensure_running(self.home)
-        except MarlaasError as error:
-            self.say(str(error), bad=True)
-        finally:
-            self.call_from_thread(ended)
+
+        if not self.refuses():
+            self.work(start, meanwhile="Starting the engine …")
 
     @property
     def view(self) -> View | None:
@@ -335,9 +361,9 @@ class MarlaasApp(KeyOrder):
         """Save a picture in the home, or hand it to the browser."""
         if self.web:
             return super().deliver_screenshot(filename, path, time_format)
-        picture = self.export_screenshot(title=self.title)
         try:
-            file = save_picture(picture, self.home.screenshots, Path.cwd(), filename or self.current_mode)
+            self.home.screenshots.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may show what models wrote
+            file = self.save_screenshot(path=str(self.home.screenshots))
         except OSError as error:
             self.say(f"The screenshot cannot be saved: {error.strerror}: {error.filename}.", bad=True)
         else:

@@ -23,8 +23,6 @@ from .text.format import cells, clip, line, pad
 
 NARROW, NARROW_NUMBER = 9, 12
 """Narrowest columns of text and of numbers at a narrow terminal."""
-MOST_MISTAKES = 50
-"""Printed mistakes of one command line."""
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes, part of the interface."""
 
@@ -109,13 +107,10 @@ def refuse(message: str, hint: str = "") -> int:
 
 def complain_of(error: MarlaasError) -> None:
     """Print an error with all mistakes in it."""
-    mistakes = error.mistakes
-    for mistake in mistakes[:MOST_MISTAKES]:
+    for mistake in error.mistakes:
         complain(mistake.message, mistake.hint)
         if not mistake.message.startswith(mistake.where):  # its end alone stands before the cause
             talk(f"  {line(mistake.where)}")
-    if len(mistakes) > MOST_MISTAKES:
-        talk(f"marlaas: {len(mistakes) - MOST_MISTAKES:,} more mistakes are not shown.")
 
 
 def result_json(value: Any) -> int:
@@ -146,13 +141,17 @@ def show(
     row: Callable[[Any], Sequence[str]],
     right: Sequence[str] = (),
     empty: str = "",
+    after: str = "",
 ) -> int:
-    """Print rows as JSON or as a table; ``empty`` is for no rows."""
+    """Print rows as JSON or as a table; ``empty`` is for no rows, ``after`` follows a table."""
     if as_json:
-        return result_json([asdict(item) for item in items])
+        from .text.terms import with_new_names  # the whole catalogue
+
+        return result_json([with_new_names(asdict(item)) for item in items])
     if empty and not items:
         return done(empty)
-    return result_table(headers, [row(item) for item in items], right)
+    result_table(headers, [row(item) for item in items], right)
+    return done(after) if after else OK
 
 
 def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> int:

@@ -1,13 +1,12 @@
-"""Questions of views to the home and their answers, read in the poll's thread."""
+"""What views ask of a home, and the answers, read in the poll's thread."""
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.home.paths import Home
@@ -23,16 +22,7 @@ from marlaas.engine.store.queries.machine import (
     TenantUse,
 )
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import (
-    ApiKeyRow,
-    ApiRow,
-    EngineRow,
-    EnvironmentRow,
-    EvalRow,
-    TaskRow,
-    TrajectoryRow,
-    day_of,
-)
+from marlaas.engine.store.rows import ApiKeyRow, ApiRow, EnvironmentRow, EvalRow, TaskRow, TrajectoryRow, day_of
 
 from .lists.filters import Listing, broken_first
 from .lists.lines import Learner, learners
@@ -47,12 +37,22 @@ from .text.learning import Evidence, Score
 from .text.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
 from .text.tasks import lost_briefly, measured_on, newest_series
 
+Clock = Callable[[], float]
 
-class Question(Protocol):
+
+@dataclass(frozen=True)
+class Question:
     """Asked by a view while it is shown. Equal questions are not read twice."""
 
+    answer: Callable[..., Any]
+    """One of the functions below. Called in the feed's thread with the reader, the last answer or None, and the
+    arguments; raises ``StoreError``."""
+    arguments: tuple[Any, ...] = ()
+    known: Any = field(default=None, compare=False, repr=False)
+    """An answer to another question, to take parts from."""
+
     def read(self, reader: Reader, before: Any) -> Any:
-        """Read the answer in the feed's thread, with parts of the last answer ``before``. Raises ``StoreError``."""
+        return self.answer(reader, before or self.known, *self.arguments)
 
 
 def evidence(
@@ -72,7 +72,6 @@ def evidence(
     basis = row.basis if row.score is None else None
     return Evidence(
         row.state,
-        row.reason_code,
         row.step,
         row.steps,
         rewards.steps,
@@ -149,51 +148,143 @@ def blocking_source(reader: Reader, task: int, now: float) -> Excerpt | None:
 
 
 @dataclass(frozen=True)
+class LearningAnswer:
+    """How some learners do, and more of the first one."""
+
+    metric: str = REWARD
+    curves: Mapping[Learner, LearningCurve] = field(default_factory=dict)
+    """In the order of the question."""
+    recent: Mapping[str, float] = field(default_factory=dict)
+    """Means over the last steps."""
+    configs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """By task."""
+    versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
+    """Of an evaluation: its versions with their newest score."""
+    first: FirstStep | None = None
+    """What the first step waits for; None after it."""
+    source: Excerpt | None = None
+    """The broken lines of a blocked task's environment."""
+    rollout: TrajectoryRow | None = None
+    """The newest one. Only of a preview; what follows is only of a task's view."""
+    samples: Mapping[str, Track] | None = None
+    """Of all metrics, at some steps."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of its environment's parameters."""
+    conversations: tuple[int, ...] = ()
+    """Of the newest group, all speakers, newest first."""
+    scores: Mapping[Learner, Scored] = field(default_factory=dict)
+    """Held-out scores to compare, its own first."""
+
+    @property
+    def learner(self) -> Learner:
+        return next(iter(self.curves))
+
+    @property
+    def own(self) -> LearningCurve:
+        return self.curves[self.learner]
+
+    @property
+    def others(self) -> Mapping[Learner, LearningCurve]:
+        return {each: curve for each, curve in self.curves.items() if each != self.learner}
+
+    def evidence(self, row: TaskRow) -> Evidence:
+        """What a verdict on the first learner rests on; ``row``: its task as it sees it."""
+        rewards = self.own.track(REWARD) if self.samples is None else self.samples.get(REWARD, Track())
+        config = self.configs[self.learner.task]
+        return evidence(row, self.own.evals, rewards, self.recent, self.versions, config, self.learner.policy)
+
+
+def preview(reader: Reader, before: LearningAnswer | None, learners: Sequence[Learner], clock: Clock) -> LearningAnswer:
+    """Rewards and scores of one learner, or of a few to compare; the newest rollout of the first."""
+    first = learners[0]
+    return replace(
+        _learning(reader, before, REWARD, learners, [first], clock),
+        rollout=reader.newest_rollout(first.task, first.policy or None),
+    )
+
+
+def task_view(
+    reader: Reader, before: LearningAnswer | None, metric: str, learners: Sequence[Learner], clock: Clock
+) -> LearningAnswer:
+    """A metric of one learner and of those laid over it; all metrics and the newest group of the first."""
+    answer = _learning(reader, before, metric, learners, learners, clock)
+    task, policy = learners[0].task, learners[0].policy or None
+    several = learners if len(learners) > 1 else ()
+    return replace(
+        answer,
+        samples=reader.metric_samples(task, policy=policy),
+        parameters=_parameters(reader, str(answer.configs[task].get("environment", ""))),
+        conversations=tuple(row.id for row in reader.newest_group(task, policy) if not row.part),
+        scores={each: scored(reader, each.words, each.task, each.policy) for each in several},
+    )
+
+
+def _learning(
+    reader: Reader,
+    before: LearningAnswer | None,
+    metric: str,
+    learners: Sequence[Learner],
+    configured: Sequence[Learner],
+    clock: Clock,
+) -> LearningAnswer:
+    """Reads what the last answer lacks. ``configured``: learners whose configuration is read."""
+    known = before.curves if before is not None else {}
+    task, policy = learners[0].task, learners[0].policy or None
+    configs = {each.task: reader.task_config(each.task) for each in configured}
+    return LearningAnswer(
+        metric,
+        {each: learning_curve(reader, each, metric, known.get(each)) for each in learners},
+        reader.recent_means(task, policy=policy),
+        configs,
+        {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
+        reader.first_step(task, policy),
+        blocking_source(reader, task, clock()),
+    )
+
+
+def _parameters(reader: Reader, environment: str) -> dict[str, Any]:
+    rows = (row for row in reader.environments() if row.name == environment)
+    return {str(one.get("name")): one.get("default") for row in rows for one in row.parameters}
+
+
+@dataclass(frozen=True)
 class AdaptersAnswer:
     """All versions on disk, newest task first, newest version first."""
 
     versions: tuple[KeptVersion, ...] = ()
     marks: KeptMarks = field(default_factory=dict)
     by_policy: Mapping[int, tuple[KeptVersion, ...]] = field(default_factory=dict)
-    preview: PreviewAnswer | None = None
+    preview: LearningAnswer | None = None
     """Curve and last rollout of the learner in question."""
+
+
+def adapters(reader: Reader, before: AdaptersAnswer | None, about: Learner | None, clock: Clock) -> AdaptersAnswer:
+    """The versions of all tasks, and more ``about`` one learner."""
+    before = before or AdaptersAnswer()
+    answer = _versions(reader, before)
+    if about is None:
+        return answer
+    return replace(answer, preview=preview(reader, before.preview, (about,), clock))
+
+
+def _versions(reader: Reader, before: AdaptersAnswer) -> AdaptersAnswer:
+    """Reads only policies whose versions, scores or tasks have changed."""
+    marks = reader.kept_marks()
+    if marks == before.marks:
+        return before
+    changed = {policy for policy, mark in marks.items() if before.marks.get(policy) != mark}
+    known = {policy: kept for policy, kept in before.by_policy.items() if policy in marks.keys() - changed}
+    read: dict[int, list[KeptVersion]] = {}
+    for kept in reader.kept_versions(changed):
+        read.setdefault(kept.policy_id, []).append(kept)
+    by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
+    versions = (kept for own in by_policy.values() for kept in own)
+    return AdaptersAnswer(tuple(sorted(versions, key=_place)), marks, by_policy)
 
 
 def _place(kept: KeptVersion) -> tuple[int, ...]:
     """Policies of a task stay together, oldest first."""
     return -kept.row.task, kept.policy_id, -kept.row.number, -kept.row.id
-
-
-@dataclass(frozen=True)
-class AdaptersQuestion:
-    """Asks for all tasks' versions, and more ``about`` one learner."""
-
-    about: Learner | None = None
-    known: AdaptersAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, to take versions from."""
-
-    def read(self, reader: Reader, before: AdaptersAnswer | None) -> AdaptersAnswer:
-        before = before or self.known or AdaptersAnswer()
-        answer = self._versions(reader, before)
-        if self.about is None:
-            return answer
-        return replace(answer, preview=PreviewQuestion((self.about,)).read(reader, before.preview))
-
-    @staticmethod
-    def _versions(reader: Reader, before: AdaptersAnswer) -> AdaptersAnswer:
-        """Reads only policies whose versions, scores or tasks have changed."""
-        marks = reader.kept_marks()
-        if marks == before.marks:
-            return before
-        changed = {policy for policy, mark in marks.items() if before.marks.get(policy) != mark}
-        known = {policy: kept for policy, kept in before.by_policy.items() if policy in marks.keys() - changed}
-        read: dict[int, list[KeptVersion]] = {}
-        for kept in reader.kept_versions(changed):
-            read.setdefault(kept.policy_id, []).append(kept)
-        by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
-        versions = (kept for own in by_policy.values() for kept in own)
-        ordered = sorted(versions, key=_place)
-        return AdaptersAnswer(tuple(ordered), marks, by_policy)
 
 
 @dataclass(frozen=True)
@@ -204,6 +295,7 @@ class ApiAnswer:
     keys: tuple[ApiKeyRow, ...] = ()
     """Valid ones, newest first; then revoked ones, latest first."""
     names: tuple[GivenName, ...] = ()
+    """Given to versions by all tenants."""
     requests: tuple[Request, ...] = ()
     """Of all keys, newest first."""
     log: Tail = field(default_factory=Tail)
@@ -213,39 +305,22 @@ class ApiAnswer:
         """Valid keys."""
         return tuple(key for key in self.keys if key.revoked is None)
 
-    def key(self, id: int | None) -> ApiKeyRow | None:
-        return next((key for key in self.keys if key.id == id), None)
 
-    def names_of(self, tenant: str) -> tuple[GivenName, ...]:
-        """Names that a tenant's keys may use."""
-        return tuple(name for name in self.names if name.tenant == tenant)
-
-    def requests_of(self, key: ApiKeyRow) -> tuple[Request, ...]:
-        return tuple(request for request in self.requests if request.key == key.prefix)
+def api(reader: Reader, before: ApiAnswer | None, home: Home) -> ApiAnswer:
+    """State, keys, names and latest requests."""
+    keys = tuple(sorted(reader.api_keys(), key=_key_place))
+    log = tail(home.logs / FILE, before.log if before else None)
+    requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
+    return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(reader.given_names()), requests, log)
 
 
 def _key_place(key: ApiKeyRow) -> tuple[bool, float, int]:
     return key.revoked is not None, -(key.revoked or 0.0), -key.id
 
 
-@dataclass(frozen=True)
-class ApiQuestion:
-    """Asks for all of a home's."""
-
-    home: Home
-
-    def read(self, reader: Reader, before: ApiAnswer | None) -> ApiAnswer:
-        keys = tuple(sorted(reader.api_keys(), key=_key_place))
-        log = tail(self.home.logs / FILE, before.log if before else None)
-        requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
-        return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(reader.given_names()), requests, log)
-
-
 MINUTE = 60.0
 FILES = 10.0
 """Seconds between two measurements of the home's size."""
-STARTS = 6
-"""Listed starts."""
 
 
 @dataclass(frozen=True)
@@ -264,12 +339,8 @@ class EngineAnswer:
     standings: tuple[StandingRow, ...] = ()
     used: tuple[TenantUse, ...] = ()
     """Of today."""
-    starts: tuple[EngineRow, ...] = ()
-    """Newest first."""
     memory: Memory | None = None
     cores: int = 0
-    pinned: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Cores of each process."""
     devices: tuple[DeviceRow, ...] = ()
     """As the engine last saw them."""
     nodes: tuple[NodeRow, ...] = ()
@@ -281,48 +352,43 @@ class EngineAnswer:
     """The time of the home's last measurement."""
 
 
-@dataclass(frozen=True)
-class EngineQuestion:
-    """Asks for ``cells`` of ``grain`` seconds, and all else."""
+def engine(reader: Reader, before: EngineAnswer | None, home: Home, grain: int, cells: int) -> EngineAnswer:
+    """A timeline of ``cells`` of ``grain`` seconds, and all else.
 
-    home: Home
-    grain: int
-    cells: int
+    Reads only what is new of the timeline; measures files every few seconds.
+    """
+    begun, until = reader.newest_samples()
+    disk, counted = (before.disk, before.counted) if before else (None, 0.0)
+    if before is None or until >= counted + FILES:
+        disk, counted = this_machine.disk(home), until
+    return EngineAnswer(
+        until=until,
+        spans=_spans(reader, until, grain, cells, before.spans if before else ()),
+        now=reader.stage_totals(begun),
+        minute=reader.stage_totals(until - MINUTE),
+        steps=reader.steps_since(until - MINUTE),
+        standings=tuple(reader.standings()),
+        used=tuple(reader.seconds_used(day_of(until))),
+        memory=this_machine.memory(),
+        cores=this_machine.cores(),
+        devices=tuple(devices := reader.devices()),
+        nodes=tuple(reader.nodes()),
+        account=this_machine.account() if devices else "",
+        disk=disk,
+        counted=counted,
+    )
 
-    def read(self, reader: Reader, before: EngineAnswer | None) -> EngineAnswer:
-        """Reads only what is new of the timeline; measures files every few seconds."""
-        begun, until = reader.newest_samples()
-        disk, counted = (before.disk, before.counted) if before else (None, 0.0)
-        if before is None or until >= counted + FILES:
-            disk, counted = this_machine.disk(self.home), until
-        processes = [worker.pid for worker in reader.workers() if worker.pid is not None]
-        return EngineAnswer(
-            until=until,
-            spans=self._spans(reader, until, before.spans if before else ()),
-            now=reader.stage_totals(begun),
-            minute=reader.stage_totals(until - MINUTE),
-            steps=reader.steps_since(until - MINUTE),
-            standings=tuple(reader.standings()),
-            used=tuple(reader.seconds_used(day_of(until))),
-            starts=tuple(reader.engine_starts(STARTS)),
-            memory=this_machine.memory(),
-            cores=this_machine.cores(),
-            pinned=this_machine.pinned(processes),
-            devices=tuple(found := reader.devices()),
-            nodes=tuple(reader.nodes()),
-            account=this_machine.account() if found else "",
-            disk=disk,
-            counted=counted,
-        )
 
-    def _spans(self, reader: Reader, until: float, known: tuple[StageSample, ...]) -> tuple[StageSample, ...]:
-        """The newest two are read again, since a sample may reach into the next cell."""
-        oldest = until - self.grain * (self.cells + 1)
-        if not known:
-            return tuple(reader.stage_spans(oldest, self.grain))
-        again = (max(span.begun for span in known) // self.grain - 1) * self.grain
-        kept = (span for span in known if oldest <= span.begun < again)
-        return (*kept, *reader.stage_spans(again, self.grain))
+def _spans(
+    reader: Reader, until: float, grain: int, cells: int, known: tuple[StageSample, ...]
+) -> tuple[StageSample, ...]:
+    """The newest two are read again, since a sample may reach into the next cell."""
+    oldest = until - grain * (cells + 1)
+    if not known:
+        return tuple(reader.stage_spans(oldest, grain))
+    again = (max(span.begun for span in known) // grain - 1) * grain
+    kept = (span for span in known if oldest <= span.begun < again)
+    return (*kept, *reader.stage_spans(again, grain))
 
 
 @dataclass(frozen=True)
@@ -342,18 +408,13 @@ class EnvironmentsAnswer:
         return self.use.get(row.name, EnvironmentUse())
 
 
-@dataclass(frozen=True)
-class EnvironmentsQuestion:
-    """Asks for all environments."""
-
-    clock: Callable[[], float] = field(default=time.time, compare=False)
-
-    def read(self, reader: Reader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        use = reader.environment_use(self.clock())
-        used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
-        lines = {row.name: source_lines(row, of) for row, of in used}
-        defined = {row.name: found for row, _ in used if (found := definition(row)) is not None}
-        return EnvironmentsAnswer(tuple(row for row, _ in used), use, lines, defined)
+def environments(reader: Reader, before: EnvironmentsAnswer | None, clock: Clock) -> EnvironmentsAnswer:
+    """All environments with their use, the broken lines and the code that defines them."""
+    use = reader.environment_use(clock())
+    used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
+    lines = {row.name: source_lines(row, of) for row, of in used}
+    defined = {row.name: found for row, _ in used if (found := definition(row)) is not None}
+    return EnvironmentsAnswer(tuple(row for row, _ in used), use, lines, defined)
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,212 +430,52 @@ class LogsAnswer:
     tail: Tail = field(default_factory=Tail)
 
 
-@dataclass(frozen=True)
-class LogsQuestion:
-    """Asks for one log of a home."""
-
-    home: Home
-    source: str
-    """``EVENTS``, or a file of the home's logs."""
-    wanted: EventFilter
-
-    def read(self, reader: Reader, before: LogsAnswer | None) -> LogsAnswer:
-        """Read what was added; the same listing if nothing was."""
-        files = names(self.home.logs)
-        return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
-
-    def _events(self, reader: Reader, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
-        oldest, last = reader.event_bounds()
-        known = before if before is not None and before.oldest == oldest else None
-        found = reader.event_ids(self.wanted, known.last if known else 0)
-        if found:
-            last = max(last, found[-1])  # an event came between the two queries
-        if known is None:
-            return LogsAnswer(_listing(found), files, oldest, last)
-        listing = _listing(array("q", known.listing.ids) + found) if found else known.listing
-        return LogsAnswer(listing, files, oldest, last)
-
-    def _file(self, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
-        if self.source not in files:  # so a name cannot lead out of the folder
-            return LogsAnswer(Listing(()), files)
-        end = tail(self.home.logs / self.source, before.tail if before else None)
-        if before is not None and end is before.tail:
-            return LogsAnswer(before.listing, files, tail=end)
-        lines = {line.id: line for line in end.lines if fits(line, self.wanted)}
-        return LogsAnswer(Listing.of(lines), files, tail=end)
+def logs(reader: Reader, before: LogsAnswer | None, home: Home, source: str, wanted: EventFilter) -> LogsAnswer:
+    """One log of a home: ``EVENTS``, or a file. Reads what was added; the same listing if nothing was."""
+    files = names(home.logs)
+    if source == EVENTS:
+        return _events(reader, before, wanted, files)
+    if source not in files:  # so a name cannot lead out of the folder
+        return LogsAnswer(Listing(()), files)
+    end = tail(home.logs / source, before.tail if before else None)
+    if before is not None and end is before.tail:
+        return LogsAnswer(before.listing, files, tail=end)
+    return LogsAnswer(Listing.of({line.id: line for line in end.lines if fits(line, wanted)}), files, tail=end)
 
 
-def _listing(ids: array[int]) -> Listing[LogLine]:
-    return Listing(ids, _read)
+def _events(reader: Reader, before: LogsAnswer | None, wanted: EventFilter, files: tuple[str, ...]) -> LogsAnswer:
+    oldest, last = reader.event_bounds()
+    known = before if before is not None and before.oldest == oldest else None
+    found = reader.event_ids(wanted, known.last if known else 0)
+    if found:
+        last = max(last, found[-1])  # an event came between the two queries
+    if known is None:
+        return LogsAnswer(Listing(found, _event_lines), files, oldest, last)
+    listing = Listing(array("q", known.listing.ids) + found, _event_lines) if found else known.listing
+    return LogsAnswer(listing, files, oldest, last)
 
 
-def _read(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
+def _event_lines(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
     return {
         row.id: LogLine(row.id, row.level, row.message, row.created, row.task, row.kind)
         for row in reader.event_rows(ids).values()
     }
 
 
-@dataclass(frozen=True)
-class PreviewAnswer:
-    """Rewards and scores of learners, and more of the first one."""
-
-    curves: Mapping[Learner, LearningCurve] = field(default_factory=dict)
-    """In the order of the question."""
-    samples: Mapping[str, Track] = field(default_factory=dict)
-    """Of all metrics, if asked for."""
-    recent: Mapping[str, float] = field(default_factory=dict)
-    """Means over the last steps."""
-    rollout: TrajectoryRow | None = None
-    """The newest one."""
-    versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
-    """Of an evaluation: its versions with their newest score."""
-    first: FirstStep | None = None
-    """What the first step waits for; None after it."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    source: Excerpt | None = None
-    """The broken lines of a blocked task's environment."""
-
-
-@dataclass(frozen=True)
-class PreviewQuestion:
-    """Asks for one learner, or a few to compare."""
-
-    learners: tuple[Learner, ...]
-    samples: bool = False
-    """True if there is room for other metrics."""
-    known: PreviewAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, to take curves from."""
-    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
-
-    def read(self, reader: Reader, before: PreviewAnswer | None) -> PreviewAnswer:
-        """Read what the last answer lacks."""
-        known = before or self.known or PreviewAnswer()
-        curves = {each: learning_curve(reader, each, REWARD, known.curves.get(each)) for each in self.learners}
-        if not self.learners:
-            return PreviewAnswer()
-        first = self.learners[0]
-        task, policy = first.task, first.policy or None
-        config = reader.task_config(task)
-        return PreviewAnswer(
-            curves,
-            reader.metric_samples(task, policy=policy) if self.samples else {},
-            reader.recent_means(task, policy=policy),
-            reader.newest_rollout(task, policy),
-            {words: next(reversed(reader.evals(task, words)), None) for words in config.get("versions", ())},
-            reader.first_step(task, policy),
-            config,
-            blocking_source(reader, task, self.clock()),
-        )
-
-
 LATE = 20
 """Steps after which a step is complete: evaluations run next to later steps."""
+Steps = tuple[StepSummary, ...]
 
 
-@dataclass(frozen=True)
-class RolloutsAnswer:
-    """A task's steps and evaluations."""
+def rollout_steps(reader: Reader, before: Steps | None, learner: Learner) -> Steps:
+    """Steps and evaluations of a task or one of its policies, oldest first; groups without a step come last.
 
-    steps: tuple[StepSummary, ...] = ()
-    """Oldest first; groups without a step come last."""
-
-
-@dataclass(frozen=True)
-class RolloutsQuestion:
-    """Asks for the steps of one task, or of one of its policies."""
-
-    learner: Learner
-
-    def read(self, reader: Reader, before: RolloutsAnswer | None) -> RolloutsAnswer:
-        """Read the last known steps and newer ones; all, if steps were lost."""
-        made = [step.step for step in before.steps if step.step is not None] if before else []
-        row = reader.task(self.learner.task)
-        since = max(0, max(made, default=0) - LATE)
-        if row is None or learners(row).get(self.learner, row).step < since:
-            since = 0
-        newer = reader.rollout_steps(self.learner.task, since, self.learner.policy or None)
-        known = before.steps if before else ()
-        return RolloutsAnswer((*(step for step in known if step.step is not None and step.step < since), *newer))
-
-
-AGES_OVER = 50
-"""Steps over which staleness is counted."""
-
-
-@dataclass(frozen=True)
-class TaskAnswer:
-    """A task as one of its policies sees it."""
-
-    learner: Learner
-    metric: str
-    own: LearningCurve = field(default_factory=LearningCurve)
-    others: Mapping[Learner, LearningCurve] = field(default_factory=dict)
-    """The same metric of the tasks laid over it."""
-    samples: Mapping[str, Track] = field(default_factory=dict)
-    """Of all metrics, at some steps."""
-    recent: Mapping[str, float] = field(default_factory=dict)
-    """Means over the last steps."""
-    ages: Mapping[int, int] = field(default_factory=dict)
-    """Groups of the last steps by staleness in versions."""
-    configs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """By task."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults of its environment's parameters."""
-    trajectories: tuple[TrajectoryRow, ...] = ()
-    """Of the newest group, all speakers, newest first."""
-    scores: Mapping[Learner, Scored] = field(default_factory=dict)
-    """Held-out scores to compare, its own first."""
-    versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
-    """Of an evaluation: its versions with their newest score."""
-    first: FirstStep | None = None
-    """What the first step waits for; None after it."""
-    source: Excerpt | None = None
-    """The broken lines of a blocked task's environment."""
-
-    @property
-    def task(self) -> int:
-        return self.learner.task
-
-
-@dataclass(frozen=True)
-class TaskQuestion:
-    """Asks for one learner and metric, and the metric of up to three others."""
-
-    learner: Learner
-    metric: str = REWARD
-    others: tuple[Learner, ...] = ()
-    known: TaskAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, to take parts from."""
-    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
-
-    def read(self, reader: Reader, before: TaskAnswer | None) -> TaskAnswer:
-        """Read what the last answer lacks."""
-        known = before or self.known
-        curves = {**known.others, known.learner: known.own} if known else {}
-        everybody = (self.learner, *self.others)
-        wanted = {each: learning_curve(reader, each, self.metric, curves.get(each)) for each in everybody}
-        own = wanted.pop(self.learner)
-        task, policy = self.learner.task, self.learner.policy or None
-        configs = {each.task: reader.task_config(each.task) for each in everybody}
-        return TaskAnswer(
-            self.learner,
-            self.metric,
-            own,
-            wanted,
-            reader.metric_samples(task, policy=policy),
-            reader.recent_means(task, policy=policy),
-            reader.group_ages(task, own.history.last[0] - AGES_OVER, policy),
-            configs,
-            _parameters(reader, str(configs[task].get("environment", ""))),
-            tuple(reader.newest_group(task, policy)),
-            {each: scored(reader, each.words, each.task, each.policy) for each in everybody if self.others},
-            {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
-            reader.first_step(task, policy),
-            blocking_source(reader, task, self.clock()),
-        )
-
-
-def _parameters(reader: Reader, environment: str) -> dict[str, Any]:
-    rows = (row for row in reader.environments() if row.name == environment)
-    return {str(one.get("name")): one.get("default") for row in rows for one in row.parameters}
+    Reads the last known steps and newer ones; all, if steps were lost.
+    """
+    known = before or ()
+    row = reader.task(learner.task)
+    since = max(0, max((step.step for step in known if step.step is not None), default=0) - LATE)
+    if row is None or learners(row).get(learner, row).step < since:
+        since = 0
+    newer = reader.rollout_steps(learner.task, since, learner.policy or None)
+    return (*(step for step in known if step.step is not None and step.step < since), *newer)

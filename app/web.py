@@ -6,9 +6,9 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from typing import Literal
 
 import aiohttp_jinja2
 from aiohttp import web
@@ -27,27 +27,8 @@ Another name: a foreign page points its name here.
 """
 
 
-class Verdict(Enum):
-    """What is done with a request."""
-
-    PASS = auto()
-    OPEN = auto()
-    """It gets the cookie and a redirect there."""
-    REFUSE = auto()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The relevant parts of a request; missing: empty."""
-
-    host: str
-    """Header of that name, with port."""
-    path: str
-    origin: str = ""
-    """The page that opens a websocket."""
-    cookies: tuple[str, ...] = ()
-    """All values under the cookie's name: other servers of the host may set some."""
-    websocket: bool = False
+Verdict = Literal["pass", "open", "refuse"]
+"""What is done with a request; *open*: it gets the cookie and a redirect there."""
 
 
 @dataclass
@@ -65,17 +46,23 @@ class Gate:
         """The prefix of all addresses, and the cookie's path."""
         return f"/{self.secret}/"
 
-    def judge(self, asked: Asked) -> Verdict:
-        if _name(asked.host) not in LOCAL or (asked.websocket and asked.origin != f"http://{asked.host}"):
-            return Verdict.REFUSE
-        if not _equal(asked.path[: len(self.root)], self.root):
-            return Verdict.REFUSE
-        if self.used and any(_equal(cookie, self.session) for cookie in asked.cookies):
-            return Verdict.PASS
-        if not self.used and not asked.websocket and len(asked.path) == len(self.root):
-            self.used = True
-            return Verdict.OPEN
-        return Verdict.REFUSE
+    def judge(
+        self, host: str, path: str, origin: str = "", cookies: Sequence[str] = (), websocket: bool = False
+    ) -> Verdict:
+        """Judge a request by its headers; ``origin`` is the page that opens a websocket.
+
+        ``cookies``: all values under the cookie's name, since other servers of the host may set some.
+        """
+        if _name(host) not in LOCAL or (websocket and origin != f"http://{host}"):
+            return "refuse"
+        if not _equal(path[: len(self.root)], self.root):
+            return "refuse"
+        if self.used:
+            return "pass" if any(_equal(cookie, self.session) for cookie in cookies) else "refuse"
+        if websocket or len(path) != len(self.root):
+            return "refuse"
+        self.used = True
+        return "open"
 
 
 def cookies(header: str, name: str) -> tuple[str, ...]:
@@ -140,17 +127,16 @@ class WebServer(Server):
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         name = _cookie(request)
-        asked = Asked(
-            host=request.headers.get("Host", ""),
-            path=request.path,
-            origin=request.headers.get("Origin", ""),
-            cookies=cookies("; ".join(request.headers.getall("Cookie", [])), name),
+        verdict = self._gate.judge(
+            request.headers.get("Host", ""),
+            request.path,
+            request.headers.get("Origin", ""),
+            cookies("; ".join(request.headers.getall("Cookie", [])), name),
             websocket=request.path == f"{self._gate.root}ws" or "Upgrade" in request.headers,
         )
-        verdict = self._gate.judge(asked)
-        if verdict is Verdict.REFUSE:
+        if verdict == "refuse":
             return web.Response(status=403, text=CLOSED)
-        if verdict is Verdict.PASS:
+        if verdict == "pass":
             try:
                 return await handler(request)
             except OSError:  # an impossible path for a file

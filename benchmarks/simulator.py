@@ -107,7 +107,7 @@ def measure(quick: bool) -> Section:
     """About eight minutes; four when quick."""
     repetitions = 1 if quick else REPETITIONS
     here = NodeSpec("here", cores=len(own_cores(Settings().resources.cores)))
-    cluster = ClusterSpec("the run before", (here,), (TasksSpec("mix"),), at_once=MOST)
+    cluster = ClusterSpec((here,), (TasksSpec("mix"),), at_once=MOST)
     pairs: dict[Mix, list[Pair]] = {mix: [] for mix in MIXES}
     others = 0.0
     with fleet(("waiting",), f"[engine]\ntasks = {MOST}\n") as home:
@@ -182,12 +182,10 @@ def remarks(profile: Profile, pairs: Mapping[Mix, Sequence[Pair]]) -> str:
     spans = {mix: [result.figures.makespan for result in found] for mix, found in results.items()}
     chance = ", ".join(f"{mix.name} {100 * pstdev(each) / fmean(each):.1f} %" for mix, each in spans.items())
     speed = ", ".join(f"{found[0].simulated / found[0].processor:.0f}" for found in results.values())
-    sampler, trainer, engine = profile.sampler, profile.trainer, profile.engine
+    sampler, trainer = profile.sampler, profile.trainer
     return (
         f"The profile: {profile.source}; a pass of the sampler {1e3 * sampler.a_pass:.2f} ms and"
         f" {1e3 * sampler.row:.3f} ms a conversation; a call of the trainer {1e3 * trainer.a_pass:.1f} ms and"
-        f" {1e3 * trainer.group:.1f} ms a group; the engine {1e3 * engine.turn:.2f} ms a turn,"
-        f" {1e3 * engine.episode:.2f} ms an episode, {1e3 * engine.call:.2f} ms a trainer's call. Chance gives the"
-        f" predicted makespan a standard deviation of: {chance}. Simulated seconds for each second of the processor:"
-        f" {speed}."
+        f" {1e3 * trainer.group:.1f} ms a group. Chance gives the predicted makespan a standard deviation of: {chance}."
+        f" Simulated seconds for each second of the processor: {speed}."
     )

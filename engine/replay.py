@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Literal
 
 from marlaas.plugins.messages import Ask, Reply, ToolCall
@@ -44,19 +43,17 @@ class Playback:
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
-        self.difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
-        """Raises ``BeyondRecord`` without a recorded reply, or with an ambiguous one."""
+        """Raises ``BeyondRecord`` if the ask differs, or has no recorded reply or several."""
         if ask.branch or (ask.fork is not None and ask.fork.branch):
             raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
         track = self._tracks.get(ask.agent)
         if track is None:
             raise BeyondRecord(f"it asks the agent {ask.agent!r}, whom nobody asked then")
         if ask.fork is not None:
-            track.leave(self._tracks.get(ask.fork.agent), ask.fork.turns)
-        difference = track.difference(ask)
-        self.difference = self.difference or difference
+            origin, track.before = self._tracks.get(ask.fork.agent), ask.fork.turns
+            track.tools = origin is not None and origin.tools
         return track.reply(ask)
 
     @property
@@ -82,33 +79,28 @@ class _Track:
         recorded = len(self.recorded.replies)
         return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
 
-    def leave(self, origin: _Track | None, turns: int) -> None:
-        self.before = turns
-        self.tools = origin is not None and origin.tools
-
-    def difference(self, ask: Ask) -> str:
-        """Skip messages up to the agent's next reply."""
+    def _hear(self, ask: Ask) -> None:
+        """Skip the ask's messages, the same as then."""
         self.tools = self.tools or bool(ask.tools)
-        if self.deaf:
-            return ""
-        turns = self.recorded.turns
         asked = [(message.role, message.content) for message in ask.messages]
-        start, end = self.at, self.at + len(asked)
-        then = [(turn.role, turn.text) for turn in turns]
-        if asked == then[start:end] and (end >= len(turns) or turns[end].role in SAID):
-            self.at = end
-            return ""
-        while self.at < len(turns) and turns[self.at].role not in SAID:
-            self.at += 1
-        told = then[start : self.at]
-        more = "more" if len(asked) > len(told) else "less"
-        amount = f"it says {more} to the agent {self.name!r} than it did then"
-        pairs = zip(asked, told, strict=False)
-        return next((_told(now, before) for now, before in pairs if now != before), amount)
+        then = [(turn.role, turn.text) for turn in self.recorded.turns[self.at :]]
+        end = len(asked)
+        if asked == then[:end] and (end == len(then) or then[end][0] in SAID):
+            self.at += end
+            return
+        told = then[: next((place for place, (role, _) in enumerate(then) if role in SAID), len(then))]
+        for now, before in zip(asked, told, strict=False):
+            if now[0] != before[0]:
+                raise BeyondRecord(f"it speaks as {now[0]} where it spoke as {before[0]}")
+            if now != before:
+                raise BeyondRecord(f"it says {now[1]!r:.80} where it said {before[1]!r:.80}")
+        amount = "more" if len(asked) > len(told) else "less"
+        raise BeyondRecord(f"it says {amount} to the agent {self.name!r} than it did then")
 
     def reply(self, ask: Ask) -> Reply:
         if self.replied >= len(self.recorded.replies):
-            return self._nothing()
+            return self._nothing(ask)
+        self._hear(ask)
         number, self.replied = self.replied, self.replied + 1
         thinking, shown = self._said("thinking"), self._said("assistant")
         text, found = self.calls(shown, self.tools)
@@ -129,20 +121,16 @@ class _Track:
         cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
         return "length" if cut else "stop"
 
-    def _nothing(self) -> Reply:
+    def _nothing(self, ask: Ask) -> Reply:
         """Empty if the recorded agent had no tokens left either."""
         turns = self.recorded.turns
         full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
-        self.deaf += 1
-        if not full or self.deaf > DEAF_ASKS:
+        if not full or self.deaf >= DEAF_ASKS:
             raise BeyondRecord(f"it asks the agent {self.name!r} more often than it did then")
+        if not self.deaf:
+            self._hear(ask)
+        self.deaf += 1
         return Reply("", "length", self.before + self.replied)
-
-
-def _told(now: tuple[str, str], before: tuple[str, str]) -> str:
-    if now[0] != before[0]:
-        return f"it speaks as {now[0]} where it spoke as {before[0]}"
-    return f"it says {now[1]!r:.80} where it said {before[1]!r:.80}"
 
 
 Kind = Literal["unchanged", "changed", "not comparable", "failing"]
@@ -156,7 +144,7 @@ class Replayed:
     outcome: EpisodeOutcome | None
     """None if the replay had to end earlier."""
     difference: str = ""
-    """Of the policy's input, if it forbids comparing rewards."""
+    """Why its rewards cannot be compared."""
 
 
 @dataclass(frozen=True)
@@ -273,54 +261,53 @@ def at_once(spec: TaskSpec) -> int:
     return min(AT_ONCE, groups * train.group_size)
 
 
-@dataclass(frozen=True)
-class Replay:
-    """Replays a task's groups on ``lease``'s environment version."""
+async def replay(
+    service: EnvironmentService,
+    lease: Lease,
+    spec: TaskSpec,
+    split: Split,
+    calls: Calls,
+    groups: Sequence[RecordedGroup],
+) -> list[Verdict]:
+    """Replay a task's groups on the environment version of ``lease``; verdicts in order.
 
-    service: EnvironmentService
-    lease: Lease
-    spec: TaskSpec
-    split: Split
-    calls: Calls
+    Raises ``ConfigError`` if the version refuses the parameters.
+    """
+    declared = lease.declared
+    try:
+        config = complete(declared.parameters, spec.environment_config, declared.name)
+    except ValueError as error:
+        raise ConfigError(f"This version refuses what the task is played with: {error}") from None
+    most, max_tokens = at_once(spec), as_number(for_talk(spec.sampling).max_tokens)
+    seed = spec.train.seed if split == "train" else 0
+    episodes = asyncio.Semaphore(most)
+    opened = asyncio.Semaphore(most)  # of many groups few are in memory as tasks
 
-    async def run(self, groups: Sequence[RecordedGroup]) -> list[Verdict]:
-        """Verdicts in order.
-
-        Raises ``ConfigError`` if the version refuses the parameters.
-        """
-        declared = self.lease.declared
+    async def episode(group: RecordedGroup, recorded: RecordedEpisode) -> Replayed:
+        playback = Playback(recorded, max_tokens, calls)
         try:
-            config = complete(declared.parameters, self.spec.environment_config, declared.name)
-        except ValueError as error:
-            raise ConfigError(f"This version refuses what the task is played with: {error}") from None
-        episodes = asyncio.Semaphore(at_once(self.spec))
-        opened = asyncio.Semaphore(at_once(self.spec))  # of many groups few are in memory as tasks
-
-        async def one(group: RecordedGroup) -> list[Verdict]:
-            async with opened:
-                seed = self.spec.train.seed if self.split == "train" else 0
-                specs = (EpisodeSpec(self.split, group.instance, seed, e.member, config) for e in group.episodes)
-                played = await asyncio.gather(*map(self._episode, group.episodes, specs, repeat(episodes)))
-                return verdicts(group, await self._ranked(played))
-
-        return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]
-
-    async def _episode(self, recorded: RecordedEpisode, spec: EpisodeSpec, permits: asyncio.Semaphore) -> Replayed:
-        playback = Playback(recorded, as_number(for_talk(self.spec.sampling).max_tokens), self.calls)
-        try:
-            async with permits:
-                outcome = await self.service.play(self.lease, spec, playback)
+            async with episodes:
+                shown = EpisodeSpec(split, group.instance, seed, recorded.member, config)
+                outcome = await service.play(lease, shown, playback)
         except BeyondRecord as error:
-            return Replayed(recorded, None, playback.difference or error.message)
+            return Replayed(recorded, None, error.message)
         over = outcome.status in ("ok", "skip")  # else it ended before all replies could be asked for
-        return Replayed(recorded, outcome, playback.difference or (playback.unheard if over else ""))
+        return Replayed(recorded, outcome, playback.unheard if over else "")
 
-    async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
-        if not self.lease.declared.ranked or self.split != "train":
-            return played
-        if any(one.difference and one.recorded.status == "ok" for one in played):
-            return [replace(one, difference=one.difference or _UNRANKED) for one in played]
-        members = [one for one in played if one.outcome is not None and not one.difference]
-        outcomes = await ranked(self.service, self.lease, [one.outcome for one in members if one.outcome is not None])
-        judged = {one.recorded.member: outcome for one, outcome in zip(members, outcomes, strict=True)}
-        return [replace(one, outcome=judged.get(one.recorded.member, one.outcome)) for one in played]
+    async def whole(group: RecordedGroup) -> list[Verdict]:
+        async with opened:
+            played = await asyncio.gather(*(episode(group, recorded) for recorded in group.episodes))
+            if declared.ranked and split == "train":
+                return verdicts(group, await _ranked(service, lease, played))
+            return verdicts(group, played)
+
+    return [verdict for found in await asyncio.gather(*map(whole, groups)) for verdict in found]
+
+
+async def _ranked(service: EnvironmentService, lease: Lease, played: Sequence[Replayed]) -> Sequence[Replayed]:
+    if any(one.difference and one.recorded.status == "ok" for one in played):
+        return [replace(one, difference=one.difference or _UNRANKED) for one in played]
+    members = [one for one in played if one.outcome is not None and not one.difference]
+    outcomes = await ranked(service, lease, [one.outcome for one in members if one.outcome is not None])
+    judged = {one.recorded.member: outcome for one, outcome in zip(members, outcomes, strict=True)}
+    return [replace(one, outcome=judged.get(one.recorded.member, one.outcome)) for one in played]

@@ -59,14 +59,12 @@ class Wishes(Struct, frozen=True):
     thinking: bool | None = None
 
 
-class Chat(Struct, frozen=True, tag="chat"):
-    """A conversation; also Responses' and Messages'."""
+class Asked(Struct, frozen=True, kw_only=True):
+    """What all requests for an answer have."""
 
-    id: int
-    key: str
+    id: int = 0
+    key: str = ""
     model: str
-    messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...] = ()
     wishes: Wishes = Wishes()
     stream: bool = False
     agent: str = ""
@@ -77,19 +75,18 @@ class Chat(Struct, frozen=True, tag="chat"):
     """As counted by OpenAI's and Anthropic's clients; -1: unknown."""
 
 
-class Complete(Struct, frozen=True, tag="complete"):
+class Chat(Asked, frozen=True, tag="chat"):
+    """A conversation; also Responses' and Messages'."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+
+
+class Complete(Asked, frozen=True, tag="complete"):
     """Prompts, text or tokens. Choice ``i * n + j``: the j-th of prompt i."""
 
-    id: int
-    key: str
-    model: str
     prompts: tuple[str | tuple[int, ...], ...]
-    wishes: Wishes = Wishes()
     echo: bool = False
-    stream: bool = False
-    agent: str = ""
-    once: str = ""
-    retry: int = -1
 
 
 class Models(Struct, frozen=True, tag="models"):

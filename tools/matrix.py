@@ -28,7 +28,6 @@ HELD = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 ARITHMETIC = (
     "tests/engine/models",
     "tests/engine/trainer",
-    "tests/engine/machine/colocated",
     "tests/engine/samplers/test_torch.py",
     "tests/engine/rollout/test_sampler_memory.py",
     "tests/tools/test_base.py",

@@ -142,15 +142,6 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """An event before a step."""
-
-    step: int
-    label: str
-    """A few characters of width 1."""
-
-
-@dataclass(frozen=True)
 class Plot:
     """Everything drawn into one chart."""
 
@@ -159,16 +150,14 @@ class Plot:
     points: Sequence[Point] = ()
     """Ascending by step."""
     baseline: float | None = None
-    marks: Sequence[Mark] = ()
-    """Ascending by step."""
+    marks: Sequence[int] = ()
+    """Steps before which the environment changed."""
     end: float = 1.0
     """The last planned step."""
     logarithmic: bool = False
     unit: bool = False
     """True: the vertical axis covers 0 to 1."""
     cursor: int | None = None
-    band: bool = True
-    """True: a single curve has its band and raw values."""
 
     @property
     def empty(self) -> bool:
@@ -381,8 +370,8 @@ class Canvas:
         if self._drawable(value):
             self.put(0, self._y(value) // 4, "╌" * self.columns, "baseline")
 
-    def marks(self, marks: Sequence[Mark]) -> None:
-        for column in {self._column(mark.step) for mark in marks}:
+    def marks(self, steps: Sequence[int]) -> None:
+        for column in {self._column(step) for step in steps}:
             for row in range(self.rows):
                 self.put(column, row, "┊", "mark")
 
@@ -483,21 +472,8 @@ def _step_axis(last: float, left: int, columns: int) -> list[list[Run]]:
     return [[(" " * left + "└" + "".join(axis), "axis")], [("".join(labels), "axis")]]
 
 
-def _mark_labels(marks: Sequence[Mark], last: float, left: int, columns: int) -> list[Run]:
-    """Of overlapping labels the later one stays."""
-    row = [" "] * columns
-    places = [column_of(mark.step, last, columns) for mark in marks]
-    for place, after, mark in zip(places, [*places[1:], columns + 1], marks, strict=True):
-        begin = min(place, columns - len(mark.label))
-        if begin >= 0 and place + len(mark.label) < after:
-            row[begin : begin + len(mark.label)] = mark.label
-    return [(" " * (left + 1), ""), ("".join(row), "mark")]
-
-
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _FEW_STEPS = 8
-_LABELLED = 8
-"""Least rows with a row of mark labels."""
 
 
 @dataclass(frozen=True)
@@ -507,33 +483,22 @@ class Drawing:
     lines: list[list[Run]]
     """``height`` rows, ``width`` cells each."""
     notes: tuple[str, ...] = ()
-    left: int = 0
-    columns: int = 0
-    """Columns of the canvas; 0: no room."""
-    last: float = 1.0
-    """The step at the right edge."""
-
-    def step_at(self, cell: int) -> int | None:
-        """The step under a cell; None: outside the canvas."""
-        column = cell - self.left
-        return round(column / (self.columns - 1) * self.last) if 0 <= column < self.columns else None
 
 
 def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
     """``height`` rows, each ``width`` cells wide; blank without room for axes.
 
-    ``bare``: without step axis and mark labels, for charts of a few rows.
+    ``bare``: without step axis, for charts of a few rows.
     """
     last, most = last_step(plot), max(2, 2 * width)
     curves = [decimate(curve, most, last, plot.logarithmic) for curve in plot.curves]
     raw: Sequence[Bucket] = ()
     band: Sequence[Bucket] = ()
-    if len(plot.curves) == 1 and plot.band:
+    if len(plot.curves) == 1:
         (single,) = plot.curves
         raw = decimate(replace(single, values=single.raw), most, last, plot.logarithmic).buckets if single.raw else ()
         band = raw if single.raw and not single.low else curves[0].buckets
-    labelled = bool(plot.marks) and height >= _LABELLED and not bare
-    rows = height - (0 if bare else 2) - labelled
+    rows = height - (0 if bare else 2)
     drawn = [bucket.mean for curve in curves for bucket in curve.buckets] + [bucket.mean for bucket in raw]
     drawn += [edge for bucket in band for edge in (bucket.low, bucket.high)]
     drawn += [point.score + error for point in plot.points for error in (-point.error, 0.0, point.error)]
@@ -557,13 +522,12 @@ def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
     canvas.points(plot.points, shared=len(curves) > 1)
     if plot.cursor is not None:
         canvas.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
-    head = [_mark_labels(plot.marks, last, left, columns)] if labelled else []
     below = [] if bare else _step_axis(last, left, columns)
     infinite, negative = sum(curve.infinite for curve in curves), sum(curve.negative for curve in curves)
     negative += sum(point.score <= 0 for point in plot.points) if plot.logarithmic else 0
     left_out = ((infinite, "not finite"), (negative, "≤ 0"))
     notes = tuple(f"{count:,} value{'s' * (count > 1)} {what}: left out" for count, what in left_out if count)
-    return Drawing([*head, *_with_axis(canvas, left), *below], notes, left + 1, columns, last)
+    return Drawing([*_with_axis(canvas, left), *below], notes)
 
 
 def _vertical(plot: Plot, drawn: Sequence[float], rows: int) -> Scale:

@@ -11,6 +11,8 @@ from pathlib import Path
 from marlaas.engine.adapters.use import USE
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.queue.submission.references import choose, choose_at, named_by
 from marlaas.engine.spec.task import served_name
 from marlaas.engine.spec.validation import nearest
@@ -66,12 +68,10 @@ def list_versions(home: Home, args: argparse.Namespace) -> int:
 
 def run_export(home: Home, args: argparse.Namespace) -> int:
     """Export one version."""
-    from ..operations.doctor import base_folder
-
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], *adapter_of(args))
         warning = no_gain(reader, version) if reader else ""
-    base = base_folder(home)
+    base = load_base(load_settings(home).base).path.resolve()
     written = export(home, version, args.out, args.gguf)
     if args.json:
         return output.result_json(

@@ -10,16 +10,18 @@ import time
 from dataclasses import asdict
 from importlib.util import find_spec
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.rows import ApiKeyRow
+from marlaas.engine.store.rows import ApiKeyRow, ApiRow
 from marlaas.engine.store.submissions import revoke_key
 
 from .. import output
-from ..operations.api import open_api
+from ..operations.api import make_key, open_api
 from ..operations.commands import leave
 from ..reading import reading
 from ..text.format import ago, count, counted, line
+from ..text.machine import last_use, state_text
 from ..text.tasks import liveness
 from .parser import Verbs, add_family, add_verb, arg, whole
 
@@ -28,8 +30,6 @@ from .parser import Verbs, add_family, add_verb, arg, whole
 
 def make(home: Home, args: argparse.Namespace) -> int:
     """Make a key."""
-    from ..operations.api import make_key
-
     scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
     made = make_key(home, args.tenant, args.name, scopes)
     if args.json:
@@ -57,16 +57,14 @@ def _row(key: ApiKeyRow) -> tuple[str, ...]:
         count(key.requests),
         count(key.tokens_in),
         count(key.tokens_out),
-        "never" if key.last_use is None else ago(key.last_use, now),
+        last_use(key, now),
         "holds" if key.revoked is None else f"revoked {ago(key.revoked, now)}",
     )
 
 
 def end(home: Home, args: argparse.Namespace) -> int:
     """Revoke a key."""
-    from marlaas.engine.daemon.control import create_database
-
-    create_database(home)
+    control.create_database(home)
     prefix, tenant = revoke_key(home.database, args.prefix)
     return output.done(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
 
@@ -94,22 +92,26 @@ def status(home: Home, args: argparse.Namespace) -> int:
     """Print the API's state; exit 3: closed."""
     now = time.time()
     with reading(home) as reader:
-        state, engine = (reader.api_state(), reader.engine()) if reader else (None, None)
-        keys = reader.api_keys() if reader else []
+        state = (reader.api_state() if reader else None) or ApiRow()
+        engine, keys = (reader.engine(), reader.api_keys()) if reader else (None, [])
     alive = liveness(engine, now).alive
-    is_open = alive and state is not None and state.open
-    url = state.url if state is not None and is_open else ""
-    since = state.since if state is not None and is_open else None
-    note = state.note if state is not None and alive and not is_open else ""
+    is_open = alive and state.open
     holds = sum(key.revoked is None for key in keys)
     if args.json:
-        shown = {"home": str(home.root), "engine": alive, "open": is_open, "url": url, "since": since, "note": note}
-        output.result_json(shown | {"keys": holds})
+        output.result_json(
+            {
+                "home": str(home.root),
+                "engine": alive,
+                "open": is_open,
+                "url": state.url if is_open else "",
+                "since": state.since if is_open else None,
+                "note": state.note if alive and not is_open else "",
+                "keys": holds,
+            }
+        )
     else:
-        opened = f"open at {url}" + (f", {ago(since, now)}" if since is not None else "")
-        closed = "closed" if alive else "closed: no engine runs"
         revoked = f", {len(keys) - holds} revoked" if len(keys) > holds else ""
-        output.result(f"api   {opened if is_open else closed}" + (f"\n      {line(note)}" if note else ""))
+        output.result(f"api   {state_text(state, alive, now)}")
         output.result(f"keys  {counted(holds, 'key')}{revoked}")
     return output.OK if is_open else output.UNREACHABLE
 
@@ -143,10 +145,10 @@ def run_serve(home: Home, args: argparse.Namespace) -> int:
     return output.OK
 
 
-def served(home: str, control: bool) -> list[str]:
+def served(home: str, steers: bool) -> list[str]:
     """The command line of the application for one page."""
     words = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", home, "--web"]
-    return words if control else [*words, "--readonly"]
+    return words if steers else [*words, "--readonly"]
 
 
 def register(verbs: Verbs) -> None:

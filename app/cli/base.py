@@ -7,9 +7,9 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +21,15 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, load_settings
 from marlaas.engine.machine.placement.choices import Copy, best, decides_precision, decides_weights
 from marlaas.engine.models.config import BFLOAT16, GGUF, PRECISIONS, SAMPLERS
-from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name, load_base
+from marlaas.engine.models.find import (
+    BaseModel,
+    anchored,
+    cache_folder,
+    download_base,
+    find_base,
+    hub_name,
+    load_base,
+)
 from marlaas.engine.models.weights import check_base, parameters, unadapted
 from marlaas.engine.queue.submission.queue import HomeBase, check_use
 
@@ -36,7 +44,6 @@ from .terminal import agreed
 if TYPE_CHECKING:
     from marlaas.engine.devices.machine import Precision, SamplerKind
     from marlaas.engine.devices.survey import Survey
-    from marlaas.engine.models.find import BaseModel
     from marlaas.engine.models.memory import MemoryPlan
     from marlaas.engine.rollout.renderer import Renderer
     from marlaas.engine.train.trial import Tried
@@ -98,8 +105,6 @@ def warn(base: BaseModel) -> None:
         )
 
 
-WORTHWHILE = 1.15
-"""Least speed-up of a recommended setting; less is noise."""
 SECONDS = 60.0
 KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
 
@@ -126,14 +131,14 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
         download(settings.base)
     base = load_base(settings.base)
     check_base(base)
-    seen = surveyed(home, settings.resources, missing=decides(base, settings))
+    config, values = base.config, parameters(base)
+    by_speed = decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
+    seen = surveyed(home, settings.resources, missing=by_speed)
     free = available_memory(settings.resources.memory)
-    kept = on_this_processor(home, base, settings, seen, free)
-    asked = tuple(_copy(weights, settings) for weights in args.weights or ()) or kept.copies
-    plans = _plans(base, settings, free, asked, kept.trainer, strict=args.weights is not None)
+    trainer, copies = on_this_processor(home, base, settings, seen, free)
+    asked = tuple(_copy(weights, settings) for weights in args.weights or ()) or copies
+    plans = _plans(base, settings, free, asked, trainer, strict=args.weights is not None)
     renderer = Renderer(base.path)
-    if control.alive(home):
-        output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
     if cards := cards_used(base, settings, seen):
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
 
@@ -141,7 +146,6 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
         if not args.json:
             output.result(text)
 
-    config, values = base.config, parameters(base)
     warnings = [warning for warning in (renderer.warning, unadapted(config)) if warning]
     say(f"base      {line(settings.base)}: {config.architecture}, {count(values)} parameters")
     say(f"          vocabulary of {config.vocab_size:,}, made for {config.context_length:,} tokens")
@@ -161,25 +165,25 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
     say(f"context   up to {plan.context:,} tokens for each of up to {plan.sequences} conversations at the same time")
     others = OtherPrograms(own_cores(settings.resources.cores))
     with cleared(base, home, plans) as files:
-        tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, until, say))
+        tried = asyncio.run(_try(home, base, settings, renderer, plans, trainer, until, say))
         if busy := others.warning():
             output.talk(f"{busy} The figures are worse than on a quiet machine, and no engine chooses by them.")
-        measured = [one.speed for one in tried if one.copy in (kept.copies[:1] if busy else kept.copies)]
-        chosen = best(measured).copy if measured else kept.copies[0]
+        measured = [one.speed for one in tried if one.copy in (copies[:1] if busy else copies)]
+        chosen = best(measured).copy if measured else copies[0]
         if settings.base == own:
             files.add(chosen.weights)
-    compared = [one.speed for one in tried if one.copy in kept.copies]
+    compared = [one.speed for one in tried if one.copy in copies]
     if len(compared) > 1 and not busy:
         write_copies(home.speeds, base, settings.resources.cores, compared)
     if left := [copy.weights for copy in plans if copy not in {one.copy for one in tried}]:
         both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
         output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
     shown = next((one for one in tried if one.copy == chosen), tried[0])
-    verdict = judge(shown.trial.seconds, TASK.steps)
+    verdict, text = judge(shown.seconds, TASK.steps)
     if args.json:
         rows = [
             with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
-            | {"seconds": one.trial.seconds}
+            | {"seconds": one.seconds, "trial": _trial_of(one)}
             for one in tried
         ]
         return output.result_json(
@@ -193,36 +197,23 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
                 "warning": " ".join(warnings),
                 "reference": asdict(result),
                 "tried": rows,
-                "verdict": verdict.word,
-                "text": verdict.text,
+                "verdict": verdict,
+                "text": text,
             }
         )
     if len(tried) > 1:
         say(f"sampler   an engine samples from {chosen}")
-    say(verdict.text)
-    if settings.rollout.weights != "auto" and (gain := advice(kept.copies[0], tried)):
-        say(gain)
+    say(text)
     return output.OK
 
 
-@dataclass(frozen=True)
-class Kept:
-    """How an engine would keep the base on this processor."""
+def on_this_processor(
+    home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int
+) -> tuple[Precision, tuple[Copy, ...]]:
+    """How an engine would keep the base without cards: the trainer's precision, and the sampler's options.
 
-    trainer: Precision = "f32"
-    copies: tuple[Copy, ...] = ()
-    """The sampler's options; first its present choice, if known."""
-
-
-def decides(base: BaseModel, settings: Settings) -> bool:
-    """True if the processor's speed decides how an engine keeps the base."""
-
-    values = parameters(base)
-    return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
-
-
-def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int) -> Kept:
-    """The engine's own decision, without cards."""
+    The first option is the sampler's present choice, if known.
+    """
 
     from marlaas.engine.machine.plan import copies_of, placed, plan_of, with_copy, with_sampler
     from marlaas.engine.train.trial import read_copies
@@ -239,7 +230,7 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
         with contextlib.suppress(MarlaasError):  # what has no room is said if all copies are planned
             plan = plan_of(base, with_copy(settings, first), free, precision=trainer)
             first = first._replace(weights=plan.weights)
-    return Kept(trainer, tuple(dict.fromkeys((first, *copies_of(base, settings, machine.cpu)))))
+    return trainer, tuple(dict.fromkeys((first, *copies_of(base, settings, machine.cpu))))
 
 
 def _copy(weights: str, settings: Settings) -> Copy:
@@ -292,10 +283,10 @@ async def _try(
     trying = try_base(base, home, settings, renderer, plans, trainer, until)
     async with aclosing(trying):  # Ctrl-C ends the workers, too
         async for one in trying:
-            trial, agreement = one.trial, one.agreement
+            agreement = one.agreement
             say(
                 f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
-                f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)});"
+                f" {spoken(one.seconds)} (sampling {spoken(one.sampling)}, training {spoken(one.training)});"
                 f" {size(one.resident)} in memory;"
                 f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
             )
@@ -303,15 +294,9 @@ async def _try(
     return tried
 
 
-def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
-    """Settings to change from ``chosen``; empty if that gains little."""
-    fastest = min(tried, key=lambda one: one.trial.seconds)
-    own = next((one for one in tried if one.copy == chosen), None)
-    if own is None or own.trial.seconds < WORTHWHILE * fastest.trial.seconds:
-        return ""
-    times = own.trial.seconds / fastest.trial.seconds
-    weights = fastest.copy.weights
-    return f'`weights = "{weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen.weights}.'
+def _trial_of(one: Tried) -> dict[str, float]:
+    measured = {"prompt_tokens": one.prompt_tokens, "sampling": one.sampling, "training": one.training}
+    return measured | {"gap_mean": one.agreement.gap_mean, "gap_max": one.agreement.gap_max}
 
 
 def run_list(home: Home, args: argparse.Namespace) -> int:
@@ -319,26 +304,23 @@ def run_list(home: Home, args: argparse.Namespace) -> int:
     from ..operations.bases import list_bases
 
     rows = list_bases(home)
-    if args.json:
-        return output.result_json([asdict(row) for row in rows])
-    output.result_table(
+    output.show(
+        rows,
+        args.json,
         ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "REFERENCE", "PROBLEM"),
-        [
-            (
-                row.name,
-                row.architecture or "-",
-                "-" if row.parameters is None else count(row.parameters),
-                "-" if row.size is None else size(row.size),
-                "-" if row.context is None else str(row.context),
-                "yes" if row.used else "",
-                row.reference,
-                row.problem,
-            )
-            for row in rows
-        ],
-        right=("PARAMETERS", "SIZE", "CONTEXT"),
+        lambda row: (
+            row.name,
+            row.architecture or "-",
+            "-" if row.parameters is None else count(row.parameters),
+            "-" if row.size is None else size(row.size),
+            "-" if row.context is None else str(row.context),
+            "yes" if row.used else "",
+            row.reference,
+            row.problem,
+        ),
+        ("PARAMETERS", "SIZE", "CONTEXT"),
     )
-    for row in rows:
+    for row in () if args.json else rows:
         if row.problem and row.hint:
             output.talk(f"{line(row.name)}: {line(row.hint)}")
     return output.done(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")

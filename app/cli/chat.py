@@ -90,7 +90,7 @@ def run(home: Home, args: argparse.Namespace) -> int:
         from marlaas.engine.machine.lone_sampler import plan_alone
 
         from ..tui.chat.talking import ROOMY, cost_of, manner_of, side_of
-        from .chat_session import Chat
+        from .chat_session import converse
 
         with reading(home) as reader:
             versions = reader.versions() if reader else []
@@ -101,7 +101,7 @@ def run(home: Home, args: argparse.Namespace) -> int:
         plan = plan_alone(load_settings(home))
         waiting.say(f"{cost_of(plan)} Starting it …")
         try:
-            return asyncio.run(Chat(home, plan, sides, manner, args.system, Keyboard(), waiting).run())
+            return asyncio.run(converse(home, plan, sides, manner, args.system, Keyboard(), waiting))
         except KeyboardInterrupt:
             return output.INTERRUPTED
 

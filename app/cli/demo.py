@@ -24,7 +24,7 @@ from ..operations.commands import Follower, ways
 from ..operations.submitting import begin
 from ..reading import find_task, opened
 from ..text.format import duration, line, score
-from ..text.tasks import largest_gap, newest_series
+from ..text.tasks import newest_series
 from ..text.terms import with_new_names
 from .base import use_base
 from .parser import Verbs, add_verb, arg, home_of, place_of
@@ -126,6 +126,7 @@ def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
 
     series = newest_series(reader.evals(task.id))
     first, last = (series[0], series[-1]) if series else (None, None)
+    steps = reader.steps(task.id)
     report = {
         **{key: getattr(task, key) for key in ("id", "tenant", "name", "environment", "state", "reason")},
         "steps": task.step,
@@ -135,7 +136,7 @@ def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
         "seconds": task.seconds,
         "reward": task.reward,
         "tokens": task.tokens,
-        "gap_max": largest_gap(reader.steps(task.id)),
+        "gap_max": max((row.metrics["gap_max"] for row in steps if "gap_max" in row.metrics), default=None),
         "metrics_before": first.metrics if first else {},
         "metrics_after": last.metrics if last else {},
     }

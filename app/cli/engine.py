@@ -90,17 +90,10 @@ def _worker(worker: WorkerRow, now: float) -> tuple[str, ...]:
     return (*shown, str(worker.pid), size(worker.rss or 0), share(worker.busy or 0), age)
 
 
-def _span(text: str) -> float:
-    try:
-        return seconds(text)
-    except ConfigError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def leave_machine(home: Home, args: argparse.Namespace) -> int:
     """Yield, and wait until the workers have ended. Without an engine the next one yields."""
     now = time.time()
-    until = None if args.span is None else now + args.span
+    until = None if args.span is None else now + seconds(args.span)
     yielding = Yielding(YIELDED, until)
     if leave_to_engine(home, "yield", until=until):
         return output.done(yielding_text(yielding, now))
@@ -260,7 +253,6 @@ def register(verbs: Verbs) -> None:
         arg(
             "--for",
             dest="span",
-            type=_span,
             metavar="TIME",
             help="90s, 30m, 2h, 1d (else until `marlaas engine resume`)",
         ),

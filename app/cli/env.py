@@ -28,7 +28,7 @@ from .. import output
 from ..operations.commands import refuse, send
 from ..operations.environments.source_lines import source_lines
 from ..operations.environments.templates import SHAPES, write_template
-from ..reading import reading
+from ..reading import opened, reading
 from ..text.environments import (
     facts,
     failed_share,
@@ -45,14 +45,13 @@ from ..text.environments import (
 )
 from ..text.format import clip, line, plain
 from ..tui.chat.sampling_options import add_sampling
-from .env_replay import GROUPS, MOST_GROUPS, run_replay
 from .parser import Verbs, add_family, add_task, add_verb, arg, one_of, whole
 from .terminal import Waiting, agreed
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.conformance.finding import Finding
     from marlaas.engine.environments.files.source import Source
-    from marlaas.plugins.parameters import Parameter
+    from marlaas.engine.environments.protocol import EnvironmentInfo
 
 
 TAIL, WIDTH = 5, 160
@@ -63,8 +62,8 @@ LONGEST_TAIL = 1 << 20
 def run_show(home: Home, args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
     rows = matching(home, args.name)
-    with reading(home) as reader:
-        uses = reader.environment_use(time.time()) if reader else {}
+    with opened(home) as reader:
+        uses = reader.environment_use(time.time())
     if args.json:
         return _json(rows, uses)
     for number, row in enumerate(rows):
@@ -94,9 +93,7 @@ def run_log(home: Home, args: argparse.Namespace) -> int:
     printed = tail(home, plugin, max(0, args.lines))
     for text in printed:
         output.quote(text)
-    if not printed:
-        output.talk(f"The plugin {line(plugin)} has printed nothing lately.")
-    return output.OK
+    return output.OK if printed else output.done(f"The plugin {line(plugin)} has printed nothing lately.")
 
 
 def matching(home: Home, name: str) -> list[EnvironmentRow]:
@@ -104,21 +101,18 @@ def matching(home: Home, name: str) -> list[EnvironmentRow]:
     with reading(home) as reader:
         rows = reader.environments() if reader else []
     if not rows:
-        raise EnvironmentMissing(
-            "No engine has looked for environments in this home yet.", "`marlaas engine start` starts one."
-        )
-    if reason := unwatched(home):
-        output.talk(reason)
+        raise EnvironmentMissing(NEVER)
+    watched(home)
     return named(name, rows)
 
 
-def unwatched(home: Home) -> str:
-    """Warning that no engine is alive, so states are old; else empty."""
-
-    if control.alive(home):
-        return ""
-    folder = line(str(home.plugins))
-    return f"No engine looks at {folder}: this is what the last one saw; `marlaas engine start` starts one."
+def watched(home: Home) -> bool:
+    """True if an engine is alive; else warns that states are old."""
+    alive = control.alive(home)
+    if not alive:
+        folder = line(str(home.plugins))
+        output.talk(f"No engine looks at {folder}: this is what the last one saw; `marlaas engine start` starts one.")
+    return alive
 
 
 def tail(home: Home, plugin: str, lines: int) -> list[str]:
@@ -141,7 +135,7 @@ def run_prompts(home: Home, args: argparse.Namespace) -> int:
     """Print the first training instances' first prompts."""
     from ..operations.environments.peeking import peeked, prompt_lines
 
-    config = typed(args.config, peeked(home, args.name, {}, count=0).info.parameters) if args.config else {}
+    config = typed(args.config, kinds_of(peeked(home, args.name, {}, count=0).info)) if args.config else {}
     seen = peeked(home, args.name, config, args.n)
     if args.json:
         asks = [asdict(ask) for ask in seen.asks]
@@ -156,14 +150,12 @@ def run_prompts(home: Home, args: argparse.Namespace) -> int:
     return output.FAILED if seen.problem else output.OK
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add ``--rows FILE``: replaces the environment's own rows."""
-    parser.add_argument(
-        "--rows",
-        metavar="FILE",
-        default="",
-        help="the rows to draw tasks from: a file of rows, or a task file that names some below [data]",
-    )
+ROWS = arg(
+    "--rows",
+    metavar="FILE",
+    default="",
+    help="the rows to draw tasks from: a file of rows, or a task file that names some below [data]",
+)
 
 
 def rows_named(file: str, environment: str) -> dict[str, Any] | None:
@@ -218,7 +210,7 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
             own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
             whole_plugin = own and wish.environment == wish.plugin
             for info in own if whole_plugin else [find(wish.environment, own or infos)]:
-                config, data = typed(args.config, info.parameters), rows_named(args.rows, info.name)
+                config, data = typed(args.config, kinds_of(info)), rows_named(args.rows, info.name)
                 found[info.name] = findings = await check(service, info.name, config, Scope(args.prompts), data)
                 if args.json:
                     continue
@@ -233,25 +225,22 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
 #
 # Unreadable text stays text; ``EnvironmentService.validate`` then refuses it.
 
-WORDS = {"true": True, "false": False}
+
+CONFIG = arg(
+    "--config",
+    action="extend",
+    nargs="+",
+    default=[],
+    metavar="NAME=VALUE",
+    help='parameters of the environment, as in digits=3 verbose=true \'words=["ink", "pen"]\'',
+)
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add the option."""
-    parser.add_argument(
-        "--config",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help='parameters of the environment, as in digits=3 verbose=true \'words=["ink", "pen"]\'',
-    )
+def typed(pairs: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Values by name, by the kinds of the environment's parameters; the last wins.
 
-
-def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Values by name; the last wins. Raises ``ConfigError`` for a non-pair or broken JSON."""
-
-    kinds = {parameter.name: parameter.type for parameter in parameters}
+    Raises ``ConfigError`` for a non-pair or broken JSON.
+    """
     values = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -267,23 +256,30 @@ def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, An
     return values
 
 
+def kinds_of(info: EnvironmentInfo) -> dict[str, str]:
+    """The kind of each parameter of an environment."""
+    return {parameter.name: parameter.type for parameter in info.parameters}
+
+
 def value_of(text: str, kind: str) -> Any:
     """``text`` as a parameter of that kind, or unchanged. Raises ``ValueError`` for broken JSON of kind ``json``."""
-    match kind:
-        case "int" | "float":
-            try:
-                return int(text) if kind == "int" else float(text)
-            except ValueError:
-                return text
-        case "bool":
-            return WORDS.get(text.lower(), text)
-        case "json":
-            return json.loads(text, parse_constant=_refuse)
-    return text
+    if kind == "str":
+        return text
+    try:
+        return strict_json(text.lower() if kind == "bool" else text)
+    except (ValueError, RecursionError):
+        if kind == "json":
+            raise
+        return text
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+def strict_json(text: str) -> Any:
+    """A value in JSON, without NaN and infinities. Raises ``ValueError``."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 # The virtual environment and the consent are files in the home; a running engine notices them. No plugin code runs.
@@ -404,6 +400,18 @@ def run_play(home: Home, args: argparse.Namespace) -> int:
         return code
 
 
+NEVER = "No engine has looked for environments in this home yet; `marlaas engine start` starts one."
+GROUPS = 64
+MOST_GROUPS = 1_000_000
+
+
+def run_replay(home: Home, args: argparse.Namespace) -> int:
+    """Replay recorded episodes on what lies in the plugins folder now."""
+    from .env_replay import replay  # loads numpy
+
+    return replay(home, args)
+
+
 _LATELY = ("EPISODES", "FAILED", "MEDIAN", "P95")
 
 
@@ -412,16 +420,14 @@ def run(home: Home, args: argparse.Namespace) -> int:
     with reading(home) as reader:
         environments = reader.environments() if reader else []
         uses = reader.environment_use(time.time()) if reader else {}
-    known, asleep = bool(environments), unwatched(home)
-    if known and asleep:
-        output.talk(asleep)
-    if args.name is not None and known:
+    if not environments:
+        return _json((), uses) if args.json else output.done(NEVER)
+    alive = watched(home)
+    if args.name is not None:
         with_name = [row for row in environments if args.name.lower() in row.name.lower()]
         environments = with_name or named(args.name, environments)  # raises its error with the nearest name
     if args.json:
         return _json(environments, uses)
-    if not known:
-        return output.done("No engine has looked for environments yet; `marlaas engine start` starts one.")
     output.result_table(
         ("NAME", "STATE", "VERSION", "PROCESSES", "CHECKED", *_LATELY, "PARAMETERS", "DESCRIPTION"),
         [_columns(row, uses.get(row.name)) for row in environments],
@@ -433,7 +439,7 @@ def run(home: Home, args: argparse.Namespace) -> int:
             output.talk(f"{line(environment.name)}: {spoken(finding)}")
     if uses:
         output.talk("Episodes, failures and times are those of the last hour.")
-    if not asleep:
+    if alive:
         output.talk(f"Files dropped into {home.plugins} are served at once.")
     return output.OK
 
@@ -486,7 +492,7 @@ def register(verbs: Verbs) -> None:
         run_prompts,
         "show the first prompts of an environment",
         arg("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)"),
-        add_config,
+        CONFIG,
         arg("-n", type=whole(1, MOST), default=COUNT, metavar="N", help=f"how many (default {COUNT})"),
         json=True,
     )
@@ -496,8 +502,8 @@ def register(verbs: Verbs) -> None:
         run_check,
         "look for mistakes in an environment before you train on it for hours",
         arg("name", metavar="NAME", help="an environment, a plugin (all of its environments), or a path (./my_env.py)"),
-        add_config,
-        add_rows,
+        CONFIG,
+        ROWS,
         arg(
             "--prompts",
             type=whole(1, MOST_PROMPTS),
@@ -516,8 +522,8 @@ def register(verbs: Verbs) -> None:
         run_play,
         "play an environment yourself, or let a policy play it",
         arg("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)"),
-        add_config,
-        add_rows,
+        CONFIG,
+        ROWS,
         arg("--split", choices=("train", "eval", "test"), default="train", help="whose instances"),
         arg("--index", type=whole(0, LARGEST), default=0, metavar="N", help="the first instance (default 0)"),
         arg("--seed", type=whole(0, LARGEST), default=0, metavar="S", help="the run's seed (default 0)"),

@@ -6,15 +6,14 @@ It runs in its own process in a temporary folder; file edits count from the next
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 from marlaas.engine.environments.alone import serve_alone, settled
 from marlaas.engine.environments.dependencies import Interpreters
@@ -25,7 +24,7 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
-from marlaas.engine.machine.lone_sampler import BARE, LoneSampler, open_lone_sampler, plan_alone
+from marlaas.engine.machine.lone_sampler import LoneSampler, plan_alone
 from marlaas.engine.queue.submission.references import choose, named_by
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Role
@@ -45,8 +44,9 @@ from ..reading import reading
 from ..text import environments
 from ..text.format import line, pad
 from ..tui.chat.sampling_options import truncation
+from ..tui.chat.talking import Side, talking
 from .chat import BLOCK, Keyboard, Left
-from .env import rows_named, typed
+from .env import kinds_of, rows_named, strict_json, typed
 from .terminal import Waiting
 
 # /call price item=ink: values follow the tool's schema, quotes keep spaces. /call price {"item": "ink"}: the same in
@@ -94,7 +94,7 @@ def call_of(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall:
         raise ValueError(f"A call has a name: {CALL} NAME ARGUMENT=VALUE …")
     try:
         if rest.strip().startswith("{"):
-            return ToolCall(name, _json(rest))
+            return ToolCall(name, strict_json(rest))
         words = shlex.split(rest)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"The call cannot be read: {error}") from None
@@ -113,11 +113,11 @@ def _is_call(text: str) -> bool:
 
 def _schema(tool: str, argument: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Empty for an unusual schema form."""
-    functions = [function for each in tools if isinstance(function := each.get("function"), dict)]
-    found: Any = next((function for function in functions if function.get("name") == tool), None)
-    for key in ("parameters", "properties", argument):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+    functions = [environments.table(each.get("function")) for each in tools]
+    schema = next((function for function in functions if function.get("name") == tool), {})
+    return environments.table(
+        environments.table(environments.table(schema.get("parameters")).get("properties")).get(argument)
+    )
 
 
 def _value(text: str, schema: Mapping[str, Any]) -> Any:
@@ -125,17 +125,9 @@ def _value(text: str, schema: Mapping[str, Any]) -> Any:
     if schema.get("type") == "string" or text in (schema.get("enum") or ()):
         return text
     try:
-        return _json(text)
+        return strict_json(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 # A policy speaks as in training: its task's temperature, lengths and thinking, unless the command line overrides them.
@@ -149,24 +141,15 @@ OTHERS = ""
 class Player:
     """A version that plays."""
 
-    version: VersionRow | None
-    """None: the bare base."""
+    side: Side
     sampling: SamplingSpec
     truncation: Truncation = WHOLE
 
-    @property
-    def title(self) -> str:
-        """Safe to print."""
-        if self.version is None:
-            return "the base"
-        policy = f", {line(self.version.policy)}" if self.version.policy != "policy" else ""
-        return f"version {self.version.number} of task {self.version.task} ({line(self.version.task_name)}{policy})"
-
     def parameters(self, seed: int) -> SamplingParameters:
-        version, sampling = self.version, self.sampling
+        version, sampling = self.side.version, self.sampling
         return SamplingParameters(
-            version=BARE if version is None else version.name,
-            number=0 if version is None else version.number,
+            version=self.side.name,
+            number=version.number if version else 0,
             temperature=sampling.temperature,
             max_tokens=as_number(sampling.max_tokens),
             max_episode_tokens=as_number(sampling.max_episode_tokens),
@@ -210,7 +193,7 @@ def find_players(home: Home, args: argparse.Namespace) -> Players:
             if args.max_tokens is not None:
                 room = max(as_number(sampling.max_episode_tokens), args.max_tokens)
                 sampling = replace(sampling, max_tokens=args.max_tokens, max_episode_tokens=room)
-            return Player(version, sampling, truncation(args))
+            return Player(Side(version), sampling, truncation(args))
 
         others = BASE if args.base else args.policy or ""
         several = _as_in_training(others, versions, spec_of)
@@ -240,23 +223,18 @@ def _as_in_training(words: str, versions: list[VersionRow], spec_of: Callable[[i
     return {agent: playing(name) for agent, name in spec.agents.items()}
 
 
-@asynccontextmanager
-async def _sampling(home: Home, players: Collection[Player], scratch: Path) -> AsyncIterator[LoneSampler]:
-    """A sampler with all players, open during the block.
+async def _sampler(home: Home, players: Collection[Player], stack: AsyncExitStack) -> LoneSampler:
+    """A sampler with all players, until the stack closes.
 
     Raises ``AdapterError`` for a damaged version, ``ConfigError``, and the sampler's errors.
     """
     settings = load_settings(home.create())
-    async with AsyncExitStack() as stack:
-        with Waiting(f"Starting a sampler for the base {line(settings.base)}", piped=True):
-            lone = await stack.enter_async_context(open_lone_sampler(home, plan_alone(settings)))
-            for player in players:
-                lone.rollout.check_thinking(player.sampling.thinking)
-            for row in {player.version.name: player.version for player in players if player.version}.values():
-                await lone.load(row.name, home.file(row.path), row.checksum)
-            if any(player.version is None for player in players):
-                await lone.load_bare(scratch)
-        yield lone
+    sides = {player.side.name: player.side for player in players}
+    with Waiting(f"Starting a sampler for the base {line(settings.base)}", piped=True):
+        lone = await stack.enter_async_context(talking(home, plan_alone(settings), list(sides.values())))
+    for player in players:
+        lone.rollout.check_thinking(player.sampling.thinking)
+    return lone
 
 
 ConversationKey = tuple[str, int]
@@ -371,7 +349,7 @@ async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
         if args.policy or args.base or args.agents:
             session.players = find_players(home, args)
             session.check_agents(info)
-            session.lone = await stack.enter_async_context(_sampling(home, session.players.values(), scratch))
+            session.lone = await _sampler(home, session.players.values(), stack)
         return await session.run()
 
 
@@ -385,16 +363,13 @@ class _Session:
         self._name = info.name
         self._args = args
         self._keyboard = Keyboard()
-        self._index = args.index
-        self._attempt = 0
-        self._code = output.OK
         self._log = log
         self._read = 0
         """Bytes of the plugin's prints that were shown."""
 
     async def bind(self) -> Lease:
         info = self._service.resolve(self._name)
-        config, data = typed(self._args.config, info.parameters), rows_named(self._args.rows, self._name)
+        config, data = typed(self._args.config, kinds_of(info)), rows_named(self._args.rows, self._name)
         return await self._service.bind(self._name, config=config, data=data)
 
     def check_agents(self, info: EnvironmentInfo) -> None:
@@ -409,32 +384,33 @@ class _Session:
     async def run(self) -> int:
         for agent, player in self.players.items():
             if agent != OTHERS:
-                output.result(f"{line(agent, 60)} is played by {player.title}.")
+                output.result(f"{line(agent, 60)} is played by {player.side.title}.")
         if others := self.players.get(OTHERS):
             some = " the others" if self._args.mine or len(self.players) > 1 else ""
-            output.result(f"{others.title[0].upper()}{others.title[1:]} plays{some}.")
+            output.result(f"{others.side.title[0].upper()}{others.side.title[1:]} plays{some}.")
         if self.lone is None or self._args.mine:
             output.result("You answer for the model; /help says how.")
+        index, attempt, code = self._args.index, 0, output.OK
         while True:
             try:
-                await self._episode()
+                code = await self._episode(index, attempt)
                 wish = self._choice()
             except Left as left:
                 wish = left.wish
             if wish in ("quit", "interrupt"):
-                return self._code if wish == "quit" else output.INTERRUPTED
-            self._attempt = self._attempt + 1 if wish == "again" else 0
-            self._index += wish != "again"
+                return code if wish == "quit" else output.INTERRUPTED
+            index, attempt = (index, attempt + 1) if wish == "again" else (index + 1, 0)
             output.result("")
 
-    async def _episode(self) -> None:
+    async def _episode(self, index: int, attempt: int) -> int:
+        """Play one instance; returns the exit code."""
         await settled(self._service)
         info, args = self._service.resolve(self._name), self._args
         with await self.bind() as lease:
             for row in self._prints("at load"):
                 output.quote(row)
             words = environments.settings(info.parameters, lease.config)
-            place = f"{args.split} instance {self._index}, seed {args.seed}{f'; {words}' if words else ''}"
+            place = f"{args.split} instance {index}, seed {args.seed}{f'; {words}' if words else ''}"
             output.result(f"{line(info.name)} {info.version}: {place}")
             if info.state == "stale" and info.failure is not None:
                 for row in environments.failure(info.failure):
@@ -442,16 +418,16 @@ class _Session:
                 output.result("That is why the newest edit is not played; this is the last good version.")
             game = Game(self._keyboard, lambda agent: agent in args.mine)
             seed = args.seed if args.split == "train" else 0
-            ended = await self._run(lease, EpisodeSpec(args.split, self._index, seed, 0, lease.config), game)
-        self._code = output.FAILED if ended.status in ("error", "timeout") else output.OK
+            ended = await self._run(lease, EpisodeSpec(args.split, index, seed, 0, lease.config), game, attempt)
         for row in [*self._prints("printed"), *environments.outcome(ended)]:
             output.quote(row)
         unheard = [agent for agent in args.mine if agent not in game.agents]
         if unheard and game.agents:
             names = ", ".join(line(agent, 60) for agent in game.agents)
             output.talk(f"Nobody called {', '.join(map(line, unheard))} was asked; the agents were {names}.")
+        return output.FAILED if ended.status in ("error", "timeout") else output.OK
 
-    async def _run(self, lease: Lease, spec: EpisodeSpec, game: Game) -> EpisodeOutcome:
+    async def _run(self, lease: Lease, spec: EpisodeSpec, game: Game, attempt: int) -> EpisodeOutcome:
         lone = self.lone
         if lone is None:
             return await self._service.play(lease, spec, game.answering(None))
@@ -460,11 +436,10 @@ class _Session:
             return await self._service.play(lease, spec, game.answering(answer))
 
         def roles(agent: str) -> Role:
-            seed = noise_seed("play", self._index, self._attempt)
+            seed = noise_seed("play", spec.index, attempt)
             return Role(player_of(self.players, agent).parameters(seed), Replicas((lone.endpoint,)))
 
-        name = f"play/{self._index}/{self._attempt}"
-        return (await lone.rollout.run_episode(playing, spec, roles, name)).outcome
+        return (await lone.rollout.run_episode(playing, spec, roles, f"play/{spec.index}/{attempt}")).outcome
 
     def _prints(self, label: str) -> list[str]:
         """Since the last look, including loading and trial."""
@@ -480,11 +455,8 @@ class _Session:
     def _choice(self) -> str:
         """Raises ``Left`` at the end of input."""
         while True:
-            word = self._keyboard.line(f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]} [{CHOICES[0]}]> ").strip().lower()
+            word = self._keyboard.line("next, again or quit [next]> ").strip().lower().removeprefix("/")
             for choice in CHOICES:
-                if choice.startswith(word.removeprefix("/")):
+                if choice.startswith(word):
                     return choice
-            if word.removeprefix("/") in ("help", "?"):
-                show_help()
-            else:
-                output.result(f"Type {', '.join(CHOICES)}, or nothing for {CHOICES[0]}.")
+            show_help()

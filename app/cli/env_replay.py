@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from marlaas.engine.environments.alone import serve_alone
+from marlaas.engine.environments.dependencies import Interpreters
+from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.find import load_base
+from marlaas.engine.replay import Verdict, replay as replay_groups, summarise
+from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.spec.task import TaskSpec, components_of, parse
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.queries.episodes import RecordedGroup
+from marlaas.engine.trajectories import Split
 
 from .. import output
 from ..text.format import line, number
 from .parser import reading_task
 
-if TYPE_CHECKING:
-    from marlaas.engine.environments.served_version import Lease
-    from marlaas.engine.replay import Verdict
-    from marlaas.engine.trajectories import Split
-
-
-GROUPS = 64
-MOST_GROUPS = 1_000_000
 SHOWN = 50
 """Rows of the table; ``--json`` has all."""
 KINDS = ("changed", "failing", "not comparable")
 
 
-def run_replay(home: Home, args: argparse.Namespace) -> int:
+def replay(home: Home, args: argparse.Namespace) -> int:
     """Replay, then print the differences."""
-    import asyncio
-
-    from marlaas.engine.replay import summarise
-
     with reading_task(home, args) as (reader, task):
         spec = parse(reader.task_config(task.id), f"task {task.id}")
-        split: Split = args.split or (cast("Split", spec.eval.split) if spec.kind == "eval" else "train")
+        split: Split = args.split or (cast(Split, spec.eval.split) if spec.kind == "eval" else "train")
         component = _component(spec, args.component)
         groups = reader.recorded_groups(task.id, split, args.last, component)
     if not groups:
@@ -64,7 +60,20 @@ def run_replay(home: Home, args: argparse.Namespace) -> int:
     rows = [verdict for kind in KINDS for verdict in verdicts if verdict.kind == kind]
     if rows:
         headers = ("STEP", "GROUP", "MEMBER", "AGENT", "OLD", "NEW", "WHAT", "REASON")
-        output.result_table(headers, list(map(_row, rows[:SHOWN])), ("STEP", "GROUP", "MEMBER", "OLD", "NEW"))
+        cells = [
+            (
+                "-" if verdict.step is None else str(verdict.step),
+                str(verdict.group),
+                str(verdict.member),
+                verdict.agent,
+                number(verdict.old),
+                number(verdict.new),
+                verdict.kind,
+                line(verdict.reason, 100),
+            )
+            for verdict in rows[:SHOWN]
+        ]
+        output.result_table(headers, cells, ("STEP", "GROUP", "MEMBER", "OLD", "NEW"))
     if len(rows) > SHOWN:
         output.talk(f"and {len(rows) - SHOWN:,} more; --json has them all.")
     version = f"{line(lease.environment)} {lease.environment_version}"
@@ -97,19 +106,13 @@ def _component(spec: TaskSpec, wanted: str | None) -> str:
 async def _replayed(
     home: Home, spec: TaskSpec, split: Split, groups: Sequence[RecordedGroup], version: str | None
 ) -> tuple[Lease, Sequence[Verdict]]:
-    from marlaas.engine.environments.alone import serve_alone
-    from marlaas.engine.environments.dependencies import Interpreters
-    from marlaas.engine.models.find import load_base
-    from marlaas.engine.replay import Replay
-    from marlaas.engine.rollout.renderer import Renderer
-
     settings = load_settings(home)
     calls = Renderer(load_base(settings.base).path).reread  # how the home's base writes tool calls
     folders, interpreters = _folders(home, spec, version), Interpreters(home.venvs, settings.environments)
     with TemporaryDirectory(prefix="marlaas-replay-", ignore_cleanup_errors=True) as scratch:
         async with serve_alone(spec.environment, folders, Path(scratch), interpreters) as (service, info):
             with await service.bind(info.name, data=spec.data.record) as lease:
-                return lease, await Replay(service, lease, spec, split, calls).run(groups)
+                return lease, await replay_groups(service, lease, spec, split, calls, groups)
 
 
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
@@ -122,10 +125,3 @@ def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...
             f"{number} with {version!r}.", f"`marlaas env list` shows the newest of {spec.environment!r}."
         )
     return (kept[0],)
-
-
-def _row(verdict: Verdict) -> tuple[str, ...]:
-    step = "-" if verdict.step is None else str(verdict.step)
-    old, new = number(verdict.old), number(verdict.new)
-    where = (step, str(verdict.group), str(verdict.member), verdict.agent)
-    return (*where, old, new, verdict.kind, line(verdict.reason, 100))

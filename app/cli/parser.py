@@ -229,11 +229,9 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenant", metavar="NAME", help="whose sweep, where several tenants have one of that name")
 
 
-def add_policy(parser: argparse.ArgumentParser) -> None:
-    """Add ``--policy``."""
-    parser.add_argument(
-        "--policy", metavar="NAME", help="of this policy, where a task trains several (default: the first of its file)"
-    )
+POLICY = arg(
+    "--policy", metavar="NAME", help="of this policy, where a task trains several (default: the first of its file)"
+)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
@@ -26,8 +26,8 @@ from marlaas.engine.store.submissions import Submission
 
 from .. import output
 from ..operations.commands import Follower, ask, send, steer, ways, why_tasks_wait, written
-from ..operations.submitting import Wish, checked, enqueue, environment_of, evaluation_table, loaded
-from ..reading import find_task, reading
+from ..operations.submitting import checked, enqueue, environment_of, evaluation_table, loaded
+from ..reading import find_task, opened, reading
 from ..text.format import count, counted, duration, line
 from ..text.scores import measured_json, measured_table
 from ..text.tasks import agent_map_lines
@@ -52,7 +52,7 @@ def run_submit(home: Home, args: argparse.Namespace) -> int:
         texts = {submission.source for submission in submissions}
         before = {text: list(reader.tasks_from(text)) if reader else [] for text in texts}
     ids = enqueue(home, submissions, notice=output.talk)
-    again = _again(ids, files, before)
+    again, warnings = _again(ids, files, before)
     if args.json:
         return output.result_json({"ids": ids, "submitted_before": {str(number): old for number, old in again.items()}})
     pairs = zip(ids, submissions, strict=True)
@@ -68,40 +68,30 @@ def run_submit(home: Home, args: argparse.Namespace) -> int:
                 f"{counted(spec.steps, 'version')} to measure" if spec.kind == "eval" else counted(spec.steps, "step")
             )
             output.result(f"task {number}: {line(tenant)}/{line(spec.name)}, {work}")
-    for words in (*_warnings(ids, files, again), *_troubles(home, submissions)):
+    for words in (*warnings, *_troubles(home, submissions)):
         output.talk(words)
     return output.done(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
 
 
 def _again(
     ids: Sequence[int], files: Sequence[Sequence[Submission]], before: dict[str, list[int]]
-) -> dict[int, list[int]]:
-    """Earlier tasks' numbers for each new task with a file submitted before, or twice now."""
+) -> tuple[dict[int, list[int]], list[str]]:
+    """Earlier tasks' numbers for each new task with a file submitted before, or twice now; and a warning a file."""
     again: dict[int, list[int]] = {}
-    new = iter(ids)
+    warnings, new = [], iter(ids)
     for file in files:
-        numbers = [next(new) for _ in file]
-        earlier = before[file[0].source]
-        again |= {number: list(earlier) for number in numbers if earlier}
-        earlier += numbers
-    return again
-
-
-def _warnings(
-    ids: Sequence[int], files: Sequence[Sequence[Submission]], again: Mapping[int, Sequence[int]]
-) -> Iterator[str]:
-    place = 0
-    for file in files:
-        first = ids[place]
-        place += len(file)
-        if old := again.get(first):
-            back = f"--family {shlex.quote(file[0].family)}" if file[0].family else str(first)
-            numbers = f"task{'s' * (len(old) > 1)} {', '.join(map(str, old[:NAMED]))}"
-            more = f" and {len(old) - NAMED} more" if len(old) > NAMED else ""
-            yield (
-                f"{line(file[0].file)}: the same file waits or runs already, as {numbers}{more}. Both are in the queue;"
+        numbers, earlier = [next(new) for _ in file], before[file[0].source]
+        if earlier:
+            again |= {number: list(earlier) for number in numbers}
+            back = f"--family {shlex.quote(file[0].family)}" if file[0].family else str(numbers[0])
+            named = f"task{'s' * (len(earlier) > 1)} {', '.join(map(str, earlier[:NAMED]))}"
+            more = f" and {len(earlier) - NAMED} more" if len(earlier) > NAMED else ""
+            warnings.append(
+                f"{line(file[0].file)}: the same file waits or runs already, as {named}{more}. Both are in the queue;"
                 f" `marlaas cancel {line(back)}` takes this one back."
             )
+        earlier += numbers
+    return again, warnings
 
 
 def _troubles(home: Home, submissions: Sequence[Submission]) -> Iterator[str]:
@@ -144,7 +134,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
     """Tasks with equal cost share their lines."""
-    from ..operations.estimating import time_cell, told
+    from ..operations.estimating import rough, told
 
     after = [[*map(str, each.needs), *(linked[place].spec.name for place in each.after)] for each in linked]
     output.result_table(
@@ -156,7 +146,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
                 submission.spec.played,
                 str(submission.spec.steps),
                 str(submission.spec.queue.priority),
-                time_cell(estimate),
+                "?" if estimate.time is None else f"~{rough(estimate.time.seconds)}",
                 line(", ".join(names), 80),
             )
             for submission, estimate, names in zip(linked, estimates.tasks, after, strict=True)
@@ -215,7 +205,7 @@ def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequen
 def run_evaluate(home: Home, args: argparse.Namespace) -> int:
     """Queue the task; with ``--wait`` print its scores at the end."""
     with reading(home) as reader:
-        table = evaluation_table(_wish(args, reader), reader)
+        table = _evaluation(args, reader)
     text = written(table)
     submissions = taskfile.tasks_of(taskfile.table_of(text, "the evaluation"), "the evaluation", Path.cwd(), text)
     if args.toml:
@@ -230,31 +220,23 @@ def run_evaluate(home: Home, args: argparse.Namespace) -> int:
     return output.done(f"`marlaas wait {number}` waits for the scores, `marlaas show {number}` shows them.")
 
 
-def _wish(args: argparse.Namespace, reader: Reader | None) -> Wish:
-    """Parameters get the environment's types."""
-    from marlaas.plugins.parameters import Parameter
-
+def _evaluation(args: argparse.Namespace, reader: Reader | None) -> dict[str, Any]:
+    """The task file; parameters get the environment's types."""
     from .env import typed
 
     def given(*keys: str) -> dict[str, Any]:
         return {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
 
-    agents = {}
-    for pair in args.agents:
-        name, equals, value = pair.partition("=")
-        if not name or not equals or not value:
-            raise ConfigError(f"--agents {pair!r} is no AGENT=VERSION.", "Write, for example, second=base.")
-        agents[name] = value
     try:
         rows = reader.environments() if reader and args.config else []
         declared = find_environment(args.environment or environment_of(args.versions, reader), rows).parameters
     except EnvironmentMissing:
         declared = ()
-    parameters = [Parameter(**{**each, "choices": tuple(each.get("choices", ()))}) for each in declared]
+    config = typed(args.config, {str(each["name"]): str(each["type"]) for each in declared})
     measure = given("prompts", "samples", "split", "temperature")
-    measure |= {key: value for key, value in (("agents", agents), ("rotate", args.rotate)) if value}
-    config, names = typed(args.config, parameters), (args.tenant, args.name)
-    return Wish(args.versions, args.environment, config, *names, measure, given("max_tokens"), given("priority"))
+    measure |= {key: value for key, value in (("agents", dict(args.agents)), ("rotate", args.rotate)) if value}
+    about = (args.environment, config, args.tenant, args.name)
+    return evaluation_table(reader, args.versions, *about, measure, given("max_tokens"), given("priority"))
 
 
 def _wait(home: Home, args: argparse.Namespace, number: int) -> int:
@@ -290,24 +272,22 @@ def run_extend(home: Home, args: argparse.Namespace) -> int:
         control.ensure_running(home, notice=output.talk)
     refused = False
     for task in tasks:
-        changes = []
         if args.steps is not None:
             steps = task.steps + args.steps
-            changes.append(("extend", {"steps": steps}, f"{steps:,} steps"))
+            refused |= _report(task.id, send(home, "extend", task.id, steps=steps), f"has {steps:,} steps")
         if args.priority is not None:
-            changes.append(("priority", {"priority": args.priority}, f"priority {args.priority}"))
-        for kind, arguments, has in changes:
-            outcome = send(home, kind, task.id, **arguments)
-            refused |= bool(outcome)
-            _report(task.id, outcome, f"has {has}")
+            outcome = send(home, "priority", task.id, priority=args.priority)
+            refused |= _report(task.id, outcome, f"has priority {args.priority}")
     return output.USAGE if refused else output.OK
 
 
-def _report(task: int, outcome: str, done: str) -> None:
+def _report(task: int, outcome: str, done: str) -> bool:
+    """Print a command's outcome; True if it was refused."""
     if outcome:
         output.complain(f"Task {task}: {outcome}")
     else:
         output.talk(f"Task {task} {done}.")
+    return bool(outcome)
 
 
 def run_steer(kind: str, home: Home, args: argparse.Namespace) -> int:
@@ -362,19 +342,24 @@ def run_set(home: Home, args: argparse.Namespace) -> int:
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
     name, changes = tenant_change({"name": args.name, **given})
 
-    def find() -> TenantRow | None:
-        with reading(home) as reader:
-            return next((tenant for tenant in (reader.tenants("") if reader else ()) if tenant.name == name), None)
-
-    before = find()
+    with reading(home) as reader:
+        before = {tenant.name for tenant in (reader.tenants("") if reader else ())}
     arguments: dict[str, Any] = {"name": name, **changes}
     ask(home, "tenant", **arguments)
-    tenant = find()
-    assert tenant is not None, "the engine has written it"
+    with opened(home) as reader:
+        tenant = next(tenant for tenant in reader.tenants("") if tenant.name == name)
     tasks = f"{tenant.tasks} at most" if tenant.tasks else "any number"
     tokens = f"{tenant.tokens_per_day:,} tokens a day" if tenant.tokens_per_day else "no quota of tokens"
     words = f"weight {tenant.weight:g}, tasks at the same time: {tasks}, {tokens}"
-    return output.done(f"{'Tenant' if before else 'New tenant'} {line(name)}: {words}.")
+    return output.done(f"{'Tenant' if name in before else 'New tenant'} {line(name)}: {words}.")
+
+
+def acting(text: str) -> tuple[str, str]:
+    """An agent and the version that acts as it."""
+    agent, _, version = text.partition("=")
+    if not agent or not version:
+        raise argparse.ArgumentTypeError(f"{text!r} is no AGENT=VERSION; write, for example, second=base")
+    return agent, version
 
 
 def number(text: str) -> float:
@@ -420,6 +405,7 @@ def register(verbs: Verbs) -> None:
         arg("--max-tokens", type=int, metavar="N", help="of one turn"),
         arg(
             "--agents",
+            type=acting,
             action="extend",
             nargs="+",
             default=[],

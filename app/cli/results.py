@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import re
 import shutil
 import sys
 import time
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marlaas.engine.errors import ConfigError, StoreError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
-from marlaas.engine.store.queries.episodes import GroupSummary, StepSummary
+from marlaas.engine.store.queries.episodes import GroupSummary
 from marlaas.engine.store.queries.machine import EventFilter, StageSample, TaskUse, TenantUse, engine_cost, tenants_used
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EventRow, ScoreBasis, day_of
+from marlaas.engine.store.rows import EventRow, ScoreBasis, TaskRow, day_of
 from marlaas.engine.tables import add_to_table, read_table
 
 from .. import output
@@ -34,10 +33,9 @@ from ..rollouts.reading import search
 from ..text.format import count, counted, duration, line, moment, number, score, share, size
 from ..text.metrics import value_text, words
 from ..text.scores import CELL, Matrix, cell_text, held_out, matrices
-from ..text.terms import with_new_names
 from .parser import (
+    POLICY,
     Verbs,
-    add_policy,
     add_task,
     add_tasks,
     add_verb,
@@ -50,36 +48,26 @@ from .parser import (
     whole,
 )
 
-if TYPE_CHECKING:
-    from ..report import Document
-
-
-UNITS = {"m": 60, "h": 3600, "d": 86400}
 WORDS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
 
 
 def begin(text: str) -> float:
-    """A moment in seconds since 1970."""
+    """A moment in seconds since 1970. Raises ``ConfigError``."""
     now = time.time()
-    if text == "all":
-        return 0.0
-    if text == "today":
-        return now // 86400 * 86400
-    match = re.fullmatch(r"([0-9]{1,6})([mhd])", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 30m, 1h, 2d, today or all")
-    return max(0.0, now - int(match[1]) * UNITS[match[2]])
+    words = {"all": 0.0, "today": now // 86400 * 86400}
+    return words[text] if text in words else max(0.0, moment(text, now))
 
 
 def run_stats(home: Home, args: argparse.Namespace) -> int:
     """Print the tables."""
     from marlaas.engine.home.disk import home_size
 
+    since = begin(args.since)
     if not exists(home):
         output.talk("Nothing has run here yet.")
         return output.result_json({}) if args.json else output.OK
     with opened(home) as reader:
-        stages, tasks = reader.stages(args.since), reader.tasks_used(day_of(args.since))
+        stages, tasks = reader.stages(since), reader.tasks_used(day_of(since))
         tenants = tenants_used(tasks, reader.weights())
     if args.tenant is not None:
         tenants = [tenant for tenant in tenants if tenant.tenant == args.tenant]
@@ -88,7 +76,7 @@ def run_stats(home: Home, args: argparse.Namespace) -> int:
     if args.json:
         return output.result_json(
             {
-                "since": args.since,
+                "since": since,
                 "stages": [{**asdict(stage), "utilisation": stage.share} for stage in stages],
                 "engine_seconds_per_episode": cost,
                 "tenants": [asdict(tenant) for tenant in tenants],
@@ -101,10 +89,24 @@ def run_stats(home: Home, args: argparse.Namespace) -> int:
     of_stages = ("STAGE", "DEVICE", "BUSY", "WAITING", "ACTIVE", "ENDED")
     of_tenants = ("TENANT", "WEIGHT", "SHARE", "TOKENS", "ROLLOUT", "TRAINING", "ENVIRONMENT")
     of_tasks = ("ID", "TENANT", "TASK", "TOKENS", "ROLLOUT", "TRAINING", "ENVIRONM.", "READY")
+    tenant_rows = [
+        (line(use.tenant, 20), number(use.weight), share(use.share), count(use.tokens), *_times(use)) for use in tenants
+    ]
+    task_rows = [
+        (
+            str(use.id),
+            line(use.tenant, 10),
+            line(use.name, 14),
+            count(use.tokens),
+            *_times(use),
+            str(use.ready) if use.state == "running" else "",
+        )
+        for use in tasks
+    ]
     for headers, rows, right in (
         (of_stages, list(map(_stage, stages)), of_stages[2:]),
-        (of_tenants, list(map(_tenant, tenants)), of_tenants[1:]),
-        (of_tasks, list(map(_task, tasks)), ("ID", *of_tasks[3:])),
+        (of_tenants, tenant_rows, of_tenants[1:]),
+        (of_tasks, task_rows, ("ID", *of_tasks[3:])),
     ):
         if rows:
             output.result_table(headers, rows, right)
@@ -133,33 +135,18 @@ def _times(use: TenantUse | TaskUse) -> tuple[str, ...]:
     return duration(use.rollout), duration(use.training), duration(use.environment)
 
 
-def _tenant(use: TenantUse) -> tuple[str, ...]:
-    return (line(use.tenant, 20), number(use.weight), share(use.share), count(use.tokens), *_times(use))
-
-
-def _task(use: TaskUse) -> tuple[str, ...]:
-    ready = str(use.ready) if use.state == "running" else ""
-    return (str(use.id), line(use.tenant, 10), line(use.name, 14), count(use.tokens), *_times(use), ready)
-
-
 COLUMNS = ("reward", "loss", "entropy", "kl", "grad_norm", "clipped", "gap_mean", "staleness", "length")
 
 
 def run_metrics(home: Home, args: argparse.Namespace) -> int:
     """Print steps and evaluations, or write event files and print their paths."""
     with reading_tasks(home, args) as (reader, rows):
-        tasks, names = [], {}
-        for row in rows:
-            policy = policy_of(args, row)
-            whose = policy or next(iter(row.trained), ONLY)
-            tasks.append(
-                Measured(row.id, reader.steps(row.id, policy=policy), reader.evals(row.id, policy=policy), whose)
-            )
-            names[row.id] = " ".join([row.name, *([whose] if row.policies else [])])
+        tasks = [_measured(reader, row, policy_of(args, row)) for row in rows]
     measured = [row for task in tasks for row in task.rows()]
     if args.tensorboard is not None:
-        for task in tasks:
-            output.result(str(_write_events(task, names[task.task], args.tensorboard)))
+        for row, task in zip(rows, tasks, strict=True):
+            name = f"{row.name} {task.policy}" if row.policies else row.name
+            output.result(str(_write_events(task, name, args.tensorboard)))
     elif args.csv:
         print(as_csv(tasks), end="")
     elif args.jsonl:
@@ -180,14 +167,17 @@ def run_metrics(home: Home, args: argparse.Namespace) -> int:
     return output.OK
 
 
+def _measured(reader: Reader, row: TaskRow, policy: str | None) -> Measured:
+    steps, evals = reader.steps(row.id, policy=policy), reader.evals(row.id, policy=policy)
+    return Measured(row.id, steps, evals, policy or next(iter(row.trained), ONLY))
+
+
 def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:
     first = [str(row["task"])] if many else []
     if row["kind"] == "eval":
         basis = ScoreBasis(**{one.name: row[one.name] for one in fields(ScoreBasis)})
         return [*first, str(row["step"]), *("" for _ in columns), "", held_out(row["score"], basis)]
-
-    measured = row["metrics"]
-    values = [value_text(name, measured.get(name)) for name in columns]
+    values = [value_text(name, row["metrics"].get(name)) for name in columns]
     return [*first, str(row["step"]), *values, duration(row["seconds"]), ""]
 
 
@@ -252,6 +242,7 @@ PROMPT, REPLIES = 30, 60
 
 def run_rollouts(home: Home, args: argparse.Namespace) -> int:
     """Print, or write a file and print its path."""
+    args.split = "eval" if args.eval else "train"
     with reading_task(home, args) as (reader, task):
         policy_of(args, task)
         args.task = task.id  # a number from here on
@@ -259,8 +250,9 @@ def run_rollouts(home: Home, args: argparse.Namespace) -> int:
             exporting.write(exporting.read(reader, _in_order(reader, args)), sys.stdout)
         elif args.out is None:
             _show(reader, args)
+        ids = _in_order(reader, args) if args.out is not None else ()
     if args.out is not None:
-        written = exporting.export(home, lambda reader: _in_order(reader, args), args.out)
+        written = exporting.export(home, ids, args.out)
         output.talk(f"{counted(written, 'conversation')} written.")
         output.result(str(args.out))
     return output.OK
@@ -275,7 +267,7 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
             texts = (exporting.episode_text(one, output.is_plain()) for one in exporting.episodes(reader, ids))
             print("\n".join(texts), end="")
     elif args.step is not None:
-        ids = reader.group_ids(args.task, _split(args), args.step, policy=args.policy)
+        ids = reader.group_ids(args.task, args.split, args.step, policy=args.policy)
         rows = reader.group_rows(ids)
         groups = [rows[key] for key in ids if key in rows]
         if args.json:
@@ -285,10 +277,21 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
     else:
         steps = reader.rollout_steps(args.task, policy=args.policy)
         steps = [step for step in steps if step.split == "eval" or not args.eval]
-        if args.json:
-            output.result_json([with_new_names(asdict(step)) for step in steps])
-        else:
-            _print_steps(args, steps)
+        output.show(
+            steps,
+            args.json,
+            ("STEP", "KIND", "REWARD", "GROUPS", "FAILED"),
+            lambda step: (
+                "waiting" if step.step is None else str(step.step),
+                "held-out" if step.split == "eval" else "training",
+                score(step.reward),
+                str(step.groups),
+                str(step.failures or "-"),
+            ),
+            ("STEP", "REWARD", "GROUPS", "FAILED"),
+            "There are no episodes yet.",
+            f"`marlaas rollouts {args.task} --step N` shows the groups of one.",
+        )
 
 
 def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
@@ -306,11 +309,10 @@ def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
 
 
 def _in_scope(reader: Reader, args: argparse.Namespace) -> Iterable[int]:
-    split = _split(args)
     if args.finding is not None:
         return _of_finding(reader, args)
     if args.group is not None:
-        groups = reader.group_ids_numbered(args.task, split, args.group, args.step, args.policy)[:1]
+        groups = reader.group_ids_numbered(args.task, args.split, args.group, args.step, args.policy)[:1]
         if not groups:
             hint = f"`marlaas rollouts {args.task} --step N` shows the groups of a step."
             raise ConfigError(f"Task {args.task} has no group {args.group}{_where(args)}.", hint)
@@ -319,7 +321,7 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> Iterable[int]:
         return reader.conversation_ids(args.task, failures=args.failures, policy=args.policy)
     made = [step.step for step in reader.rollout_steps(args.task, policy=args.policy)]
     return chain.from_iterable(
-        reader.conversation_ids(args.task, split, step, failures=args.failures, policy=args.policy)
+        reader.conversation_ids(args.task, args.split, step, failures=args.failures, policy=args.policy)
         for step in dict.fromkeys(made if args.step is None else [args.step])
     )
 
@@ -336,33 +338,9 @@ def _of_finding(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
     raise ConfigError(f"Task {args.task} has no finding {args.finding!r}.", hint)
 
 
-def _split(args: argparse.Namespace) -> str:
-    return "eval" if args.eval else "train"
-
-
 def _where(args: argparse.Namespace) -> str:
     kind = " of an evaluation" if args.eval else ""
     return f"{kind} at step {args.step}" if args.step is not None else kind
-
-
-def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
-    if not steps:
-        output.talk("There are no episodes yet.")
-        return
-    rows = [
-        (
-            "waiting" if step.step is None else str(step.step),
-            "held-out" if step.split == "eval" else "training",
-            score(step.reward),
-            str(step.groups),
-            str(step.failures or "-"),
-        )
-        for step in steps
-    ]
-    output.result_table(
-        ("STEP", "KIND", "REWARD", "GROUPS", "FAILED"), rows, right=("STEP", "REWARD", "GROUPS", "FAILED")
-    )
-    output.talk(f"`marlaas rollouts {args.task} --step N` shows the groups of one.")
 
 
 def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
@@ -401,44 +379,36 @@ LINES = 5_000
 
 def run_report(home: Home, args: argparse.Namespace) -> int:
     """Write the report and print its path."""
-    from ..report import facts_of, told, write
+    from ..report import report_of_tasks, write
 
     if not args.tasks and not args.family:
         return _of_home(home, args)
     with reading_tasks(home, args) as (reader, rows):
-        tasks = [facts_of(reader, row, faces(args, row)) for row in rows]
+        document = report_of_tasks(reader, [(row, faces(args, row)) for row in rows], time.time())
     numbers = [row.id for row in rows]
     folder = (args.out or Path(f"report-{'-'.join(map(str, numbers[:4]))}")).expanduser()
-    files = list(map(str, write(told(tasks, time.time()), folder)))
+    files = list(map(str, write(document, folder)))
     if args.json:
         return output.result_json({"tasks": numbers, "files": files})
     return output.result("\n".join(files[:2]))
 
 
 def _of_home(home: Home, args: argparse.Namespace) -> int:
-    from ..report import HomeFacts, told_of_home, write
+    from ..report import Table, report_of_home, write
 
     now, account = time.time(), getpass.getuser()
     last = read_table(home.root / VISITS).get(account)
     since = moment(args.since, now) if args.since else last if isinstance(last, float) else now - DAY
-    facts = HomeFacts(str(home.root), since, now)
     with reading(home) as reader:
-        if reader is not None:
-            wrong = reader.newest_events(EventFilter(level="warning", since=since), limit=LINES)
-            facts = replace(facts, tasks=reader.tasks(), progress=reader.progress(since), events=wrong)
-    document = told_of_home(facts)
+        tasks, progress = (reader.tasks(), reader.progress(since)) if reader else ([], [])
+        warnings = EventFilter(level="warning", since=since)
+        events = reader.newest_events(warnings, limit=LINES) if reader else []
+    document = report_of_home(str(home.root), since, now, tasks, progress, events)
     add_to_table(home.root / VISITS, {account: now})
     if args.out:
         return output.result("\n".join(map(str, write(document, args.out.expanduser())[:2])))
     if args.json:
-        return output.result_json({"since": since, "progress": [asdict(one) for one in facts.progress]})
-    _print_of_report(document)
-    return output.OK
-
-
-def _print_of_report(document: Document) -> None:
-    from ..report import Table, Text
-
+        return output.result_json({"since": since, "progress": [asdict(one) for one in progress]})
     output.result(document.title)
     output.result(document.lead)
     for section in document.sections:
@@ -446,8 +416,9 @@ def _print_of_report(document: Document) -> None:
         for piece in section.pieces:
             if isinstance(piece, Table):
                 output.result_table(piece.headers, piece.rows, right=piece.right)
-            elif isinstance(piece, Text):
-                output.result(piece.words)
+            elif isinstance(piece, str):
+                output.result(piece)
+    return output.OK
 
 
 def run_logs(home: Home, args: argparse.Namespace) -> int:
@@ -489,7 +460,9 @@ def register(verbs: Verbs) -> None:
         "stats",
         run_stats,
         "show how busy each stage was, and what tenants and tasks used",
-        arg("--since", type=begin, default="today", metavar="WHEN", help="30m, 1h, 2d, today or all (default: today)"),
+        arg(
+            "--since", default="today", metavar="WHEN", help="30m, 1h, 22:30, 2026-11-28, today or all (default: today)"
+        ),
         arg("--tenant", metavar="NAME", help="only this tenant and its tasks"),
         json=True,
         epilog="Stages are kept by the second, what tasks used by the day (UTC): a time that begins within a day counts"
@@ -501,7 +474,7 @@ def register(verbs: Verbs) -> None:
         run_metrics,
         "show all steps and evaluations of tasks, or write them for other programs",
         add_tasks,
-        add_policy,
+        POLICY,
         one_of(
             arg("--csv", action="store_true", help="a table: a row for each step, and for each evaluation"),
             arg("--jsonl", action="store_true", help="the same rows, one JSON object per line"),
@@ -515,7 +488,7 @@ def register(verbs: Verbs) -> None:
         run_matrix,
         "show what versions of a task's policies were paid against each other: the win-rate, where winning pays 1",
         add_task,
-        add_policy,
+        POLICY,
         json=True,
         epilog="From all plays that are stored, of training and held-out; an episode counts where both had a turn.",
     )
@@ -525,7 +498,7 @@ def register(verbs: Verbs) -> None:
         run_rollouts,
         "show what the model writes: the steps of a task, the groups of a step, the conversations of a group",
         add_task,
-        add_policy,
+        POLICY,
         arg("--step", type=whole(0, 10**18), metavar="N", help="the groups of this step"),
         arg("--group", type=whole(0, 10**18), metavar="G", help="the conversations of this group, by its number"),
         arg("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step"),
@@ -546,7 +519,7 @@ def register(verbs: Verbs) -> None:
         run_report,
         "say what happened in the home; of tasks, write report.html with its plots in one file, and report.md",
         add_tasks,
-        add_policy,
+        POLICY,
         arg("--out", type=Path, metavar="DIR", help="the folder (default: report-ID here)"),
         arg("--since", metavar="TIME", help="of the home: since 12h, 22:30, 2026-11-28 (default: the last)"),
         json=True,

@@ -32,49 +32,18 @@ def register(verbs: Verbs) -> None:
         "simulate",
         run,
         "predict what tasks would take on a cluster, from what a home has recorded",
-        arg("file", nargs="?", type=Path, help="the cluster file, in TOML"),
+        arg("file", type=Path, help="the cluster file, in TOML"),
         arg("--seed", type=int, metavar="N", help="draw otherwise than the file says"),
         arg("--keep", type=Path, metavar="FOLDER", help="keep the simulated home there, to look at it"),
-        arg("--record", type=Path, metavar="HOME", help="record a home's profile instead of simulating"),
-        arg("--out", type=Path, metavar="FILE", help="with --record: the file that it is written to"),
         json=True,
         home=place_of,
-        epilog="The file names nodes, links, tasks and failures, and where times and lengths are drawn from; see"
+        epilog="The file names nodes, links, tasks, failures, and the home that times and lengths are drawn from; see"
         " docs/operations/simulate.md. The same file and seed predict the same.",
     )
 
 
 def run(home: Home, args: argparse.Namespace) -> int:
-    """Record a profile, or simulate and print the result."""
-    if args.record is not None:
-        return _record(args)
-    if args.out is not None or args.file is None:
-        together = "`--out` goes with `--record`."
-        option = together if args.out is not None else "Name a cluster file, or a home to record."
-        return output.refuse(option, "`marlaas simulate --help` shows both.")
-    return _simulate(args)
-
-
-def _record(args: argparse.Namespace) -> int:
-    from marlaas.engine.simulate.cluster_file import profile_of
-    from marlaas.engine.simulate.profile import write_profile
-
-    if args.file is not None or args.out is None:
-        says = "A cluster file and `--record` do not go together." if args.file else "`--record` needs `--out FILE`."
-        return output.refuse(says, "`marlaas simulate --record HOME --out profile.json` writes a profile.")
-    profile = profile_of(args.record.expanduser())
-    write_profile(profile, args.out)
-    groups = sum(len(one.groups) for one in profile.environments)
-    if args.json:
-        known = {"environments": profile.names(), "groups": groups, "cards": profile.cards}
-        output.result_json({"profile": str(args.out), "source": profile.source, **known})
-    else:
-        output.result(f"{args.out}: {counted(groups, 'group')} of {', '.join(profile.names())}, from {profile.source}.")
-    return output.OK
-
-
-def _simulate(args: argparse.Namespace) -> int:
-
+    """Simulate and print the result."""
     from marlaas.engine.simulate.cluster_file import read_case
     from marlaas.engine.simulate.simulation import simulate
 
@@ -91,8 +60,8 @@ def _simulate(args: argparse.Namespace) -> int:
         _print(result)
     if not case.profile.cards:
         output.talk(
-            "The profile was recorded on a processor: these figures are not comparable with those that others publish"
-            " of clusters with cards."
+            "The record is that of a processor: these figures are not comparable with those that others publish of"
+            " clusters with cards."
         )
     for reason in result.figures.reasons[:MOST_REASONS]:
         output.talk(f"A task did not go on: {line(reason)}")
@@ -116,7 +85,7 @@ def as_json(result: Result) -> dict[str, object]:
             "by_package": {},
             "dearest": {},
         },
-        "head": {"bytes": result.head_bytes, "busy_seconds": result.head_busy},
+        "head": {"bytes": result.sent, "busy_seconds": result.head_busy},
         "placement": result.placement,
         "starts": result.starts,
         "node_failures": result.lost,
@@ -134,7 +103,7 @@ def _print(result: Result) -> None:
         ("beyond the bound", counted(figures.beyond, "group")),
         ("gaps", count(figures.gaps)),
         ("node failures", f"{count(result.lost)}; all workers were started {counted(result.starts, 'time')}"),
-        ("head's network", f"{size(result.head_bytes)}, busy for {duration(result.head_busy)}"),
+        ("head's network", f"{size(result.sent)}, busy for {duration(result.head_busy)}"),
         ("placement", " ".join(result.placement[:MOST_REASONS])),
         ("processor", f"{number(1000 * result.load)} ms each simulated second"),
     ]

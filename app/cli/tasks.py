@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from dataclasses import asdict
+from typing import NoReturn
 
 from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
@@ -16,19 +17,20 @@ from .. import output
 from ..lists.filters import check_state, in_order, matches, parse
 from ..operations.commands import Follower, milestone, ways, without_steps, written
 from ..operations.results import CHOSEN, NOTE, Scored, compared, difference_text, pairs_json, scored
-from ..operations.settings_file import differences
+from ..operations.settings_file import difference_rows, differences
 from ..reading import find_task, reading
 from ..text.format import cells, count, counted, duration, line, score, size, sparkline
-from ..text.learning import fields as findings, findings_json, state_text, why
+from ..text.learning import fields as findings, findings_json, list_cells, state_text
 from ..text.metrics import all_in_order, newest_text, value_text, words
 from ..text.scores import (
+    Difference,
     component_lines,
     held_out,
     held_out_lines,
     measured_json,
     measured_table,
     rests_on,
-    scored_at,
+    scores_by_step,
     shares_of,
     with_error,
 )
@@ -38,30 +40,25 @@ from ..text.tasks import (
     kind,
     limits,
     lost_words,
-    measured_on,
     names,
     newest_key,
-    newest_series,
     queue_order,
     short_name,
     shown_reason,
-    task_detail_json,
     task_json,
 )
-from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, faces, policy_of, reading_task, reading_tasks
+from ..text.terms import with_new_keys, with_new_names
+from .parser import POLICY, Verbs, add_task, add_tasks, add_verb, arg, faces, policy_of, reading_task, reading_tasks
 
 _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
     " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
-_SCORES = 6
 OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
 REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do", "rollouts")
 _LABEL = 24
 """Most cells of the label column; values align after the longest."""
 NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
-REASON_CELLS = 160
-"""Cells of a reason in the list; ``show`` has all of it."""
 
 
 def list_tasks(home: Home, args: argparse.Namespace) -> int:
@@ -92,26 +89,12 @@ def list_tasks(home: Home, args: argparse.Namespace) -> int:
         return output.done(f"None of the {len(everything)} tasks matches." if everything else none)
     output.result_table(
         ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
-        [row for task in tasks for row in (_cells(task, serving), *_policies(task))],
+        [row for task in tasks for row in (list_cells(task, serving), *_policies(task))],
         right=("ID", "STEP", "REWARD", "HELD-OUT"),
     )
     for text in family_summaries(tasks):
         output.talk(text)
     return output.OK
-
-
-def _cells(task: TaskRow, serving: bool) -> tuple[str, ...]:
-    return (
-        str(task.id),
-        line(task.tenant, 24),
-        short_name(task, 32),
-        line(task.environment, 24),
-        state_text(task, serving),
-        f"{task.step}/{task.steps}",
-        score(task.reward),
-        with_error(task.score, task.basis),
-        line(why(task, serving), REASON_CELLS),
-    )
 
 
 def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
@@ -135,10 +118,17 @@ def show_task(home: Home, args: argparse.Namespace) -> int:
         config = reader.task_config(task.id)
         measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
         if args.json:
-            needs, warnings = reader.needs(task.id), reader.warnings(task.id)
-            detail = task_detail_json(own, needs, evals, newest, config, warnings)
+            detail = {
+                **task_json(own),
+                "depends_on": [needed.id for needed in reader.needs(task.id)],
+                "eval": [with_new_names(asdict(row)) for row in evals],
+                "metrics": with_new_keys(newest.metrics) if newest else {},
+                "config": config,
+                "warnings": list(reader.warnings(task.id)),
+                "findings": findings_json(own),
+            }
             of_versions = {"measured": measured_json(measured)} if task.kind == "eval" else {}
-            return output.result_json({**detail, "findings": findings_json(own), **of_versions})
+            return output.result_json(detail | of_versions)
         output.result(f"task {task.id}: {line(task.name)}")
         _tell(_fields(home, reader, task, own, policy, evals, newest))
     if task.kind == "eval":
@@ -184,7 +174,7 @@ def _fields(
         ("precision", line(engine.precision) if engine and (newest or task.state == "running") else ""),
         ("epoch", newest_text("epoch", measures) if newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(reader.rewards(task.id, policy=policy), 40)}".rstrip()),
-        ("held-out", scores_in_words(evals)),
+        ("held-out", scores_by_step(evals)),
         ("measured on", rests_on(own.basis) if own.basis else ""),
         *(("component", words) for words in component_lines(shares, evals)),
         *held_out_lines([row for row in evals if row.suite not in shares]),
@@ -205,14 +195,13 @@ def _fields(
 
 
 def _tell(fields: Sequence[tuple[str, str]]) -> None:
-    first = {name: place for place, (name, _) in reversed(list(enumerate(fields)))}
-    shown = [
-        (name, value)
-        for place, (name, value) in enumerate(fields)
-        if value and value != "-" and (first[name] == place or name in REPEATED)
-    ]
-    width = min(_LABEL, max((cells(name) for name, _ in shown), default=0))
-    for name, value in shown:
+    """Print each name once, but for ``REPEATED`` ones, and no name without a value."""
+    shown: dict[tuple[str, str], str] = {}
+    for name, value in fields:
+        shown.setdefault((name, value if name in REPEATED else ""), value)
+    known = [(name, value) for (name, _), value in shown.items() if value not in ("", "-")]
+    width = min(_LABEL, max((cells(name) for name, _ in known), default=0))
+    for name, value in known:
         output.fact(name, value, width)
 
 
@@ -229,23 +218,6 @@ def _policy(policy: PolicyRow, steps: int) -> str:
     return ", ".join(words)
 
 
-def scores_in_words(evals: Sequence[EvalRow]) -> str:
-    """Scores of the newest series, the only comparable ones: all, or first, best and last of many."""
-
-    shown = newest_series(evals)
-    earlier = sum(not measured_on(row) for row in evals) - len(shown)
-    picked = [(row, "") for row in shown]
-    if len(shown) > _SCORES:
-        best = max(shown, key=lambda row: float("-inf") if row.score is None else row.score)
-        last = "best and last " if best is shown[-1] else "last "
-        between = [(best, "best ")] if best is not shown[0] and best is not shown[-1] else []
-        picked = [(shown[0], "best " if best is shown[0] else ""), *between, (shown[-1], last)]
-    scores = ", ".join(f"{label}{scored_at(row.score, row.basis, row.step, 'step')}" for row, label in picked)
-    left_out = f"; {len(shown)} in all" if len(picked) < len(shown) else ""
-    return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
-
-
-NAMED = ("tenant", "name", "environment")
 CELLS = 28
 """Cells of one value; ``marlaas show ID --json`` has all of it."""
 
@@ -262,27 +234,28 @@ def run_compare(home: Home, args: argparse.Namespace) -> int:
         scores = [
             scored(reader, label, row.id, policy, args.best) for label, (policy, row) in zip(labels, shown, strict=True)
         ]
-    differing = differences(configs, args.all)
     if args.json:
         tasks = [
             {**task_json(row), "policy": policy, "measured_on": on}
             for (policy, row), on in zip(shown, series, strict=True)
         ]
-        return output.result_json({"tasks": tasks, "paired": pairs_json(scores), "config": differing})
+        return output.result_json(
+            {"tasks": tasks, "paired": pairs_json(scores), "config": differences(configs, args.all)}
+        )
     headers = ("TASK", *labels)
     against = ["", *(difference_text(compared(one, scores[0])) for one in scores[1:])]
     columns = [
         _results(row, on, one, how) for (_, row), on, one, how in zip(shown, series, scores, against, strict=True)
     ]
     output.result_table(headers, [(name, *(column[name] for column in columns)) for name in columns[0]], headers[1:])
-    if any(compared(one, scores[0]).difference for one in scores[1:]):
+    if any(isinstance(compared(one, scores[0]), Difference) for one in scores[1:]):
         output.talk(NOTE.format(first=labels[0]))
         if args.best:
             output.talk(CHOSEN)
     if len({one.row.series for one in scores if one.row}) > 1:
         output.talk("Held-out scores of different series do not compare: other prompts, or graded by other code.")
     output.result("")
-    cells = [(line(key, 40), *map(_value, values)) for key, values in differing.items() if key not in NAMED]
+    cells = difference_rows(configs, CELLS, args.all)
     if not cells:
         return output.done("Their configurations are the same.")
     return output.result_table(("KEY", *labels), cells, right=labels)
@@ -308,12 +281,6 @@ def _results(row: TaskRow, on: str, one: Scored, difference: str) -> dict[str, s
         "compared by": f"{score(one.row.score)} at {one.row.step}" if one.row else "-",
         "difference": difference,
     }
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "-" if value is None else line(str(value), CELLS)
 
 
 def run_wait(home: Home, args: argparse.Namespace) -> int:
@@ -394,7 +361,7 @@ def register(verbs: Verbs) -> None:
         show_task,
         "show one task",
         add_task,
-        add_policy,
+        POLICY,
         arg("--toml", action="store_true", help="print its task file, with every default: to change and submit"),
         json=True,
     )
@@ -404,7 +371,7 @@ def register(verbs: Verbs) -> None:
         run_compare,
         "show results of tasks and what they differ in, side by side",
         add_tasks,
-        add_policy,
+        POLICY,
         arg("--all", action="store_true", help="all keys, also those that are the same everywhere"),
         arg("--best", action="store_true", help="by the best held-out score of each, not by its last"),
         json=True,

@@ -72,7 +72,7 @@ def open_application(
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
 
-    readonly = readonly or _is_anothers(home)
+    readonly = readonly or (home.database.exists() and not os.access(home.database, os.W_OK))  # another person's
     if home.database.exists() and not readonly:
         from marlaas.engine.store.schema import is_current
 
@@ -120,10 +120,6 @@ def _preferences(ascii_: bool, theme: str) -> Preferences:
         preferences = replace(preferences, theme=check_theme(theme, "--theme"))
     drawn = "utf" in (sys.stderr.encoding or "").lower()  # where Textual draws: elsewhere each sign would be a “?”
     return preferences if drawn and not ascii_ else replace(preferences, ascii=True)
-
-
-def _is_anothers(home: Home) -> bool:
-    return home.database.exists() and not os.access(home.database, os.W_OK)
 
 
 # One line of standard error, rewritten each second and finally removed. ``--plain``: a line at the start and every ten

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home as Folder, check_folder, check_home, find_home
 from marlaas.engine.queue.submission import taskfile
@@ -29,11 +30,10 @@ from marlaas.engine.store.submissions import Submission
 
 from ..operations.commands import Follower, steer, written
 from ..operations.results import export, pairs_json, scored
-from ..operations.submitting import Wish, enqueue, evaluation_table, loaded
+from ..operations.submitting import enqueue, evaluation_table, loaded
 from ..reading import find_task, reading
-from ..text.format import line, score
-from ..text.scores import with_error
-from ..text.tasks import queue_order, short_name, state_word
+from ..text.learning import list_cells
+from ..text.tasks import queue_order
 from ..text.terms import with_new_keys
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 """Tasks in a notebook's table; of more only the number is given."""
-CELLS = 80
-"""Characters of a text."""
 
 
 class Tasks(tuple[TaskRow, ...]):
@@ -54,23 +52,10 @@ class Tasks(tuple[TaskRow, ...]):
     def _repr_html_(self) -> str:
         """The queue as HTML for notebooks, in the order of ``marlaas list``."""
         headers = ("id", "tenant", "task", "environment", "state", "step", "reward", "held-out", "reason")
-        rows = sorted(self, key=queue_order)
-        more = f"<p>and {len(rows) - SHOWN:,} more</p>" if len(rows) > SHOWN else ""
-        return f"<table>{_row('th', headers)}{''.join(_row('td', _cells(task)) for task in rows[:SHOWN])}</table>{more}"
-
-
-def _cells(task: TaskRow) -> tuple[str, ...]:
-    return (
-        str(task.id),
-        line(task.tenant, CELLS),
-        short_name(task, CELLS),
-        line(task.environment, CELLS),
-        state_word(task.state),
-        f"{task.step}/{task.steps}",
-        score(task.reward),
-        with_error(task.score, task.basis),
-        line(task.reason, 2 * CELLS),
-    )
+        tasks = sorted(self, key=queue_order)
+        more = f"<p>and {len(tasks) - SHOWN:,} more</p>" if len(tasks) > SHOWN else ""
+        rows = [_row("th", headers), *(_row("td", list_cells(task)) for task in tasks[:SHOWN])]
+        return f"<table>{''.join(rows)}</table>{more}"
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:
@@ -211,9 +196,8 @@ class Home:
         Raises as ``submit`` does.
         """
 
-        wish = Wish(versions, environment, config or {}, tenant, name, measure, sampling or {})
         with reading(self._home) as reader:
-            table = evaluation_table(wish, reader)
+            table = evaluation_table(reader, versions, environment, config, tenant, name, measure, sampling)
         return self.submit(table)[0]
 
     def estimate(self, *tasks: TaskFile) -> Estimates:
@@ -233,13 +217,11 @@ class Home:
         ``progress`` gets a line for every change: ``progress=print``. Raises ``UnknownTask``, and ``EngineUnreachable``
         if the engine stops meanwhile.
         """
-        from marlaas.engine.daemon import control
-
         with reading(self._home) as reader:
-            follower = Follower(
-                read=lambda: [find_task(reader, task) for task in tasks],
-                alive=lambda: control.alive(self._home),
-                say=progress or _ignore,
+            follower = Follower.of(
+                self._home,
+                lambda: [find_task(reader, task) for task in tasks],
+                say=progress or (lambda text: None),
             )
             return tuple(follower.follow(timeout))
 
@@ -281,14 +263,10 @@ class Home:
 
     def start_engine(self) -> None:
         """Start the engine in the background unless one is alive, and wait until it serves; it outlives its starter."""
-        from marlaas.engine.daemon import control
-
         control.ensure_running(self._home)
 
     def stop_engine(self) -> bool:
         """Stop it, and wait; False if none ran. Its tasks go on when an engine is started again."""
-        from marlaas.engine.daemon import control
-
         return control.stop(self._home)
 
     def _of(self, task: TaskName, ask: Callable[[Reader, int], Answer]) -> Answer:
@@ -313,15 +291,11 @@ def _read(home: Folder, tasks: Sequence[TaskFile]) -> list[Submission]:
 
     paths = [Path(task).expanduser() for task in tasks if not isinstance(task, Mapping)]
     files = iter(loaded(home, paths))
-    found = (_of_table(task) if isinstance(task, Mapping) else next(files) for task in tasks)
-    return [submission for each in found for submission in each]
-
-
-def _of_table(task: Mapping[str, Any]) -> list[Submission]:
-
-    text = written(task)
-    return taskfile.tasks_of(taskfile.table_of(text, "the task"), "the task", Path.cwd(), text)
-
-
-def _ignore(text: str) -> None:
-    """Drop the text."""
+    submissions: list[Submission] = []
+    for task in tasks:
+        if isinstance(task, Mapping):
+            text = written(task)
+            submissions += taskfile.tasks_of(taskfile.table_of(text, "the task"), "the task", Path.cwd(), text)
+        else:
+            submissions += next(files)
+    return submissions

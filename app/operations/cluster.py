@@ -41,15 +41,12 @@ from marlaas.engine.machine.cluster.joining import (
 )
 from marlaas.engine.machine.cluster.node import (
     Versions,
-    clock_difference,
-    clock_warning,
     differences,
     meant,
     of_each_name,
     own_versions,
     why_not_drain,
 )
-from marlaas.engine.queue.submission.queue import settled_base
 from marlaas.engine.store.queries.machine import NodeRow
 
 from ..reading import reading
@@ -211,7 +208,7 @@ def become_head(home: Home, token: str | None, ip: str, name: str, notice: Calla
     notice("Ray starts on this machine …")
     head = str(Address(address, cluster.port))
     node = start_ray(home, cluster, LocalNode(0, head, True, name or host_name(), address))
-    told = ask("tell", head, ray_environment(home, cluster), _record(home, node))
+    told = ask("tell", head, ray_environment(home, cluster), {"versions": asdict(own_versions())})
     if told.get("failed"):
         stop_ray(home)
         raise ClusterUnreachable(f"Ray has started, but does not answer at {head}: {told['why']}.")
@@ -238,12 +235,11 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
         keep_token(token_file(home, cluster), token)
     check_token(home, cluster)
     seen = _look(home, cluster, address)
-    record = seen["record"]
-    here, there = own_versions(), Versions(**record.get("versions", {})) if record else None
-    if there is not None and (differ := differences(here, there)):
+    if seen["record"] and (differ := differences(own_versions(), Versions(**seen["record"]["versions"]))):
         raise ConfigError(f"This machine cannot join: {differ}", "Install the same versions on both.")
-    called = name or free_name(host_name(), [node["name"] for node in seen["nodes"] if node["alive"]])
-    if called in [node["name"] for node in seen["nodes"] if node["alive"]]:
+    taken = [node["name"] for node in seen["nodes"] if node["alive"]]
+    called = name or free_name(host_name(), taken)
+    if called in taken:
         raise ConfigError(f"The cluster has a node {called!r} already.", "Give this one another with --name.")
     notice("Ray starts on this machine …")
     node = start_ray(home, cluster, LocalNode(0, str(address), False, called, own))
@@ -252,14 +248,7 @@ def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: C
     if met.get("failed"):
         stop_ray(home)
         raise unmet(node, cluster, str(met["why"]))
-    asked, answered, heard = met["clock"]
-    notes = [_of_base(home, record or {}), clock_warning("the head", *clock_difference(asked, answered, heard))]
-    return Joined(
-        node,
-        None if cluster.insecure else token_file(home, cluster),
-        tuple(note for note in notes if note),
-        1000 * (heard - asked),
-    )
+    return Joined(node, None if cluster.insecure else token_file(home, cluster), (), 1000 * met["seconds"])
 
 
 def host_name() -> str:
@@ -292,16 +281,6 @@ def _settings(home: Home, notice: Callable[[str], None]) -> ClusterSettings:
     return load_settings(home).cluster
 
 
-def _record(home: Home, node: LocalNode) -> dict[str, Any]:
-    """What nodes read about the head before they start Ray."""
-    record: dict[str, Any] = {"versions": asdict(own_versions()), "name": node.name}
-    try:
-        base = control.served_base(home)
-    except MarlaasError:  # the engine reports it when it starts
-        return record
-    return record | {"base": base.name, "fingerprint": base.fingerprint}
-
-
 def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, Any]:
     """The cluster's nodes. Raises ``ClusterUnreachable`` if it refuses this machine, ``ConfigError`` if it lets
     everybody in."""
@@ -327,21 +306,8 @@ def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, A
     return seen
 
 
-def _of_base(home: Home, record: dict[str, Any]) -> str:
-    """A sentence if this machine's base differs from the head's; else empty."""
-    mend = "`marlaas base use` sets it, then join again."
-    same = f"No worker runs here before it is the head's, {record.get('base')}: {mend}"
-    try:
-        own = settled_base(home)
-    except MarlaasError as error:
-        return f"This machine has no base yet: {error.message} {same}" if record.get("fingerprint") else ""
-    if own.fingerprint == record.get("fingerprint", own.fingerprint):
-        return ""
-    return f"This machine's base, {own.name}, is not made of the head's files. {same}"
-
-
-WORKERS = ("marlaas.engine.machine.workers.host", "marlaas.plugins.host", "marlaas.engine.machine.workers.template")
-"""Modules of the processes that a node host starts."""
+WORKER = "marlaas.engine.machine.workers.host"
+"""Module of the processes that a node host starts."""
 
 
 def leave(home: Home, force: bool) -> LocalNode:
@@ -388,5 +354,5 @@ def workers(node: LocalNode) -> int:
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(node.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                found += any(word in WORKERS for word in child.cmdline())
+                found += WORKER in child.cmdline()
     return found

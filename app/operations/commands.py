@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home.paths import Home
@@ -59,17 +60,13 @@ def send(home: Home, kind: str, task: int | None = None, about: str = "", **argu
 
 def ask(home: Home, kind: str, task: int | None = None, about: str = "", **arguments: Any) -> None:
     """Send one command to the engine, which is started if need be. Raises ``ConfigError`` if it refuses."""
-    from marlaas.engine.daemon import control
-
     control.ensure_running(home, notice=output.talk)
     refuse(send(home, kind, task, about, **arguments))
 
 
 def leave(home: Home, kind: str, **arguments: Any) -> bool:
     """Send one command, or leave it to the next engine; False if none runs. Raises ``ConfigError`` if it refuses."""
-    from marlaas.engine.daemon.control import create_database
-
-    create_database(home)
+    control.create_database(home)
     if holder(home.lock) is None:
         command(home.database, kind, **arguments)
         return False
@@ -96,8 +93,6 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
 
     Starts an engine for what begins work. Raises ``EngineUnreachable``, ``UnknownTask``, ``StoreError``.
     """
-    from marlaas.engine.daemon import control
-
     control.refuse_suspended(holder(home.lock))
     if kind in BEGINNING:
         control.ensure_running(home, notice=output.talk)
@@ -169,14 +164,17 @@ def _tables(value: Any) -> bool:
 
 HEARD_SECONDS = 10.0
 """Seconds between two sentences about steps; reading one out takes about as long."""
+WHO = 36
+"""Cells of tenant and name."""
 GRACE_SECONDS = 20.0
 """Seconds of the engine's silence before following gives up."""
 
 
 def progress_line(task: TaskRow) -> str:
     """A task in one line."""
+    who = line(f"{task.tenant}/{task.name}")
     parts = [
-        pad(_who(task, 36), 36),
+        pad(clip_start(who, WHO) if task.family else clip(who, WHO), WHO),
         f"{state_text(task):<11}",
         "  ".join(_learned(own, task.steps, own.name if task.policies else "") for own in _learning(task)),
     ]
@@ -219,11 +217,6 @@ def _learned(own: TaskRow | PolicyRow, steps: int, name: str) -> str:
     return f"{who}step {own.step:>3}/{steps}  reward {score(own.reward)}  held-out {with_error(own.score, own.basis)}"
 
 
-def _who(task: TaskRow, width: int) -> str:
-    text = line(f"{task.tenant}/{task.name}")
-    return clip_start(text, width) if task.family else clip(text, width)
-
-
 def ways(plain: bool) -> dict[str, Any]:
     """How a ``Follower`` reports: columns for eyes; for ears sentences with pauses."""
     return {"words": sentence, "rest": HEARD_SECONDS} if plain else {"words": progress_line}
@@ -247,30 +240,26 @@ class Follower:
     """Seconds between two reports of steps only."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
-    _said: dict[int, object] = field(default_factory=dict)
-    _last: dict[int, tuple[float, object]] = field(default_factory=dict)
-    """Time and milestone of a task's last report."""
+    _last: dict[int, tuple[float, object, object]] = field(default_factory=dict)
+    """Time, milestone and differing value of a task's last report."""
 
     @classmethod
     def of(cls, home: Home, read: Callable[[], Sequence[TaskRow]], **how: Any) -> Follower:
         """Follow tasks of a home; ``say`` is standard error by default."""
-        from marlaas.engine.daemon import control
-
         return cls(read, lambda: control.alive(home), **{"say": output.talk} | how)
 
     def said(self, task: int) -> bool:
-        return task in self._said
+        return task in self._last
 
     def poll(self) -> list[TaskRow]:
         """Read once, report changes, and return the tasks."""
         tasks = list(self.read())
         for task in tasks:
             now = (self.differs_by or self.words)(task)
-            when, before = self._last.get(task.id, (-math.inf, None))
+            when, before, shown = self._last.get(task.id, (-math.inf, None, None))
             rests = self.clock() - when < self.rest and before == milestone(task)  # it has only made steps
-            if (task.id not in self._said or self._said[task.id] != now) and not rests:
-                self._said[task.id] = now
-                self._last[task.id] = (self.clock(), milestone(task))
+            if shown != now and not rests:
+                self._last[task.id] = (self.clock(), milestone(task), now)
                 self.say(self.words(task))
         return tasks
 

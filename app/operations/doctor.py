@@ -8,20 +8,19 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from marlaas.engine.devices.machine import Cpu
 from marlaas.engine.devices.survey import NO_DRIVER, Survey, survey_machine
 from marlaas.engine.devices.usable import Ours, ResourceSettings, UsableResources
-from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import Settings, load_settings
 from marlaas.engine.locks import check_lockable
 from marlaas.engine.machine.placement.place import cards_in_words
-from marlaas.engine.models.find import load_base
+from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.models.weights import check_base
 from marlaas.engine.programs import run_program
 
@@ -29,9 +28,6 @@ from ..reading import opened
 from ..text import machine as words
 from ..text.format import counted, line, size
 from ..text.tasks import liveness
-
-if TYPE_CHECKING:
-    from marlaas.engine.models.find import BaseModel
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ LOW_MEMORY = 2e9
 
 def devices_json(seen: Survey) -> dict[str, Any]:
     """The devices in bytes, operations a second and bytes a second."""
-    reasons = {gpu.uuid: seen.usable.reason(gpu.uuid) for gpu in seen.found.machine.gpus}
+    reasons = {gpu.uuid: seen.usable.left_out.get(gpu.uuid, "") for gpu in seen.found.machine.gpus}
     return {
         "cpu": asdict(seen.usable.machine.cpu),
         "gpus": [
@@ -77,16 +73,12 @@ def surveyed(home: Home, resources: ResourceSettings, measure: bool = False, mis
 
     ``measure`` measures each device again, for some seconds; ``missing`` only those that were not measured.
     """
-    return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure, missing=missing)
-
-
-def _engine(home: Home) -> frozenset[int]:
-    """Process ids of this home's engine."""
+    workers: frozenset[int] = frozenset()
     with contextlib.suppress(MarlaasError):  # the finding about the engine reports it
         if home.database.exists():
             with opened(home) as reader:
-                return frozenset(row.pid for row in reader.workers() if row.pid is not None)
-    return frozenset()
+                workers = frozenset(row.pid for row in reader.workers() if row.pid is not None)
+    return survey_machine(resources, home.rates, Ours(workers), anew=measure, missing=missing)
 
 
 def findings(seen: Survey) -> Iterator[Finding]:
@@ -102,7 +94,7 @@ def findings(seen: Survey) -> Iterator[Finding]:
         value = f"none: {line(found.reason, 160) or 'this machine has none'}; all runs on the processor"
         yield Finding("gpu", "ok" if quiet else "note", value)
     for gpu in found.machine.gpus:
-        reason = seen.usable.reason(gpu.uuid)
+        reason = seen.usable.left_out.get(gpu.uuid, "")
         yield Finding(gpu.label, "note" if reason else "ok", words.card(gpu, seen.account), line(reason, 400))
     for note in (*found.notes, *seen.usable.notes, *seen.notes):
         yield Finding("gpu", "note", line(note, 200))
@@ -130,205 +122,185 @@ def _memory(left: Cpu) -> Finding:
     import psutil
 
     value = f"{size(left.memory)} free of {size(psutil.virtual_memory().total)}"
-    if left.memory < LOW_MEMORY:
-        return Finding("memory", "note", value, "Less than 2 GB are free; larger bases will not fit.")
-    return Finding("memory", "ok", value)
+    few = "Less than 2 GB are free; larger bases will not fit."
+    return Finding("memory", "note", value, few) if left.memory < LOW_MEMORY else Finding("memory", "ok", value)
 
 
 PROBE_SECONDS = 120.0
 LOW_DISK = 2e9
+TORCH = "import torch; print(torch.__version__, 'with CUDA' if torch.cuda.is_available() else 'on the CPU')"
+LLAMA = "import llama_cpp; llama_cpp.llama_backend_init(); print('llama-cpp-python', llama_cpp.__version__)"
 
-
-def base_folder(home: Home) -> Path:
-    """The folder of a home's base. Raises ``ConfigError``."""
-
-    return load_base(load_settings(home).base).path.resolve()
+Answer: TypeAlias = tuple[str, str] | tuple[str, str, str]
+"""Verdict, value and advice of a finding."""
 
 
 def examine(home: Home, seen: Survey) -> list[Finding]:
     """Every check, in the order in which a person asks."""
+    checks: dict[str, Callable[[Home], Answer]] = {
+        "disk": _disk,
+        "compiler": _compiler,
+        "torch": lambda home: _probe(TORCH, "Training needs it: run `make install` again."),
+        "llama.cpp": _llama,
+        "home": _home,
+        "lost+found": _lost,
+        "plugins": lambda home: ("ok", str(home.plugins)),
+        "libraries": _libraries,
+        "sandbox": _sandbox,
+        "notify": _notify,
+        "base": _base,
+        "engine": _engine,
+        "cluster": _cluster,
+    }
     version = ".".join(map(str, sys.version_info[:3]))
-    return [
-        Finding("python", "ok", f"{version} ({sys.executable})"),
-        *findings(seen),
-        *decided(home, seen),
-        _disk(home),
-        _compiler(),
-        _probe(
-            "torch",
-            "import torch; print(torch.__version__, 'with CUDA' if torch.cuda.is_available() else 'on the CPU')",
-            "Training needs it: run `make install` again.",
-        ),
-        _llama(),
-        _home(home),
-        _lost(home),
-        Finding("plugins", "ok", str(home.plugins)),
-        _libraries(home),
-        _sandbox(home),
-        _notify(home),
-        _base(home),
-        _engine_of_machine(home),
-        _cluster(home),
-    ]
+    found = [Finding("python", "ok", f"{version} ({sys.executable})"), *findings(seen), *decided(home, seen)]
+    for name, check in checks.items():
+        try:
+            found.append(Finding(name, *check(home)))
+        except MarlaasError as error:
+            found.append(Finding(name, "missing", line(error.message), line(error.hint)))
+    return found
 
 
-def _disk(home: Home) -> Finding:
+def _disk(home: Home) -> Answer:
     folder = next(path for path in (home.root, *home.root.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     if free < LOW_DISK:
-        return Finding("disk", "note", f"{size(free)} free", f"Make room at {folder}, or give another --home.")
-    return Finding("disk", "ok", f"{size(free)} free")
+        return "note", f"{size(free)} free", f"Make room at {folder}, or give another --home."
+    return "ok", f"{size(free)} free"
 
 
-def _compiler() -> Finding:
-    for name in ("c++", "g++", "clang++"):
-        if found := shutil.which(name):
-            return Finding("compiler", "ok", found)
-    return Finding("compiler", "note", "none", "A C++ compiler is needed once, to build llama-cpp-python.")
+def _compiler(home: Home) -> Answer:
+    found = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    return ("ok", found) if found else ("note", "none", "A C++ compiler is needed once, to build llama-cpp-python.")
 
 
-def _llama() -> Finding:
+def _llama(home: Home) -> Answer:
     from marlaas.engine.devices.software import llama_build, why_missing
 
     found = _probe(
-        "llama.cpp",
-        "import llama_cpp; llama_cpp.llama_backend_init(); print('llama-cpp-python', llama_cpp.__version__)",
+        LLAMA,
         "Rollouts without a GPU need it: CMAKE_ARGS=-DLLAVA_BUILD=OFF pip install --no-binary llama-cpp-python"
         " llama-cpp-python builds it for this processor.",
     )
     build = llama_build()
     why, advice = why_missing(build)
-    if found.verdict == "ok" or not why or build is None:
+    if found[0] == "ok" or not why or build is None:
         return found
-    return Finding("llama.cpp", "note" if build.state == "compiling" else "missing", line(why, 160), line(advice))
+    return "note" if build.state == "compiling" else "missing", line(why, 160), line(advice)
 
 
-def _probe(name: str, code: str, advice: str) -> Finding:
+def _probe(code: str, advice: str) -> Answer:
+    """Run Python in a child, for libraries that may hang or crash."""
     try:
         status, text = run_program([sys.executable, "-P", "-c", code], PROBE_SECONDS)
     except OSError as error:
         status, text = 1, str(error)
     last = line(text.strip().splitlines()[-1] if text.strip() else "", 160)
     if status == 0:
-        return Finding(name, "ok", last)
+        return "ok", last
     if status == -4:  # SIGILL
-        return Finding(name, "missing", "crashes: it was built for another processor", advice)
-    return Finding(name, "missing", last or f"ends with status {status}", advice)
+        return "missing", "crashes: it was built for another processor", advice
+    return "missing", last or f"ends with status {status}", advice
 
 
-def _home(home: Home) -> Finding:
+def _home(home: Home) -> Answer:
     folder = next(path for path in (home.root, *home.root.parents) if path.exists())
     if not folder.is_dir():
-        return Finding("home", "missing", f"{folder} is no folder", "Give another --home.")
+        return "missing", f"{folder} is no folder", "Give another --home."
     if not home.root.exists() and os.access(folder, os.W_OK):
-        return Finding("home", "ok", f"{home.root} (not made yet)")
+        return "ok", f"{home.root} (not made yet)"
     if not os.access(home.root, os.W_OK):
-        return Finding("home", "missing", str(home.root), "It cannot be written: mend its permissions, or give --home.")
+        return "missing", str(home.root), "It cannot be written: mend its permissions, or give --home."
     if home.database.exists() and not home.adapters.is_dir():
         advice = "Tasks wait for it: bring it back, or mount its disk; where it is gone for good, make an empty one."
-        return Finding("home", "note", f"{home.adapters} is not there", advice)
-    try:
-        check_lockable(home.lock)
-    except ConfigError as error:
-        return Finding("home", "missing", error.message, error.hint)
-    return Finding("home", "ok", str(home.root))
+        return "note", f"{home.adapters} is not there", advice
+    check_lockable(home.lock)
+    return "ok", str(home.root)
 
 
-def _lost(home: Home) -> Finding:
+def _lost(home: Home) -> Answer:
     """Files of damaged versions; only a person removes them."""
     from marlaas.engine.adapters.statefile import lost_files
 
     found = lost_files(home.lost)
     if not found:
-        return Finding("lost+found", "ok", "nothing")
-    files, taken = sum(one.files for one in found), size(sum(one.size for one in found))
-    value = f"{files} {'file' if files == 1 else 'files'}, {taken} in {home.lost}"
-    return Finding("lost+found", "note", value, "Damaged versions, and files beside them; `marlaas clean` shows them.")
+        return "ok", "nothing"
+    files, taken = counted(sum(one.files for one in found), "file"), size(sum(one.size for one in found))
+    return (
+        "note",
+        f"{files}, {taken} in {home.lost}",
+        "Damaged versions, and files beside them; `marlaas clean` shows them.",
+    )
 
 
-def _libraries(home: Home) -> Finding:
+def _libraries(home: Home) -> Answer:
     """Libraries of plugins; they are never removed automatically."""
     from marlaas.engine.environments.dependencies import installed
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
-    value = (
-        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none installed"
-    )
+    if not sets:
+        return "ok", "none installed"
+    value = f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}"
     spare = [one for one in sets if not one.claimed]
     if not spare:
-        return Finding("libraries", "ok", value)
+        return "ok", value
     advice = (
         f"No plugin asks for {', '.join(one.folder.name for one in spare)} ({size(sum(one.size for one in spare))}):"
         " delete them there, unless a task is pinned to an older version of its environment."
     )
-    return Finding("libraries", "note", value, advice)
+    return "note", value, advice
 
 
-def _sandbox(home: Home) -> Finding:
+def _sandbox(home: Home) -> Answer:
     from marlaas.engine.environments.process.launch import obstacle
 
     reason = line(obstacle(), 160)
     if not reason:
-        return Finding("sandbox", "ok", "bwrap")
+        return "ok", "bwrap"
     if settings_of(home).environments.sandbox:
-        advice = "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
-        return Finding("sandbox", "missing", reason, advice)
-    return Finding("sandbox", "ok", f"none: {reason}", "Only environments that ask for it need it.")
+        return "missing", reason, "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
+    return "ok", f"none: {reason}", "Only environments that ask for it need it."
 
 
-def _notify(home: Home) -> Finding:
+def _notify(home: Home) -> Answer:
     """The command for notifications, looked up as the engine does it."""
-
     words = shlex.split(settings_of(home).notify.command)
     if not words:
-        return Finding("notify", "ok", "no command is set, so nobody is told when tasks end")
+        return "ok", "no command is set, so nobody is told when tasks end"
     program = os.path.expanduser(words[0])
     if found := shutil.which(program):
-        return Finding("notify", "ok", line(found, 160))
+        return "ok", line(found, 160)
     advice = "It must be a program that may be executed: its whole path, or a name on the engine's PATH."
-    return Finding("notify", "missing", f"{line(program, 160)} is not there", advice)
+    return "missing", f"{line(program, 160)} is not there", advice
 
 
-def _base(home: Home) -> Finding:
-
-    try:
-        name = load_settings(home).base
-        base = load_base(name)
-        check_base(base)
-    except MarlaasError as error:
-        return Finding("base", "missing", line(error.message), error.hint)
-    return Finding("base", "ok", f"{line(name)} ({base.path})")
+def _base(home: Home) -> Answer:
+    name = load_settings(home).base
+    base = load_base(name)
+    check_base(base)
+    return "ok", f"{line(name)} ({base.path})"
 
 
-def _engine_of_machine(home: Home) -> Finding:
-
-    try:
-        if not home.database.exists():
-            return Finding("engine", "ok", "never started; the first `marlaas submit` starts it")
-        with opened(home) as reader:
-            alive = liveness(reader.engine(), time.time())
-    except MarlaasError as error:
-        return Finding("engine", "missing", line(error.message), error.hint)
+def _engine(home: Home) -> Answer:
+    if not home.database.exists():
+        return "ok", "never started; the first `marlaas submit` starts it"
+    with opened(home) as reader:
+        alive = liveness(reader.engine(), time.time())
     if alive.word == "silent":
-        return Finding("engine", "note", alive.text, f"Its log is in {home.logs}; `marlaas engine stop` ends it.")
-    return Finding("engine", "ok", alive.text)
+        return "note", alive.text, f"Its log is in {home.logs}; `marlaas engine stop` ends it."
+    return "ok", alive.text
 
 
-def _cluster(home: Home) -> Finding:
+def _cluster(home: Home) -> Answer:
     """This machine's cluster, from files and locks: Ray's answer takes seconds."""
-
     from .cluster import standing
 
-    try:
-        verdict, value, advice = standing(home, load_settings(home).cluster)
-    except MarlaasError as error:  # of the settings, which the finding about the base reports, or of the token
-        return Finding("cluster", "missing", line(error.message), line(error.hint))
-    return Finding("cluster", verdict, line(value, 160), line(advice))
+    verdict, value, advice = standing(home, load_settings(home).cluster)
+    return verdict, line(value, 160), line(advice)
 
 
 # The engine's own placement, for ``doctor`` and estimates. Starts nothing, never raises.
-
-NAME = "placement"
 
 
 def decided(home: Home, seen: Survey) -> Iterator[Finding]:
@@ -343,10 +315,10 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
     try:
         placement = placed(base, settings, UsableResources(seen.usable.machine), seen.software)
     except MarlaasError as error:
-        yield Finding(NAME, "missing", line(error.message), line(error.hint or ""))
+        yield Finding("placement", "missing", line(error.message), line(error.hint))
         return
     for reason in placement.reasons:
-        yield Finding(NAME, "ok", line(reason))
+        yield Finding("placement", "ok", line(reason))
 
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:

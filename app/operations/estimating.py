@@ -121,11 +121,6 @@ def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | N
     return Workers(plan.total, False, free, plan.context, cards=cards)
 
 
-def time_cell(task: TaskEstimate) -> str:
-    """A task's time for a table."""
-    return "?" if task.time is None else f"~{rough(task.time.seconds)}"
-
-
 def told(estimates: Estimates, environments: Sequence[str]) -> list[tuple[str, str]]:
     """(what, how much) for tasks on these environments."""
     return [("time", _time(estimates, environments)), ("memory", _memory(estimates)), ("disk", _disk(estimates))]

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
@@ -52,16 +52,6 @@ class Scored:
     """True for the mean over a mixture."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The difference of two scores."""
-
-    difference: Difference | None
-    """None if they do not compare."""
-    problem: str = ""
-    """Why they do not compare."""
-
-
 def scored(reader: Reader, label: str, task: int, policy: str, best: bool = False) -> Scored:
     """The last score of a policy's newest series, or with ``best`` the best; an empty ``policy`` is the only one."""
     rows = [row for row in reader.evals(task, policy or None) if not row.suite]
@@ -76,28 +66,26 @@ def scored(reader: Reader, label: str, task: int, policy: str, best: bool = Fals
     return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None), lengths, mixed)
 
 
-def compared(one: Scored, first: Scored) -> Compared:
-    """``one`` minus ``first``, if both were measured alike on the same prompts."""
+def compared(one: Scored, first: Scored) -> Difference | str:
+    """``one`` minus ``first``, if both were measured alike on the same prompts; else why they do not compare."""
     a, b = one.row, first.row
     if a is None or b is None:
-        return Compared(None, "no score")
-    for what, key in (("series", "another series"), ("split", "another split"), ("samples", "another k")):
-        if getattr(a, what) != getattr(b, what):
-            return Compared(None, f"not paired: {key}")
-    if one.mixed or first.mixed:
-        return Compared(None, "not paired: a mixture")
-    if one.lengths != first.lengths:
-        return Compared(None, "not paired: other [sampling]")
-    found = paired(one.prompts, first.prompts)
-    return Compared(found, "" if found else "not paired: no prompts in common")
+        return "no score"
+    for problem, other in (
+        ("another series", a.series != b.series),
+        ("another split", a.split != b.split),
+        ("another k", a.samples != b.samples),
+        ("a mixture", one.mixed or first.mixed),
+        ("other [sampling]", one.lengths != first.lengths),
+    ):
+        if other:
+            return f"not paired: {problem}"
+    return paired(one.prompts, first.prompts) or "not paired: no prompts in common"
 
 
-def difference_text(found: Compared) -> str:
+def difference_text(found: Difference | str) -> str:
     """The difference with its interval, or why there is none."""
-    if found.difference is None:
-        return found.problem
-    one = found.difference
-    return f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
+    return found if isinstance(found, str) else f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
 def difference_lines(scores: Sequence[Scored]) -> list[str]:
@@ -116,9 +104,9 @@ def pairs_json(scores: Sequence[Scored]) -> list[dict[str, Any]]:
     """Each but the first, compared with the first."""
     pairs = [(one.label, compared(one, scores[0])) for one in scores[1:]]
     return [
-        {"of": label, "against": scores[0].label, **(vars(how.difference) if how.difference else {})}
-        | {"problem": how.problem}
-        for label, how in pairs
+        {"of": label, "against": scores[0].label}
+        | ({"problem": found} if isinstance(found, str) else {**vars(found), "problem": ""})
+        for label, found in pairs
     ]
 
 
@@ -208,8 +196,9 @@ def _cell(value: Any) -> Any:
 # ``summary.proto``), of which a scalar needs five fields. Packages that write them have far more dependencies than
 # that is worth.
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types."""
+_VARINT, _BYTES = 0, 2
+_FIXED = {"d": 1, "f": 5}
+"""Wire types; of numbers by their format for ``struct``."""
 _POLYNOMIAL = 0x82F63B78
 """CRC-32C (Castagnoli), reflected."""
 
@@ -227,13 +216,16 @@ class Scalars:
 
 def event_file(scalars: Iterable[Scalars], created: float) -> bytes:
     """A whole event file, created at this Unix time."""
-    head = _double(1, created) + _text(3, "brain.Event:2")
+    head = _number(1, "d", created) + _bytes(3, b"brain.Event:2")
     return b"".join(map(_record, (head, *map(_event, scalars))))
 
 
 def _event(scalars: Scalars) -> bytes:
-    values = b"".join(_bytes(1, _text(1, tag) + _float(2, value)) for tag, value in scalars.values.items())
-    return _double(1, scalars.created) + _key(2, _VARINT) + _varint(scalars.step) + _bytes(5, values)
+    values = b"".join(
+        _bytes(1, _bytes(1, tag.encode("utf-8", "replace")) + _number(2, "f", value))
+        for tag, value in scalars.values.items()
+    )
+    return _number(1, "d", scalars.created) + _key(2, _VARINT) + _varint(scalars.step) + _bytes(5, values)
 
 
 def _record(data: bytes) -> bytes:
@@ -253,24 +245,16 @@ def _varint(value: int) -> bytes:
     return bytes((*groups, value))
 
 
-def _double(field: int, value: float) -> bytes:
-    return _key(field, _FIXED64) + struct.pack("<d", value)
-
-
-def _float(field: int, value: float) -> bytes:
+def _number(field: int, kind: Literal["d", "f"], value: float) -> bytes:
     try:
-        packed = struct.pack("<f", value)
+        packed = struct.pack(f"<{kind}", value)
     except OverflowError:  # too large for 32 bits
-        packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
-    return _key(field, _FIXED32) + packed
+        packed = struct.pack(f"<{kind}", math.copysign(math.inf, value))
+    return _key(field, _FIXED[kind]) + packed
 
 
 def _bytes(field: int, value: bytes) -> bytes:
     return _key(field, _BYTES) + _varint(len(value)) + value
-
-
-def _text(field: int, value: str) -> bytes:
-    return _bytes(field, value.encode("utf-8", "replace"))
 
 
 def masked_crc(data: bytes) -> int:
@@ -304,9 +288,9 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
     settings = load_settings(home)
     state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)
     brought = settings.rollout.gguf or str(base.gguf or "")
-    return export_adapter(
-        state, base.path.resolve(), out, gguf, name, version.checksum, brought, _prompt(home, version)
-    )
+    with reading(home) as reader:
+        prompt = task_prompt(reader, version) if reader else ""
+    return export_adapter(state, base.path.resolve(), out, gguf, name, version.checksum, brought, prompt)
 
 
 def no_gain(reader: Reader, version: VersionRow) -> str:
@@ -321,11 +305,6 @@ def no_gain(reader: Reader, version: VersionRow) -> str:
         f"Training has not helped: version {version.number} scored {score(own)} on the held-out prompts, and the policy"
         f" before its first step {score(before)}."
     )
-
-
-def _prompt(home: Home, version: VersionRow) -> str:
-    with reading(home) as reader:
-        return task_prompt(reader, version) if reader else ""
 
 
 def task_prompt(reader: Reader, version: VersionRow) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,18 +47,16 @@ def _replace(path: Path, text: str) -> None:
     from marlaas.plugins.durable import to_disk  # its package loads asyncio
 
     path = path.resolve()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        to_disk(Path(temporary))
+        part.touch(0o600)
+        part.write_text(text, encoding="utf-8", newline="")
+        to_disk(part)
         if path.exists():
-            os.chmod(temporary, path.stat().st_mode & 0o777)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 # Keys are dotted, ``train.learning_rate``, in the order of a task file.
@@ -93,12 +89,15 @@ def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     defaults = flat(TaskSpec("", "", "").to_json()) | {
         f"{_PARAMETERS}{key}": value for key, value in parameters.items()
     }
-    given = [{**config, "environment_config": {**parameters, **_table(config)}} for config in configs[:1]]
+    given = [
+        {**config, "environment_config": {**parameters, **(config.get("environment_config") or {})}}
+        for config in configs[:1]
+    ]
     rows = differences([*given, *configs[1:]], all_keys=True)
     return [
         Setting(
             line(key, 60),
-            tuple(_text(value) for value in values),
+            tuple(value_cell(value) for value in values),
             key in defaults and _same(values[0], defaults[key]),
             any(not _same(value, values[0]) for value in values),
         )
@@ -106,21 +105,17 @@ def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ]
 
 
-def _table(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    table = config.get("environment_config")
-    return table if isinstance(table, Mapping) else {}
-
-
 def _same(one: Any, other: Any) -> bool:
     """Equal in JSON: a tuple is a list, 1 is 1.0 but not true."""
-    return _text(one) == _text(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
+    return value_cell(one) == value_cell(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
 
 
-def _text(value: Any) -> str:
+def value_cell(value: Any, width: int = _LONGEST) -> str:
+    """A value of a task file as a cell of a table; ``-`` for none."""
     if value is None or value == {}:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return line(text, _LONGEST) or '""'
+    return line(text, width) or '""'
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
@@ -140,3 +135,15 @@ def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) ->
     keys = dict.fromkeys(key for table in tables for key in table)
     rows = {key: tuple(table.get(key, ABSENT) for table in tables) for key in keys}
     return {key: values for key, values in rows.items() if all_keys or any(value != values[0] for value in values)}
+
+
+NAMED = ("tenant", "name", "environment")
+
+
+def difference_rows(configs: Sequence[Mapping[str, Any]], width: int, all_keys: bool = False) -> list[tuple[str, ...]]:
+    """``differences`` as rows of a table, without what stands above it; values in ``width`` cells."""
+    return [
+        (line(key, 40), *(value_cell(value, width) for value in values))
+        for key, values in differences(configs, all_keys).items()
+        if key not in NAMED
+    ]

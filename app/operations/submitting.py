@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from marlaas.engine.daemon import control
-from marlaas.engine.errors import ConfigError, EnvironmentMissing, Mistakes
+from marlaas.engine.errors import ConfigError, Mistakes
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission import taskfile
@@ -127,17 +126,14 @@ def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
             try:
                 check_environments(submissions, environments)
                 return
-            except EnvironmentMissing:
-                if time.monotonic() > deadline or not loading(home.plugins, environments, time.time()):
-                    raise
-            except ConfigError:  # the content that was saved a moment ago may have that parameter
-                if not saved_lately(home.plugins, environments, time.time()):
+            except ConfigError:  # the content that was saved a moment ago may have the environment, or the parameter
+                if time.monotonic() > deadline or not on_their_way(home.plugins, environments, time.time()):
                     raise
             time.sleep(0.2)
 
 
-def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """True if an engine may soon serve more environments.
+def on_their_way(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
+    """True if an engine may soon serve more environments, or newer versions.
 
     It loads one, has yet to see a plugin, or a file changed in the last seconds. ``now`` is Unix time.
     """
@@ -145,22 +141,9 @@ def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -
 
     known = {environment.path for environment in environments}
     return any(environment.state == "loading" for environment in environments) or any(
-        shown(str(path)) not in known or _changed_at(path) > now - LOADING_SECONDS
+        shown(str(path)) not in known or _changed_at(path) > now - READING_SECONDS
         for path in plugin_paths(plugins).values()
     )
-
-
-def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """True if a plugin was saved in the last seconds and the served version is older. ``now`` is Unix time."""
-    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source, shown
-
-    serve = {(environment.path, environment.version) for environment in environments}
-    for path in plugin_paths(plugins).values():
-        if _changed_at(path) > now - READING_SECONDS:
-            with contextlib.suppress(OSError, SourceError):
-                if (shown(str(path)), read_source(path).version) not in serve:
-                    return True
-    return False
 
 
 def _changed_at(path: Path) -> float:
@@ -177,49 +160,44 @@ NAME = 80
 """Characters of a generated name."""
 
 
-@dataclass(frozen=True)
-class Wish:
-    """A wish to measure; missing parts follow from the versions."""
+def evaluation_table(
+    reader: Reader | None,
+    versions: Sequence[str],
+    environment: str = "",
+    config: Mapping[str, Any] | None = None,
+    tenant: str = "",
+    name: str = "",
+    measure: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    queue: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The table of a task file that measures ``versions``; what is missing follows from the first version's task.
 
-    versions: Sequence[str]
-    """As ``versions`` in a task file."""
-    environment: str = ""
-    """Empty: that of the first version's task, with its configuration and rows."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    tenant: str = ""
-    name: str = ""
-    measure: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of [eval]."""
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of [sampling]; others are those of the first version's task."""
-    queue: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of [queue]."""
-
-
-def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
-    """The table of a task file. Raises ``ConfigError`` without an environment, and ``AdapterError``."""
-
-    first = _first(wish.versions, reader)
+    ``environment``: by default that of the task, with its configuration and rows. ``measure``, ``sampling`` and
+    ``queue``: keys of [eval], [sampling] and [queue]. Raises ``ConfigError`` without an environment, and
+    ``AdapterError``.
+    """
+    first = _first(versions, reader)
     like = reader.task_config(first.task) if reader and first else {}
-    environment = wish.environment or like.get("environment", "")
+    environment = environment or like.get("environment", "")
     if not environment:
         raise ConfigError("No environment is given to measure on.", "Give --environment NAME.")
     same, data = environment == like.get("environment"), like.get("data", {})
-    measure = dict(wish.measure)
+    measure = dict(measure or {})
     if measure.get("samples", 1) > 1 and "temperature" not in measure:  # at 0 all samples would be the same
         measure["temperature"] = like.get("sampling", {}).get("temperature", 1.0)
-    sampling = {key: like.get("sampling", {}).get(key) for key in ("max_tokens", "max_episode_tokens", "thinking")}
+    lengths = {key: like.get("sampling", {}).get(key) for key in ("max_tokens", "max_episode_tokens", "thinking")}
     table: dict[str, Any] = {
-        "tenant": wish.tenant or (first.tenant if first else getpass.getuser()),
-        "name": wish.name or clip(f"{', '.join(wish.versions)} on {environment}", NAME),
+        "tenant": tenant or (first.tenant if first else getpass.getuser()),
+        "name": name or clip(f"{', '.join(versions)} on {environment}", NAME),
         "environment": environment,
         "kind": "eval",
-        "versions": list(wish.versions),
-        "environment_config": {**(like.get("environment_config", {}) if same else {}), **wish.config},
-        "sampling": {**{key: value for key, value in sampling.items() if value is not None}, **wish.sampling},
+        "versions": list(versions),
+        "environment_config": {**(like.get("environment_config", {}) if same else {}), **(config or {})},
+        "sampling": {**{key: value for key, value in lengths.items() if value is not None}, **(sampling or {})},
         "eval": measure,
         "data": {key: value for key, value in data.items() if value} if same and data.get("path") else None,
-        "queue": dict(wish.queue),
+        "queue": dict(queue or {}),
     }
     return {key: value for key, value in table.items() if value not in ({}, None)}
 

@@ -2,12 +2,8 @@
 
 from .telling import (
     Document as Document,
-    HomeFacts as HomeFacts,
     Table as Table,
-    TaskFacts as TaskFacts,
-    Text as Text,
-    facts_of as facts_of,
-    told as told,
-    told_of_home as told_of_home,
+    report_of_home as report_of_home,
+    report_of_tasks as report_of_tasks,
 )
 from .writing import write as write

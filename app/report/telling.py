@@ -9,35 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import fsum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.episodes import StoredConversation
 from marlaas.engine.store.queries.learning import History, ProgressRow, Track
-from marlaas.engine.store.queries.machine import TaskUse
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EngineRow, EvalRow, EventRow, TaskRow
+from marlaas.engine.store.rows import EvalRow, EventRow, TaskRow
 
 from ..chart.draw import Curve, Point
 from ..operations.commands import without_steps, written
 from ..operations.results import NOTE, Scored, compared, difference_text, scored
-from ..operations.settings_file import differences
+from ..operations.settings_file import difference_rows, value_cell
 from ..questions import evidence
-from ..rollouts.reading import in_order as in_order_said
-from ..text.format import ago, count, counted, duration, line, number, plain, score
-from ..text.learning import Verdict, findings, gone_wrong, verdict
+from ..rollouts.exporting import episode_text
+from ..text.format import ago, count, counted, duration, excerpt, line, plain, score
+from ..text.learning import findings, gone_wrong, verdict
 from ..text.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
-from ..text.scores import held_out, rests_on, with_error
-from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word, who
+from ..text.scores import Difference, held_out, rests_on, with_error
+from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word
 
 # Texts are foreign; the writer makes them safe for its format.
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph."""
-
-    words: str
 
 
 @dataclass(frozen=True)
@@ -51,14 +42,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A curve of a picture, with its name."""
-
-    name: str
-    curve: Curve
-
-
-@dataclass(frozen=True)
 class Chart:
     """A picture of curves by step."""
 
@@ -67,7 +50,8 @@ class Chart:
     title: str
     words: str
     """For those who cannot see it."""
-    lines: Sequence[Line]
+    lines: Sequence[tuple[str, Curve]]
+    """Curves with their names."""
     points: Sequence[Point] = ()
     """Of the newest series."""
     baseline: float | None = None
@@ -80,24 +64,18 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Transcript:
-    """One conversation."""
-
-    head: str
-    turns: Sequence[tuple[str, str]]
-    """(speaker, text)."""
-
-
-@dataclass(frozen=True)
 class Code:
-    """Preformatted text, folded if possible."""
+    """Preformatted text."""
 
     title: str
     text: str
-    language: str = ""
+    language: str = "text"
+    folded: bool = False
+    """Where that is possible."""
 
 
-Piece: TypeAlias = Text | Table | Chart | Transcript | Code
+Piece: TypeAlias = str | Table | Chart | Code
+"""A text is a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -143,19 +121,17 @@ class Played:
 
 @dataclass(frozen=True)
 class Choice:
-    """A rollout: the first of a group with this reward, or a conversation."""
+    """A rollout: the first of a group with this reward."""
 
     why: str
-    group: int = 0
-    reward: float = 0.0
-    conversation: int | None = None
+    group: int
+    reward: float
 
 
-def chosen(measured: Sequence[Mapping[int, Played]], trained: Sequence[Played], failed: Sequence[int]) -> list[Choice]:
+def chosen(measured: Sequence[Mapping[int, Played]], trained: Sequence[Played]) -> list[Choice]:
     """The rollouts worth reading, in order.
 
-    ``measured``: groups of two evaluations by instance, earlier first, or nothing; ``trained``: of the newest step;
-    ``failed``: conversations.
+    ``measured``: groups of two evaluations by instance, earlier first, or nothing; ``trained``: of the newest step.
     """
     found = list(_changed(*measured)) if len(measured) == 2 else []
     widest = max(trained, key=lambda one: max(one.rewards) - min(one.rewards), default=None)
@@ -165,7 +141,7 @@ def chosen(measured: Sequence[Mapping[int, Played]], trained: Sequence[Played], 
         found.append(Choice(f"The best of the group with the widest rewards ({where})", widest.group, high))
         if low < high:
             found.append(Choice(f"The worst of the same group ({where})", widest.group, low))
-    return found + [Choice("An episode that failed", conversation=id) for id in failed]
+    return found
 
 
 def _changed(first: Mapping[int, Played], best: Mapping[int, Played]) -> list[Choice]:
@@ -195,86 +171,61 @@ ALWAYS = (REWARD, *BANDS[REWARD])
 
 
 @dataclass(frozen=True)
-class PolicyFacts:
+class Face:
     """A task as one of its policies sees it."""
 
+    task: TaskRow
     name: str
     """Empty for the only policy."""
     row: TaskRow
+    """With the policy's progress."""
     history: History
     evals: Sequence[EvalRow]
     """Of all series, suites and splits, oldest first."""
     scored: Scored
     newest: Mapping[str, float]
     """Of its newest step."""
-    verdict: Verdict
-    rollouts: Sequence[Transcript]
+
+    @property
+    def policy(self) -> str | None:
+        return self.name or None
 
 
-@dataclass(frozen=True)
-class TaskFacts:
-    """One task."""
-
-    row: TaskRow
-    policies: Sequence[PolicyFacts]
-    config: Mapping[str, Any]
-    """With every default."""
-    source: str
-    """As its author wrote it; empty if there is no file."""
-    use: TaskUse | None
-    """None if nothing is recorded."""
-    warnings: Sequence[str]
-    needs: Sequence[TaskRow]
-    engine: EngineRow | None
-    """The home's newest one."""
-
-
-def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
-    """Read all of a task. ``policies``: name, and the row as that policy sees it."""
-    return TaskFacts(
-        row,
-        [_policy(reader, name, seen) for name, seen in policies],
-        reader.task_config(row.id),
-        reader.task_source(row.id),
-        next((one for one in reader.tasks_used("") if one.id == row.id), None),
-        reader.warnings(row.id),
-        reader.needs(row.id),
-        reader.engine(),
-    )
-
-
-def _policy(reader: Reader, name: str, row: TaskRow) -> PolicyFacts:
+def _face(reader: Reader, task: TaskRow, name: str, row: TaskRow) -> Face:
     own = name or None
-    metrics = dict.fromkeys((*ALWAYS, *in_order(reader.metric_samples(row.id, policy=own))))
-    evals, config = reader.evals(row.id, own), reader.task_config(row.id)
-    newest = next(iter(reader.steps(row.id, row.step - 1, own)), None)
-    history = reader.history(row.id, metrics, None, own)
-    recent = reader.recent_means(row.id, policy=own)
-    versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in config.get("versions", ())}
-    rewards = history.tracks.get(REWARD, Track())
-    return PolicyFacts(
+    metrics = dict.fromkeys((*ALWAYS, *in_order(reader.metric_samples(task.id, policy=own))))
+    newest = next(iter(reader.steps(task.id, row.step - 1, own)), None)
+    return Face(
+        task,
         name,
         row,
-        history,
-        evals,
-        scored(reader, f"{row.id} {name}".rstrip(), row.id, name),
+        reader.history(task.id, metrics, None, own),
+        reader.evals(task.id, own),
+        scored(reader, f"{task.id} {name}".rstrip(), task.id, name),
         newest.metrics if newest else {},
-        verdict(evidence(row, evals, rewards, recent, versions, config, name)),
-        _rollouts(reader, row, own, evals),
     )
 
 
-def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[Transcript]:
-    series = [one for one in newest_series(evals) if one.score is not None]
+def _verdict(reader: Reader, face: Face) -> str:
+    config, rewards = reader.task_config(face.task.id), face.history.tracks.get(REWARD, Track())
+    recent = reader.recent_means(face.task.id, policy=face.policy)
+    versions = {words: next(reversed(reader.evals(face.task.id, words)), None) for words in config.get("versions", ())}
+    return verdict(evidence(face.row, face.evals, rewards, recent, versions, config, face.name)).words
+
+
+def _rollouts(reader: Reader, face: Face) -> list[Code]:
+    row, policy = face.row, face.policy
+    series = [one for one in newest_series(face.evals) if one.score is not None]
     measured: list[dict[int, Played]] = []
     if len(series) > 1:
         best = max(series, key=lambda one: (one.score or 0.0, -one.step))
         ends = (series[0], best if best is not series[0] else series[-1])
         measured = [{one.instance: one for one in _groups_of(reader, row, policy, "eval", each)} for each in ends]
     trained = list(_groups_of(reader, row, policy, "train")) if row.step else []
-    failed = list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]
-    said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained, failed)]
-    return [Transcript(_head(why, episode[0]), list(_turns(episode))) for why, episode in said if episode]
+    said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained)]
+    for failed in list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]:
+        said.append(("An episode that failed", reader.episode(failed)))
+    return [Code(why, excerpt(episode_text(episode), LONGEST, LINES)) for why, episode in said if episode]
 
 
 def _groups_of(
@@ -289,9 +240,7 @@ def _groups_of(
 
 
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
-    """The chosen episode, the named conversation first; empty if it is gone."""
-    if choice.conversation is not None:
-        return reader.episode(choice.conversation)
+    """The chosen episode; empty if it is gone."""
     ids = reader.conversation_ids(0, group=choice.group)
     rows = reader.conversation_rows(ids)
     own = [id for id in ids if id in rows and (rows[id].group, rows[id].reward) == (choice.group, choice.reward)]
@@ -306,95 +255,99 @@ MOST_CURVES = 4
 """Of a picture that compares."""
 MOST_SCORES = 40
 """Of a list; some in between are left out."""
-LONGEST_TURN = 20_000
-"""Characters."""
-NAMED = ("tenant", "name", "environment")
+LONGEST, LINES = 20_000, 500
+"""Characters and lines of an episode."""
+VALUE = 60
+"""Cells of a value of a task file."""
 
 
-def told(tasks: Sequence[TaskFacts], now: float) -> Document:
-    """The report of one task, or of several with a comparison. ``now`` is Unix time."""
+def report_of_tasks(
+    reader: Reader, tasks: Sequence[tuple[TaskRow, Sequence[tuple[str, TaskRow]]]], now: float
+) -> Document:
+    """The report of one task, or of several with a comparison.
+
+    ``tasks``: each with its policies, as name and the row as that policy sees it. ``now`` is Unix time.
+    """
+    seen = [(task, [_face(reader, task, name, row) for name, row in policies]) for task, policies in tasks]
     when = f"{_moment(now)} UTC"
-    if len(tasks) == 1:
-        row = tasks[0].row
+    if len(seen) == 1:
+        row = seen[0][0]
         lead = f"Task {row.id} of {line(row.tenant)}, on the environment {line(row.environment)}. Written {when}."
-        return Document(line(row.name), lead, list(_task(tasks[0], 2)))
-    names = ", ".join(f"{each.row.id} {line(each.row.name)}" for each in tasks)
-    sections = [_overview(tasks)]
-    for each in tasks:
-        sections.append(Section(f"Task {each.row.id}: {line(each.row.name)}", ()))
-        sections += _task(each, 3)
-    return Document(f"{len(tasks)} tasks", f"{names}. Written {when}.", sections)
+        return Document(line(row.name), lead, list(_task(reader, *seen[0], 2)))
+    names = ", ".join(f"{task.id} {line(task.name)}" for task, _ in seen)
+    sections = [_overview(reader, [task for task, _ in seen], [face for _, faces in seen for face in faces])]
+    for task, faces in seen:
+        sections.append(Section(f"Task {task.id}: {line(task.name)}", ()))
+        sections += _task(reader, task, faces, 3)
+    return Document(f"{len(seen)} tasks", f"{names}. Written {when}.", sections)
 
 
-def _overview(tasks: Sequence[TaskFacts]) -> Section:
-    faces = [(task, policy) for task in tasks for policy in task.policies]
-    first = faces[0][1].scored
+def _overview(reader: Reader, tasks: Sequence[TaskRow], faces: Sequence[Face]) -> Section:
+    first = faces[0].scored
     headers = ("Task", "Name", "State", "Step", "Reward", "Held-out", "Best", "Baseline", f"Against {first.label}")
     rows = [
         (
-            policy.scored.label,
-            line(task.row.name),
-            state_word(policy.row.state),
-            f"{policy.row.step}/{policy.row.steps}",
-            score(policy.row.reward),
-            with_error(policy.row.score, policy.row.basis),
-            score(policy.row.best),
-            score(policy.row.floor),
-            "" if policy.scored is first else difference_text(compared(policy.scored, first)),
+            face.scored.label,
+            line(face.task.name),
+            state_word(face.row.state),
+            f"{face.row.step}/{face.row.steps}",
+            score(face.row.reward),
+            with_error(face.row.score, face.row.basis),
+            score(face.row.best),
+            score(face.row.floor),
+            "" if face.scored is first else difference_text(compared(face.scored, first)),
         )
-        for task, policy in faces
+        for face in faces
     ]
     pieces: list[Piece] = [Table(headers, rows, headers[3:8])]
-    if any(compared(policy.scored, first).difference for _, policy in faces[1:]):
-        pieces.append(Text(NOTE.format(first=first.label)))
-    ranked = sorted(faces, key=lambda face: -math.inf if face[1].row.best is None else face[1].row.best, reverse=True)
+    if any(isinstance(compared(face.scored, first), Difference) for face in faces[1:]):
+        pieces.append(NOTE.format(first=first.label))
+    ranked = sorted(faces, key=lambda face: -math.inf if face.row.best is None else face.row.best, reverse=True)
     drawn = [face for face in faces if face in ranked[:MOST_CURVES]]
     lines = [
-        Line(f"{policy.scored.label} {line(task.row.name, 40)}", _curve(policy, REWARD, place))
-        for place, (task, policy) in enumerate(drawn)
+        (f"{face.scored.label} {line(face.task.name, 40)}", _curve(face, REWARD, place))
+        for place, face in enumerate(drawn)
     ]
-    if any(each.curve.steps for each in lines):
+    if any(curve.steps for _, curve in lines):
         which = f", of the {MOST_CURVES} with the best scores" if len(drawn) < len(faces) else ""
         about = f"The mean reward of each step's episodes{which}."
         pieces.append(Chart("rewards", "Reward by step", about, lines, unit=True, metric=REWARD))
-    apart = differences([dict(task.config) for task in tasks], False)
-    if apart.keys() - set(NAMED):
-        columns = ("Key", *(str(task.row.id) for task in tasks))
-        cells = [(key, *(_value(one) for one in values)) for key, values in apart.items() if key not in NAMED]
-        pieces.append(Table(columns, cells))
+    cells = difference_rows([reader.task_config(task.id) for task in tasks], VALUE)
+    if cells:
+        pieces.append(Table(("Key", *(str(task.id) for task in tasks)), cells))
     return Section("How they compare", pieces)
 
 
-def _task(task: TaskFacts, level: int) -> Iterator[Section]:
-    several = len(task.policies) > 1
-    yield Section("How it went", list(_summary(task)), level)
-    for policy in task.policies:
-        of = f" of {line(policy.name)}" if several else ""
+def _task(reader: Reader, task: TaskRow, faces: Sequence[Face], level: int) -> Iterator[Section]:
+    yield Section("How it went", list(_summary(reader, task, faces)), level)
+    for face in faces:
+        of = f" of {line(face.name)}" if len(faces) > 1 else ""
         for title, pieces in (
-            ("Curves", list(_charts(task.row.id, policy))),
-            ("Scores", list(_scores(policy))),
-            ("Rollouts worth reading", policy.rollouts),
+            ("Curves", list(_charts(face))),
+            ("Scores", list(_scores(face))),
+            ("Rollouts worth reading", _rollouts(reader, face)),
         ):
             if pieces:
                 yield Section(f"{title}{of}", pieces, level)
-    if any(policy.newest for policy in task.policies):
-        yield Section("The newest step", [_newest(task.policies)], level)
-    yield Section("What it cost", [_cost(task)], level)
-    source = [Code("As its author wrote it", plain(task.source), "toml")] if task.source else []
-    with_defaults = Code("With every default", written(without_steps(dict(task.config))), "toml")
-    yield Section("The task file", [*source, with_defaults], level)
+    if any(face.newest for face in faces):
+        yield Section("The newest step", [_newest(faces)], level)
+    yield Section("What it cost", [_cost(reader, task)], level)
+    source = reader.task_source(task.id)
+    codes = [Code("As its author wrote it", plain(source), "toml", folded=True)] if source else []
+    with_defaults = written(without_steps(reader.task_config(task.id)))
+    yield Section("The task file", [*codes, Code("With every default", with_defaults, "toml", folded=True)], level)
 
 
-def _summary(task: TaskFacts) -> Iterator[Piece]:
-    for policy in task.policies:
-        said = policy.verdict.words
-        if said:
-            yield Text(f"{line(policy.name)}: {said}" if len(task.policies) > 1 else said)
-    for finding in findings(task.row):
-        yield Text(f"{finding.headline}: {finding.evidence} {finding.advice}")
-    for warning in task.warnings:
-        yield Text(f"Warning: {line(warning)}")
-    row, train, engine = task.row, task.config.get("train", {}), task.engine
+def _summary(reader: Reader, row: TaskRow, faces: Sequence[Face]) -> Iterator[Piece]:
+    for face in faces:
+        if said := _verdict(reader, face):
+            yield f"{line(face.name)}: {said}" if len(faces) > 1 else said
+    for finding in findings(row):
+        yield f"{finding.headline}: {finding.evidence} {finding.advice}"
+    for warning in reader.warnings(row.id):
+        yield f"Warning: {line(warning)}"
+    config, engine = reader.task_config(row.id), reader.engine()
+    train = config.get("train", {})
     groups = f"{train.get('groups_per_step', '?')} a step, of {train.get('group_size')} episodes"
     rows = [
         ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
@@ -405,58 +358,56 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         ("Steps", f"{row.step} of {row.steps}"),
         *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
-        *(
-            (name, _value(train[key]) if key in train else "")
-            for name, key in (("Learning rate", "learning_rate"), ("Rank", "rank"))
-        ),
+        ("Learning rate", value_cell(train["learning_rate"], VALUE) if "learning_rate" in train else ""),
+        ("Rank", value_cell(train["rank"], VALUE) if "rank" in train else ""),
         ("Groups", groups if "group_size" in train else ""),
-        ("Longest reply", limits(task.config)),
-        ("Seed", _value(train.get("seed")) if "seed" in train else ""),
-        ("Depends on", ", ".join(f"{one.id} {line(one.name)}" for one in task.needs)),
+        ("Longest reply", limits(config)),
+        ("Seed", value_cell(train.get("seed"), VALUE) if "seed" in train else ""),
+        ("Depends on", ", ".join(f"{one.id} {line(one.name)}" for one in reader.needs(row.id))),
         ("Submitted", f"{_moment(row.created)} UTC"),
         ("marlaas", line(engine.version) if engine else ""),
     ]
     yield Table(("", ""), [(name, value) for name, value in rows if value])
 
 
-def _charts(task: int, policy: PolicyFacts) -> Iterator[Chart]:
-    prefix = "-".join(filter(None, (str(task), "".join(c for c in policy.name if c.isalnum()))))
-    curve = _curve(policy, REWARD)
-    points = [Point(row.step, row.score, row.stderr) for row in newest_series(policy.evals) if row.score is not None]
+def _charts(face: Face) -> Iterator[Chart]:
+    prefix = "-".join(filter(None, (str(face.task.id), "".join(c for c in face.name if c.isalnum()))))
+    curve = _curve(face, REWARD)
+    points = [Point(row.step, row.score, row.stderr) for row in newest_series(face.evals) if row.score is not None]
     if curve.steps or points:
         yield Chart(
             f"{prefix}-reward",
             "Reward and held-out score by step",
             "The mean reward of each step's episodes with the band from its lowest to its highest; held-out scores as"
             " points with their standard errors.",
-            [Line(REWARD, curve)] if curve.steps else [],
+            [(REWARD, curve)] if curve.steps else [],
             points,
-            policy.row.floor,
+            face.row.floor,
             unit=True,
             large=True,
             metric=REWARD,
         )
     for name in SMALL:
-        one = _curve(policy, name)
+        one = _curve(face, name)
         if len(one.steps) > 1 and any(one.values):
             own = words(name)
-            yield Chart(f"{prefix}-{name}", own.title, own.meaning, [Line(own.title, one)], metric=name)
+            yield Chart(f"{prefix}-{name}", own.title, own.meaning, [(own.title, one)], metric=name)
 
 
-def _curve(policy: PolicyFacts, name: str, place: int = 0) -> Curve:
-    track = policy.history.tracks.get(name, Track())
-    low, high = (policy.history.tracks.get(edge, Track()) for edge in BANDS.get(name, ("", "")))
+def _curve(face: Face, name: str, place: int = 0) -> Curve:
+    track = face.history.tracks.get(name, Track())
+    low, high = (face.history.tracks.get(edge, Track()) for edge in BANDS.get(name, ("", "")))
     banded = low.steps == track.steps == high.steps and not place
     edges = (low.values, high.values) if banded else (array("d"), array("d"))
     return Curve(track.steps, track.values, edges[0], edges[1], place=place)
 
 
-def _scores(policy: PolicyFacts) -> Iterator[Piece]:
-    if not policy.evals:
+def _scores(face: Face) -> Iterator[Piece]:
+    if not face.evals:
         return
-    newest = newest_series(policy.evals)
+    newest = newest_series(face.evals)
     best = max((row for row in newest if row.score is not None), key=lambda row: (row.score, -row.step), default=None)
-    stride = math.ceil(len(policy.evals) / MOST_SCORES)
+    stride = math.ceil(len(face.evals) / MOST_SCORES)
     rows = [
         (
             str(row.step),
@@ -466,27 +417,27 @@ def _scores(policy: PolicyFacts) -> Iterator[Piece]:
             rests_on(row.basis),
             "best" if row is best else "" if row in newest or measured_on(row) else "earlier series",
         )
-        for place, row in enumerate(policy.evals)
-        if place % stride == 0 or row is policy.evals[-1] or row is best  # about ``MOST_SCORES``, evenly
+        for place, row in enumerate(face.evals)
+        if place % stride == 0 or row is face.evals[-1] or row is best  # about ``MOST_SCORES``, evenly
     ]
     headers = ("Step", "Measured on", "Score", "Standard error", "Rests on", "")
     yield Table(headers, rows, ("Step", "Score", "Standard error"))
-    if len({row.series for row in policy.evals if not measured_on(row)}) > 1:
-        yield Text(
-            "Scores of an earlier series do not compare with the newest: other prompts, or graded by other code."
-        )
+    if len({row.series for row in face.evals if not measured_on(row)}) > 1:
+        yield "Scores of an earlier series do not compare with the newest: other prompts, or graded by other code."
 
 
-def _newest(policies: Sequence[PolicyFacts]) -> Table:
+def _newest(faces: Sequence[Face]) -> Table:
     """A column for each policy."""
-    own = [policy for policy in policies if policy.newest]
-    every = in_order({name for policy in own for name in policy.newest if words(name).meaning})
-    columns = [f"{line(policy.name)}, step" if len(policies) > 1 else "Step" for policy in own]
-    headers = ("Metric", *(f"{name} {policy.row.step}" for name, policy in zip(columns, own, strict=True)), "Meaning")
+    own = [face for face in faces if face.newest]
+    every = in_order({name for face in own for name in face.newest if words(name).meaning})
+    columns = [
+        f"{line(face.name)}, step {face.row.step}" if len(faces) > 1 else f"Step {face.row.step}" for face in own
+    ]
+    headers = ("Metric", *columns, "Meaning")
     rows = [
         (
             words(name).title,
-            *(newest_text(name, policy.newest) if name in policy.newest else "" for policy in own),
+            *(newest_text(name, face.newest) if name in face.newest else "" for face in own),
             words(name).meaning,
         )
         for name in every
@@ -494,33 +445,8 @@ def _newest(policies: Sequence[PolicyFacts]) -> Table:
     return Table(headers, rows)
 
 
-def _head(why: str, said: StoredConversation) -> str:
-    parts = (f"{line(name, 30)} {number(value)}" for name, value in list(said.scores.items())[:8])
-    speaker, version = _speaker(said), f"version {said.version}"
-    named = said.policy not in ("", ONLY)  # its name has the version behind it
-    shown = [f"{why}: reward {score(said.reward)}", speaker, "" if named and speaker else version, *parts]
-    if said.failure:
-        shown.append(line(said.failure, 300))
-    if said.cut:
-        shown.append("cut off by the length limit")
-    return " · ".join(filter(None, shown))
-
-
-def _speaker(said: StoredConversation) -> str:
-    found, agent = who(said.agent, said.policy, said.version, said.speaker, said.spoke), line(said.agent, 20)
-    return found.removeprefix(f"{agent}: ") if found.startswith(f"{agent}: {agent} v") else found
-
-
-def _turns(episode: Sequence[StoredConversation]) -> Iterator[tuple[str, str]]:
-    for said in in_order_said(episode):
-        text = plain(said.turn.text[:LONGEST_TURN]) or "(nothing)"
-        more = len(said.turn.text) - LONGEST_TURN
-        whose = f"{_speaker(episode[said.conversation]) or 'another agent'}, " if len(episode) > 1 else ""
-        yield f"{whose}{line(said.turn.role, 20)}", text + (f"\n… {more:,} more characters" if more > 0 else "")
-
-
-def _cost(task: TaskFacts) -> Piece:
-    row, use = task.row, task.use
+def _cost(reader: Reader, row: TaskRow) -> Piece:
+    use = next((one for one in reader.tasks_used("") if one.id == row.id), None)
     rows = [
         ("Running time", duration(row.seconds)),
         ("From the queue to the end", duration(row.finished - row.created) if row.finished else "not ended"),
@@ -536,12 +462,6 @@ def _cost(task: TaskFacts) -> Piece:
     return Table(("", ""), rows)
 
 
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "-" if value is None else line(str(value), 60)
-
-
 def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
@@ -550,53 +470,38 @@ MOST = 40
 """Newest lines of the log."""
 
 
-@dataclass(frozen=True)
-class HomeFacts:
-    """All that a home's report is made of."""
-
-    home: str
-    since: float
-    """Unix time, as ``now``."""
-    now: float
-    tasks: Sequence[TaskRow] = ()
-    progress: Sequence[ProgressRow] = ()
-    events: Sequence[EventRow] = ()
-    """Oldest first."""
-
-
-def told_of_home(facts: HomeFacts) -> Document:
-    """The report."""
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.since))
-    lead = f"Since {when}, {ago(facts.since, facts.now)}: {_sum(facts)}."
+def report_of_home(
+    home: str,
+    since: float,
+    now: float,
+    tasks: Sequence[TaskRow],
+    progress: Sequence[ProgressRow],
+    events: Sequence[EventRow],
+) -> Document:
+    """What happened in a home from ``since`` to ``now``, in Unix time. ``events``: oldest first."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
+    ended = [task for task in tasks if task.finished is not None and task.finished >= since]
+    total = "nothing"
+    if progress or events:
+        steps, running = sum(row.steps for row in progress), sum(task.state == "running" for task in tasks)
+        total = f"{counted(steps, 'step')}, {counted(len(ended), 'task')} ended, {running} running now"
     sections = [
         Section(title, pieces)
-        for title, pieces in (("Tasks", list(_tasks(facts))), ("What went wrong", list(_wrong(facts))))
+        for title, pieces in (
+            ("Tasks", list(_moved(tasks, ended, progress))),
+            ("What went wrong", list(_wrong(events))),
+        )
         if pieces
     ]
-    return Document(f"What happened in {line(facts.home)}", lead, sections)
+    return Document(f"What happened in {line(home)}", f"Since {when}, {ago(since, now)}: {total}.", sections)
 
 
-def _sum(facts: HomeFacts) -> str:
-    if not facts.progress and not facts.events:
-        return "nothing"
-    ended = sum(task.finished is not None and task.finished >= facts.since for task in facts.tasks)
-    steps = sum(row.steps for row in facts.progress)
-    found = [counted(steps, "step"), f"{counted(ended, 'task')} ended"]
-    running = sum(task.state == "running" for task in facts.tasks)
-    return ", ".join([*found, f"{running} running now"])
-
-
-def _tasks(facts: HomeFacts) -> Iterator[Piece]:
+def _moved(tasks: Sequence[TaskRow], ended: Sequence[TaskRow], progress: Sequence[ProgressRow]) -> Iterator[Piece]:
     """Tasks that moved, urgent ones first."""
-    rows = {task.id: task for task in facts.tasks}
-    moved = [(rows[one.task], one) for one in facts.progress if one.task in rows]
-    known = {task.id for task, _ in moved}
-    stopped = [
-        task
-        for task in facts.tasks
-        if task.id not in known and task.finished is not None and task.finished >= facts.since
-    ]
+    rows = {task.id: task for task in tasks}
+    moved = [(rows[one.task], one) for one in progress if one.task in rows]
     moved.sort(key=lambda pair: (not gone_wrong(pair[0]), pair[0].state not in ("failed", "paused", "blocked")))
+    stopped = [task for task in ended if task.id not in {task.id for task, _ in moved}]
     cells = [
         (
             f"{task.id} {one.policy}" if len(task.trained) > 1 else str(task.id),
@@ -617,33 +522,29 @@ def _tasks(facts: HomeFacts) -> Iterator[Piece]:
         headers = ("Task", "Tenant", "Name", "State", "Steps", "Reward", "Held-out")
         yield Table(headers, cells, headers[4:])
     for task in {task.id: task for task in (*(task for task, _ in moved), *stopped)}.values():
-        said = [task.reason] if task.reason and task.state in ("failed", "paused", "blocked") else []
-        said += [trouble] if (trouble := gone_wrong(task)) else []
-        for sentence in said:
-            yield Text(f"{task.id} {line(task.name, 40)}: {line(sentence, 300)}")
+        reason = task.reason if task.state in ("failed", "paused", "blocked") else ""
+        for sentence in filter(None, (reason, gone_wrong(task))):
+            yield f"{task.id} {line(task.name, 40)}: {line(sentence, 300)}"
 
 
 def _change(before: float | None, now: float | None) -> str:
-    if now is None:
-        return "-"
-    return score(now) if before is None else f"{score(before)} → {score(now)}"
+    return score(now) if before is None or now is None else f"{score(before)} → {score(now)}"
 
 
-def _wrong(facts: HomeFacts) -> Iterator[Piece]:
+def _wrong(events: Sequence[EventRow]) -> Iterator[Piece]:
     """Equal warnings once, with their number."""
     alike: dict[tuple[int | None, str], list[EventRow]] = {}
-    for event in facts.events:
+    for event in events:
         alike.setdefault((event.task, event.message), []).append(event)
-    newest = sorted(alike.values(), key=lambda same: same[-1].created)[-MOST:]
-    if newest:
-        rows = [
-            (
-                time.strftime("%m-%d %H:%M", time.localtime(same[-1].created)),
-                "" if same[-1].task is None else str(same[-1].task),
-                f"{line(same[-1].message, 240)}{f' ({len(same)} times)' if len(same) > 1 else ''}",
-            )
-            for same in newest
-        ]
+    rows = [
+        (
+            time.strftime("%m-%d %H:%M", time.localtime(same[-1].created)),
+            "" if same[-1].task is None else str(same[-1].task),
+            f"{line(same[-1].message, 240)}{f' ({len(same)} times)' if len(same) > 1 else ''}",
+        )
+        for same in sorted(alike.values(), key=lambda same: same[-1].created)[-MOST:]
+    ]
+    if rows:
         yield Table(("When", "Task", "What"), rows)
     if len(alike) > MOST:
-        yield Text(f"{len(alike) - MOST} earlier ones are in `marlaas logs --level warning`.")
+        yield f"{len(alike) - MOST} earlier ones are in `marlaas logs --level warning`."

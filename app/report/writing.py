@@ -46,7 +46,7 @@ def svg(chart: Chart, alone: bool = False) -> str:
     top = TOP + ROW * legend
     across = linear(0.0, max(_last(chart), 1), 8 if width == WIDE[0] else 5)
     last = max(_last(chart), 1)
-    drawn = [decimate(series.curve, POINTS, last).buckets for series in chart.lines]
+    drawn = [decimate(curve, POINTS, last).buckets for _, curve in chart.lines]
     up = _vertical(chart, drawn)
     frame = _Frame(width, height, top, last, up)
     where = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
@@ -60,8 +60,8 @@ def svg(chart: Chart, alone: bool = False) -> str:
         *_axes(frame, [tick.value for tick in across.ticks if tick.value <= last]),
         *(_legend(chart, legend)),
     ]
-    for series, buckets in zip(chart.lines, drawn, strict=True):
-        parts += _line(frame, buckets, series.curve.place, banded=len(chart.lines) == 1)
+    for (_, curve), buckets in zip(chart.lines, drawn, strict=True):
+        parts += _line(frame, buckets, curve.place, banded=len(chart.lines) == 1)
     if chart.baseline is not None:
         y = frame.y(chart.baseline)
         parts.append(f'<path class="base" d="M{LEFT} {y}H{width - RIGHT}"/>')
@@ -73,11 +73,11 @@ def svg(chart: Chart, alone: bool = False) -> str:
 def described(chart: Chart) -> str:
     """What it shows, with first and last values."""
     said = [f"{chart.words.removesuffix('.')}."]
-    for series in chart.lines:
-        finite = [(s, v) for s, v in zip(series.curve.steps, series.curve.values, strict=True) if math.isfinite(v)]
+    for name, curve in chart.lines:
+        finite = [(step, value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
         if finite:
             ends = (f"{value_text(chart.metric, value)} at step {step}" for step, value in (finite[0], finite[-1]))
-            said.append(f"{series.name}: {', '.join(ends)}.")
+            said.append(f"{name}: {', '.join(ends)}.")
     if chart.points:
         one, other = chart.points[0], chart.points[-1]
         said.append(f"Held-out: {score(one.score)} at step {one.step}, {score(other.score)} at step {other.step}.")
@@ -99,7 +99,7 @@ class _Frame:
 
 
 def _last(chart: Chart) -> int:
-    steps = [line.curve.steps[-1] for line in chart.lines if line.curve.steps]
+    steps = [curve.steps[-1] for _, curve in chart.lines if curve.steps]
     return max([*steps, *(point.step for point in chart.points)], default=1)
 
 
@@ -128,10 +128,10 @@ def _axes(frame: _Frame, steps: list[float]) -> Iterator[str]:
 
 
 def _legend(chart: Chart, rows: int) -> Iterator[str]:
-    for place, series in enumerate(chart.lines[:rows]):
+    for place, (name, curve) in enumerate(chart.lines[:rows]):
         y = TOP - 4 + ROW * place
-        yield f'<path class="line c{series.curve.place % 4}"{_dash(series.curve.place)} d="M{LEFT} {y}h30"/>'
-        yield _text(LEFT + 36, y + 4, series.name)
+        yield f'<path class="line c{curve.place % 4}"{_dash(curve.place)} d="M{LEFT} {y}h30"/>'
+        yield _text(LEFT + 36, y + 4, name)
 
 
 def _line(frame: _Frame, buckets: tuple[Bucket, ...], place: int, banded: bool) -> Iterator[str]:
@@ -201,8 +201,8 @@ _MARKDOWN = """\
 {% for piece in section.pieces %}
 {% set kind = piece|kind %}
 
-{% if kind == "Text" %}
-{{ piece.words|paragraph }}
+{% if kind == "str" %}
+{{ piece|paragraph }}
 {% elif kind == "Table" %}
 |{% for header in piece.headers %} {{ header|safe_line }} |{% endfor +%}
 |{% for header in piece.headers %} {{ "--:" if header in piece.right else "---" }} |{% endfor +%}
@@ -211,14 +211,6 @@ _MARKDOWN = """\
 {% endfor %}
 {% elif kind == "Chart" %}
 ![{{ (piece.title ~ ". " ~ (piece|described))|safe_line }}]({{ pictures }}/{{ piece.name }}.svg)
-{% elif kind == "Transcript" %}
-**{{ piece.head|safe_line }}**
-{% for role, text in piece.turns %}
-
-{{ (role ~ ":")|paragraph }}
-
-{{ text|fenced("text") }}
-{% endfor %}
 {% else %}
 {{ (piece.title ~ ":")|paragraph }}
 
@@ -245,8 +237,8 @@ _HTML = """\
 <h{{ section.level }}>{{ section.title|plain }}</h{{ section.level }}>
 {% for piece in section.pieces %}
 {% set kind = piece|kind %}
-{% if kind == "Text" %}
-<p>{{ piece.words|plain }}</p>
+{% if kind == "str" %}
+<p>{{ piece|plain }}</p>
 {% elif kind == "Table" %}
 <table>
 {% if piece.headers|select|list %}
@@ -265,14 +257,9 @@ _HTML = """\
 </tbody></table>
 {% elif kind == "Chart" %}
 <figure>{{ piece|svg|safe }}</figure>
-{% elif kind == "Transcript" %}
-<article><header>{{ piece.head|plain }}</header>
-{% for role, text in piece.turns %}
-<div class="turn"><b>{{ role|plain }}</b><pre>{{ text|plain }}</pre></div>
-{% endfor %}
-</article>
 {% else %}
-<details><summary>{{ piece.title|plain }}</summary><pre>{{ piece.text|plain }}</pre></details>
+<details{% if not piece.folded %} open{% endif %}>
+<summary>{{ piece.title|plain }}</summary><pre>{{ piece.text|plain }}</pre></details>
 {% endif %}
 {% endfor %}
 {% endfor %}
@@ -289,12 +276,10 @@ padding:0 1rem}h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.4rem;borde
 .lead{color:var(--quiet);margin-top:0}table{border-collapse:collapse;margin:1rem 0;font-size:.9rem;display:block;
 overflow-x:auto}td,th{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--edge);
 vertical-align:top}td.right,th.right{text-align:right}figure{margin:1rem 0;display:inline-block}
-figure svg{max-width:100%;height:auto}article{border:1px solid var(--edge);border-radius:6px;margin:1rem 0}
-article header{background:var(--soft);padding:.4rem .8rem;font-weight:600;font-size:.9rem}
-.turn{padding:.4rem .8rem;border-top:1px solid var(--edge)}.turn b{color:var(--quiet);font-size:.8rem}
+figure svg{max-width:100%;height:auto}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.2rem 0;font:.85rem/1.45 ui-monospace,monospace}
 details pre{background:var(--soft);padding:.8rem;border-radius:6px}summary{cursor:pointer;color:var(--quiet)}
-@media print{details{display:block}article{break-inside:avoid}}"""
+@media print{details{display:block}}"""
 
 
 def markdown(document: Document, pictures: str) -> str:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, Paid, StoredConversation
-from marlaas.engine.store.rows import Turn
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StoredConversation
 
 from ..text.format import BARS, cells, clip, clip_start, line, pad, score
 from ..text.tasks import PLAIN
@@ -111,38 +110,6 @@ def _fitting(text: str, start: int, end: int, width: int) -> int:
 def occurrences(text: str, needle: str) -> list[tuple[int, int]]:
     """(start, stop) of each occurrence, ignoring case."""
     return [found.span() for found in re.finditer(re.escape(needle), text, re.IGNORECASE)] if needle else []
-
-
-class Payments:
-    """The rewards of one conversation, handed out after the replies that earned them."""
-
-    def __init__(self, paid: Sequence[Paid], name: str = "") -> None:
-        """``name``: the agent's safe name, if there are several."""
-        self._paid = list(paid)
-        self._name = name
-        self._replies = 0
-
-    def after(self, turn: Turn, following: Turn | None) -> list[Block]:
-        """The rewards after a turn. A thought and its answer are one reply."""
-        answered = following is not None and following.role == "assistant"
-        if turn.role == "assistant" or (turn.role == "thinking" and not answered):
-            self._replies += 1
-            return self._take(self._replies)
-        return []
-
-    def rest(self) -> list[Block]:
-        """Rewards that are left at the end."""
-        return self._take(max((paid.turns for paid in self._paid), default=0))
-
-    def _take(self, replies: int) -> list[Block]:
-        taken = [paid for paid in self._paid if paid.turns <= replies]
-        self._paid = [paid for paid in self._paid if paid.turns > replies]
-        return [_payment(paid, self._name) for paid in taken]
-
-
-def _payment(paid: Paid, name: str) -> Block:
-    words = f"{name and f'{name} is '}paid {paid.amount:+.3g}{' for ' if paid.name else ''}{line(paid.name, 40)}"
-    return Block(words, "$text-success" if paid.amount > 0 else "$text-error")
 
 
 MOST_MARKS = 16

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.episodes import TRAIN, StoredConversation, StoredTrajectory
+from marlaas.engine.store.queries.episodes import StoredConversation, StoredTrajectory
 from marlaas.engine.store.queries.reader import Reader
 
 from ..reading import opened
 from ..spoken import without_signs
-from ..text.format import counted
 from .answers import Block
-from .reading import TURNS, Selection, Shading, episode_blocks, in_order, places
+from .reading import TURNS, Shading, episode_blocks, in_order, places
 
 # Text is safe for a terminal, JSON is ASCII.
 
@@ -98,47 +96,17 @@ def _finite(value: Any) -> Any:
 READABLE = (".txt", ".md")
 """Suffixes of files for people; others get a record a line."""
 
-Ids = Callable[[Reader], Sequence[int]]
 
-
-@dataclass(frozen=True)
-class Scope:
-    """A set of conversations that can be written at once."""
-
-    words: str
-    ids: Ids
-
-
-def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int] | None) -> dict[str, Scope]:
-    """From the conversation in view to the whole task; ``hits``: of a search."""
-    failures, known = place is not None and place.failures, list(hits or ())
-    which = " with failures" if failures else ""
-    step = "the evaluation" if one.split != TRAIN else "its step" if one.step is not None else "all that waits"
-
-    def listed(reader: Reader, **within: Any) -> Sequence[int]:
-        return reader.conversation_ids(one.task, failures=failures, **within)
-
-    of_step = partial(listed, split=one.split, step=one.step, policy=one.policy)
-    return {
-        "one": Scope("this conversation", lambda reader: [one.id]),
-        **({} if hits is None else {"hits": Scope(f"all {counted(len(known), 'hit')}", lambda reader: sorted(known))}),
-        "group": Scope(f"its group{which}", lambda reader: listed(reader, group=one.group)),
-        "step": Scope(f"{step}{which}", lambda reader: sorted(of_step(reader))),
-        "task": Scope(f"the whole task{which}", lambda reader: sorted(listed(reader))),
-    }
-
-
-def export(home: Home, ids: Ids, file: Path) -> int:
+def export(home: Home, ids: Sequence[int], file: Path) -> int:
     """Write conversations to a new file; returns their number.
 
     Raises ``ConfigError``, ``StoreError``, and leaves no file then.
     """
     try:
         with opened(home) as reader, new_file(file) as out:
-            wanted = ids(reader)
             if file.suffix in READABLE:
-                return write_readable(episodes(reader, wanted), out)
-            return write(read(reader, wanted), out)
+                return write_readable(episodes(reader, ids), out)
+            return write(read(reader, ids), out)
     except FileExistsError as error:
         raise ConfigError(
             "the file is there already.", "Give another name, or remove it first.", where=str(file)

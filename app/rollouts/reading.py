@@ -31,7 +31,7 @@ from ..lists.lines import Learner
 from ..reading import opened
 from ..text.format import advantage, duration, line, number, plain, score
 from ..text.tasks import who
-from .answers import Block, Line, Payments, Stretch, group_replies, lines_of, occurrences
+from .answers import Block, Line, Stretch, group_replies, lines_of, occurrences
 
 # Token ids as text: several tokens of one character are one piece.
 
@@ -206,8 +206,6 @@ class Said:
     place: int
     """Index in the trajectory."""
     turn: Turn
-    following: Turn | None
-    """The next turn of its trajectory."""
 
 
 def in_order(episode: Sequence[StoredConversation]) -> list[Said]:
@@ -215,10 +213,8 @@ def in_order(episode: Sequence[StoredConversation]) -> list[Said]:
     told: list[tuple[int, Said]] = []
     for conversation, one in enumerate(episode):
         for part, trajectory in enumerate(one.parts):
-            following = [*trajectory.turns[1:], None]
             for place, at in enumerate(places(one, part)):
-                said = Said(conversation, part, place, trajectory.turns[place], following[place])
-                told.append((at, said))
+                told.append((at, Said(conversation, part, place, trajectory.turns[place])))
     return [said for _, said in sorted(told, key=lambda entry: entry[0])]
 
 
@@ -268,11 +264,6 @@ def payment(conversation: StoredConversation) -> str:
     return " · ".join(words)
 
 
-def blocks(conversation: StoredConversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
-    """All blocks. ``problem``: why tokens cannot be shown."""
-    return episode_blocks([conversation], shading, decode, problem)
-
-
 def episode_blocks(
     episode: Sequence[StoredConversation], shading: Shading, decode: Decode | None, problem: str = ""
 ) -> list[Block]:
@@ -304,11 +295,11 @@ def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], de
     """Turns with rewards, or shaded tokens."""
     several = len(episode) > 1
     names = [(line(one.agent, 20) or "an agent") if several else "" for one in episode]
-    payments = [Payments(one.paid, name) for one, name in zip(episode, names, strict=True)]
+    payments = [_payments(one, name) for one, name in zip(episode, names, strict=True)]
     decoders = [None if shade.name == TURNS or shade.lacking else decode for shade in shadings]
     if not several and decoders[0] is not None:
         yield from _tokens(episode[0], shadings[0].name, decoders[0])
-        yield from payments[0].rest()
+        yield from chain.from_iterable(payments[0].values())
         return
     at = [0] * len(episode)
     begun = [{0} for _ in episode]
@@ -319,11 +310,27 @@ def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], de
             at[one] = part
             begun[one].add(part)
         if (decoder := decoders[one]) is None:
-            yield from (*_turn(said.turn, names[one]), *payments[one].after(said.turn, said.following))
+            yield from (*_turn(said.turn, names[one]), *payments[one].pop((part, said.place), ()))
         else:
             yield from _reply_tokens(episode[one], said, shadings[one].name, decoder, names[one])
-    for own in payments:
-        yield from own.rest()
+    for rest in payments:
+        yield from chain.from_iterable(rest.values())
+
+
+def _payments(conversation: StoredConversation, name: str) -> dict[tuple[int, int], list[Block]]:
+    """The rewards paid during the episode, by (part, place) of the turn that ended the reply that earned them.
+
+    ``name``: the agent's safe name, if there are several.
+    """
+    parts = enumerate(conversation.parts)
+    ends = [(part, end - 1) for part, trajectory in parts for end in reply_ends(trajectory.turns)]
+    found: dict[tuple[int, int], list[Block]] = {}
+    for paid in conversation.paid:
+        why = f" for {line(paid.name, 40)}" if paid.name else ""
+        words = f"{name and f'{name} is '}paid {paid.amount:+.3g}{why}"
+        at = ends[max(1, paid.turns) - 1] if paid.turns <= len(ends) and ends else (len(conversation.parts), 0)
+        found.setdefault(at, []).append(Block(words, "$text-success" if paid.amount > 0 else "$text-error"))
+    return found
 
 
 def _tokens(conversation: StoredConversation, shade: str, decode: Decode) -> Iterator[Block]:
@@ -356,31 +363,12 @@ def _reply_tokens(
         yield _shaded(conversation, part.tokens, shade, decode, start, spans[number][1])
 
 
-def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:
-    """Mark every occurrence; returns (block, character) of the first, too."""
-    first: tuple[int, int] | None = None
-    result = []
-    for number_, block in enumerate(found):
-        places = occurrences(block.text, needle)
-        if places and first is None and number_ > 1:
-            first = (number_, places[0][0])
-        result.append(_highlighted(block, places) if places else block)
-    return result, first
-
-
-def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
-    cut: list[Stretch] = []
-    for stretch in block.stretches:
-        start = stretch.start
-        for begin, end in places:
-            if begin < stretch.stop and end > start:
-                if begin > start:
-                    cut.append(replace(stretch, start=start, stop=begin))
-                start = max(start, end)
-        if start < stretch.stop:
-            cut.append(replace(stretch, start=start))
-    found = [Stretch(begin, end, "bold reverse $text-accent") for begin, end in places]
-    return replace(block, stretches=sorted([*cut, *found], key=lambda stretch: stretch.start))
+def first_place(blocks: Sequence[Block], word: str) -> tuple[int, int] | None:
+    """(block, character) of the first occurrence of a word below the head."""
+    for number_, block in enumerate(blocks[2:], 2):
+        if places := occurrences(block.text, word):
+            return number_, places[0][0]
+    return None
 
 
 def _turn(turn: Turn, name: str) -> Iterator[Block]:
@@ -515,7 +503,8 @@ def _load(home: Home, wish: Wish) -> Loaded:
         return _notice(wish, "This conversation has gone.", "$text-muted")
     shading = shading_of(wish.shade, together[0])
     decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
-    shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
+    shown = episode_blocks(together, shading, decode, problem)
+    first = first_place(shown, wish.word)
     shown += group_replies(group, together[0]) if group is not None else []
     return Loaded(wish, together[0], shown, lines_of(shown, wish.width), tuple(together), shading, first)
 
@@ -552,45 +541,36 @@ def _says(stored: str, word: str) -> bool:
 
 
 ALL = 0
-"""All steps, or all groups."""
-WAITING = 3
-"""The key of groups without a step."""
+"""All groups."""
+StepKey = tuple[str, int | None]
+"""Split and step."""
+ALL_STEPS: StepKey = ("", None)
+WAITING: StepKey = (TRAIN, None)
+"""Groups without a step."""
 
 
-def step_key(split: str, step: int | None) -> int:
-    """A key for a step or an evaluation."""
-    return WAITING if step is None else 4 * (step + 1) + (split == EVAL)
-
-
-def step_of(key: int) -> tuple[str | None, int | None]:
-    """Split and step of a key; None: all."""
-    if key == ALL:
-        return None, None
-    return (TRAIN, None) if key == WAITING else (EVAL if key % 4 else TRAIN, key // 4 - 1)
-
-
-def step_words(key: int) -> str:
+def step_words(key: StepKey) -> str:
     """A key in words."""
-    split, step = step_of(key)
-    if split is None:
+    split, step = key
+    if key == ALL_STEPS:
         return "all steps"
     return "waiting" if step is None else f"held-out at step {step}" if split == EVAL else f"step {step}"
 
 
-def in_list(steps: Sequence[StepSummary], failures: bool) -> dict[int, StepSummary]:
-    """By key: all steps, waiting groups, then the newest first."""
+def in_list(steps: Sequence[StepSummary], failures: bool) -> dict[StepKey, StepSummary]:
+    """All steps, waiting groups, then the newest first."""
     shown = [step for step in steps if step.failures or not failures]
     if not shown:
         return {}
-    found = {step_key(step.split, step.step): step for step in shown}
-    first = {key: found.pop(key) for key in (WAITING,) if key in found}
     total = StepSummary("", None, sum(s.groups for s in shown), None, sum(s.failures for s in shown))
-    return {ALL: total, **first, **dict(sorted(found.items(), reverse=True))}
+    shown.sort(key=lambda s: (s.step is None, s.step or 0, s.split == EVAL), reverse=True)
+    return {ALL_STEPS: total, **{(step.split, step.step): step for step in shown}}
 
 
-def newest(listed: Sequence[int]) -> int:
-    """The newest step, else the waiting groups."""
-    return next((key for key in listed if key > WAITING and step_of(key)[0] == TRAIN), max(listed, default=ALL))
+def newest(listed: Sequence[StepKey]) -> StepKey:
+    """The newest step, else the waiting groups, else the newest evaluation."""
+    made = (key for key in listed if key[0] == TRAIN and key[1] is not None)
+    return next(made, WAITING if WAITING in listed else next(iter(listed[1:]), ALL_STEPS))
 
 
 @dataclass(frozen=True)
@@ -598,7 +578,7 @@ class Selection:
     """What somebody looks at."""
 
     learner: Learner
-    step: int
+    step: StepKey
     group: int | None = None
     """An id, or ALL; None: the first."""
     conversation: int | None = None
@@ -634,7 +614,7 @@ def find(reader: Reader, place: Selection, before: Found | None = None) -> Found
 
     ``before``: the last result; in the list of all groups, only new conversations are read.
     """
-    split, step = step_of(place.step)
+    split, step = place.step[0] or None, place.step[1]
     task, policy = place.learner.task, place.learner.policy or None
     groups = reader.group_ids(task, split, step, place.failures, policy)
     group = place.group

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.environments.conformance.finding import Finding, Level, count
 from marlaas.engine.store.rows import EnvironmentRow
 
-from .format import ago, duration, excerpt, line, number, pad, share, short_duration
+from .format import ago, counted, duration, excerpt, line, number, pad, share, short_duration
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.protocol import EpisodeOutcome
     from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure, EpisodeUse
-    from marlaas.engine.store.rows import EnvironmentRow
     from marlaas.engine.trajectories import Failure
     from marlaas.plugins.messages import Message, Reply, ToolCall
     from marlaas.plugins.parameters import Parameter
 
 
 MARKS: dict[Level, str] = {"error": "✗", "warning": "!", "note": "·"}
+LEVELS: tuple[Level, ...] = ("error", "warning")
+"""Of findings to mend."""
 _CHECK_WIDTH = 11
 
 
@@ -34,7 +35,7 @@ def mark(environment: EnvironmentRow) -> str:
     """The mark for an environment's findings in a table; empty before it was checked."""
     if environment.checked is None:
         return ""
-    errors, warnings = (count(environment.findings, level) for level in ("error", "warning"))
+    errors, warnings = (count(environment.findings, level) for level in LEVELS)
     if errors:
         return f"{MARKS['error']} {errors}"
     return f"{MARKS['warning']} {warnings}" if warnings else "✓"
@@ -47,12 +48,8 @@ def troubles(findings: Sequence[Finding]) -> list[Finding]:
 
 def verdict(findings: Sequence[Finding]) -> str:
     """All findings in a few words."""
-    counts = [_counted(count(findings, level), level) for level in ("error", "warning")]
-    return " and ".join(text for text in counts if text) or "nothing wrong"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}" if number else ""
+    numbers = {level: count(findings, level) for level in LEVELS}
+    return " and ".join(counted(number, level) for level, number in numbers.items() if number) or "nothing wrong"
 
 
 # ``facts`` gives safe text; ``short`` and ``bounds`` give foreign text.
@@ -295,12 +292,12 @@ def tools(schemas: Sequence[Mapping[str, Any]]) -> list[str]:
     """The tools of an agent, one a line: how to call them, and what they are for."""
     rows = []
     for schema in schemas:
-        function = _table(schema.get("function"))
-        parameters = _table(function.get("parameters"))
+        function = table(schema.get("function"))
+        parameters = table(function.get("parameters"))
         needed = parameters.get("required")
         arguments = ", ".join(
-            f"{name}{'' if isinstance(needed, list) and name in needed else '?'}: {_kind(_table(described))}"
-            for name, described in _table(parameters.get("properties")).items()
+            f"{name}{'' if isinstance(needed, list) and name in needed else '?'}: {_kind(table(described))}"
+            for name, described in table(parameters.get("properties")).items()
         )
         purpose = str(function.get("description") or "")
         rows += labelled("tool", f"{function.get('name')}({arguments}){'  ' if purpose else ''}{purpose}")
@@ -350,7 +347,7 @@ def _kind(described: Mapping[str, Any]) -> str:
     )
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def table(value: Any) -> Mapping[str, Any]:
     """Empty if it is no table: plugins may send anything."""
     return value if isinstance(value, dict) else {}
 

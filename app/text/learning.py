@@ -25,7 +25,8 @@ from marlaas.engine.spec.task import (
 from marlaas.engine.store.rows import FindingRow, TaskRow
 
 from .format import counted, line, number, score, share
-from .tasks import lost_briefly, many_lost, shown_reason, shown_state, state_word
+from .scores import with_error
+from .tasks import lost_briefly, many_lost, short_name, shown_reason, shown_state, state_word
 
 # One sentence on a task: is it learning, and if it is not, why. Pure: recorded numbers in, words out.
 #
@@ -87,7 +88,6 @@ class Evidence:
     """The record of a task or policy."""
 
     state: str = "running"
-    reason_code: str = ""
     step: int = 0
     steps: int = 1
     reward_steps: Sequence[int] = ()
@@ -344,6 +344,8 @@ def _failing(recent: Mapping[str, float]) -> float:
 
 MARK = "!"
 """Next to the state of a task that needs a look; the task runs on."""
+REASON_CELLS = 160
+"""Cells of a reason in the list; ``show`` has all of it."""
 _LOOKED_AT = ("running", "paused", "done")
 """States that can have the mark."""
 
@@ -441,6 +443,21 @@ def why(task: TaskRow, serving: bool = True) -> str:
     """The reason of its state, else a finding, else lost episodes; empty: none."""
     found = newest(task)
     return shown_reason(task, serving) or (found.headline if found else lost_briefly(task))
+
+
+def list_cells(task: TaskRow, serving: bool = True) -> tuple[str, ...]:
+    """A row of the list of tasks: number, tenant, name, environment, state, step, reward, held-out score, reason."""
+    return (
+        str(task.id),
+        line(task.tenant, 24),
+        short_name(task, 32),
+        line(task.environment, 24),
+        state_text(task, serving),
+        f"{task.step}/{task.steps}",
+        score(task.reward),
+        with_error(task.score, task.basis),
+        line(why(task, serving), REASON_CELLS),
+    )
 
 
 def fields(task: TaskRow) -> list[tuple[str, str]]:

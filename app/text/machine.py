@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from marlaas.engine.machine.yielding.decision import TAKEN_BACK, clock, state
-from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, EngineRow, Yielding
+from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, ApiKeyRow, ApiRow, EngineRow, Yielding
 
 from .format import ago, count, counted, duration, line, share, short_path, size
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from marlaas.engine.devices.machine import Gpu, Holder, Rates
     from marlaas.engine.devices.software import LlamaBuild
     from marlaas.engine.store.queries.machine import NodeRow
-    from marlaas.engine.store.rows import ApiKeyRow, ApiRow
 
 
 DONE, FAILED = 60.0, 600.0
@@ -108,16 +106,8 @@ UNITS = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 Word = Literal["fit", "slow", "unfit"]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What a person should expect."""
-
-    word: Word
-    text: str
-
-
-def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
-    """A verdict on steps that take this many seconds each."""
+def judge(seconds: float, steps: int, place: str = "on this CPU") -> tuple[Word, str]:
+    """A verdict on steps that take this many seconds each: in a word, and what a person should expect."""
     whole = f"about {spoken(seconds)} a step {place}: {spoken(seconds * steps)} for {steps}"
     words: tuple[tuple[float, Word, str], ...] = (
         (QUICK, "fit", f"fit for it: {whole}."),
@@ -127,7 +117,7 @@ def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
     unfit: Word = "unfit"
     otherwise = unfit, f"not fit for it: {whole}. Take a smaller base, or a machine with a GPU."
     word, text = next(((word, text) for most, word, text in words if seconds <= most), otherwise)
-    return Verdict(word, f"This machine is {text}")
+    return word, f"This machine is {text}"
 
 
 def spoken(seconds: float) -> str:

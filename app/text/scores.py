@@ -56,6 +56,8 @@ def held_out(value: float | None, basis: ScoreBasis | None) -> str:
     return f"{with_error(value, basis)} ({rests_on(basis)})"
 
 
+MOST_SCORES = 6
+"""Of a line that has them all."""
 HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
 SAMPLED = ("PASS@K", "BEST@K")
 
@@ -100,13 +102,26 @@ def score_text(row: EvalRow | None) -> str:
     return f"{score(row.score)} ± {score(row.stderr)}" if row.score is not None else f"{row.failures} failed"
 
 
+def scores_by_step(rows: Sequence[EvalRow], on: str = "") -> str:
+    """Scores of the newest series, the only comparable ones: all, or first, best and last of many.
+
+    ``on``: as in ``measured_on``.
+    """
+    series = newest_series(rows, on)
+    earlier = sum(measured_on(row) == on for row in rows) - len(series)
+    picked, best, left_out = series, None, ""
+    if len(series) > MOST_SCORES:
+        best = max(series, key=lambda row: -math.inf if row.score is None else row.score)
+        picked, left_out = [row for row in series if row in (series[0], best, series[-1])], f"; {len(series)} in all"
+    scores = ", ".join(
+        f"{'best ' if row is best else ''}{scored_at(row.score, row.basis, row.step, 'step')}" for row in picked
+    )
+    return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
+
+
 def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
     """Scores on suites and on the split test, by step."""
-    lines = []
-    for on in sorted({measured_on(row) for row in rows} - {""}):
-        shown = ", ".join(f"{score_text(row)} at step {row.step}" for row in newest_series(rows, on))
-        lines.append((line(on, 24), shown))
-    return lines
+    return [(line(on, 24), scores_by_step(rows, on)) for on in sorted({measured_on(row) for row in rows} - {""})]
 
 
 def shares_of(config: Mapping[str, Any]) -> dict[str, float]:
@@ -121,14 +136,13 @@ def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> lis
     for name, share in shares.items():
         own = [row for row in rows if row.suite == name]
         newest = [row for on in sorted({measured_on(row) for row in own}) for row in newest_series(own, on)[-1:]]
-        scores = [f"{measured_as(row)} {score_text(row)} at step {row.step} ({rests_on(row.basis)})" for row in newest]
+        scores = [
+            f"{'held-out' if row.split == 'eval' else line(row.split)} {score_text(row)} at step {row.step}"
+            f" ({rests_on(row.basis)})"
+            for row in newest
+        ]
         lines.append(", ".join([f"{line(name)} {share:.0%}", *scores]))
     return lines
-
-
-def measured_as(row: EvalRow) -> str:
-    """What a score on a split is called."""
-    return "held-out" if row.split == "eval" else line(row.split)
 
 
 # Win-rates between versions. If winning pays 1 and losing 0, a mean reward is the share of games won.
@@ -254,11 +268,6 @@ class Difference:
     prompts: int
     differing: int
     """Prompts with a difference."""
-
-    @property
-    def clear(self) -> bool:
-        """True if the interval excludes 0."""
-        return self.low > 0 or self.high < 0
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:

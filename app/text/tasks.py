@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.machine.yielding.decision import clock, state
 from marlaas.engine.spec.task import BASE, ONLY, AgentMap, NamedPolicySpec
-from marlaas.engine.store.rows import PolicyRow
+from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, PolicyRow, TaskRow
 
 from .format import ago, cells, clip, clip_start, line, score, share, short_duration
 from .machine import yielding_of
-from .terms import with_new_keys, with_new_names
+from .terms import with_new_names
 
 if TYPE_CHECKING:
     from marlaas.engine.store.queries.learning import FirstStep
-    from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, StepRow, TaskRow
 
 
 # The text is safe, though plugins name agents.
@@ -340,11 +339,6 @@ def measured_on(row: EvalRow) -> str:
     return " ".join(filter(None, (row.suite, "" if row.split == "eval" else row.split)))
 
 
-def largest_gap(steps: Sequence[StepRow]) -> float | None:
-    """Between sampler and trainer, in log-probability."""
-    return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
-
-
 def swept(task: TaskRow) -> str:
     """A sweep member's own values, such as learning_rate=0.0001; else empty."""
     name, begins = line(task.name), f"{line(task.family)} ["
@@ -390,25 +384,6 @@ def best_of(scored: Sequence[TaskRow]) -> str:
 def task_json(task: TaskRow) -> dict[str, Any]:
     """For ``list --json``."""
     return with_new_names(asdict(task))
-
-
-def task_detail_json(
-    task: TaskRow,
-    needs: Sequence[TaskRow],
-    evals: Sequence[EvalRow],
-    newest: StepRow | None,
-    config: dict[str, Any],
-    warnings: Sequence[str],
-) -> dict[str, Any]:
-    """For ``show ID --json``."""
-    return {
-        **task_json(task),
-        "depends_on": [needed.id for needed in needs],
-        "eval": [with_new_names(asdict(row)) for row in evals],
-        "metrics": with_new_keys(newest.metrics) if newest else {},
-        "config": config,
-        "warnings": list(warnings),
-    }
 
 
 def tasks_named(tasks: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ from marlaas.engine.models.kernels import VARIABLE, library
 from marlaas.engine.models.weights import linear_shapes
 from marlaas.engine.samplers.torch.context import TorchContext
 from marlaas.engine.trainer.decoder.decoder import Decoder
-from marlaas.engine.trainer.group_pass import add_gradient, add_gradients, make_step
+from marlaas.engine.trainer.group_pass import add_gradients, make_step
 from marlaas.engine.trainer.memory import PolicyMemory, fresh
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup, TrainSequence
 
@@ -105,7 +105,7 @@ def _training(base: BaseModel) -> dict[str, float]:
 
     def step(own: PolicyMemory, some: list[TrainGroup]) -> None:
         model.unmount()
-        add_gradient(model, own, some)
+        add_gradients(model, [(own, some)])
         make_step(partial(add_gradients, model), own)
 
     def shared(policies: list[PolicyMemory]) -> None:
@@ -115,7 +115,7 @@ def _training(base: BaseModel) -> dict[str, float]:
     step(memory(), groups)  # what is made once
     runs: dict[str, Callable[[], object]] = {
         f"a training step of {len(groups)} groups": partial(step, memory(), groups),
-        "a group in training": partial(add_gradient, model, memory(), groups[:1]),
+        "a group in training": partial(add_gradients, model, [(memory(), groups[:1])]),
         f"groups of {MIXED} policies in training": partial(shared, [memory() for _ in range(MIXED)]),
     }
     return {f"{words}: {name}": count for words, run in runs.items() for name, count in operations(run).items()}

@@ -18,12 +18,11 @@ from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.slots import SamplerEndpoint
 from marlaas.engine.store.versions import Version
+from marlaas.engine.train import canary
 from marlaas.engine.train.admission import Background
-from marlaas.engine.train.canary import Canary
 from marlaas.engine.train.loop import PolicyLearner
 from marlaas.engine.train.publishing import PublishedVersions
 from marlaas.engine.trainer.advantages import ClosedGroup
-from marlaas.engine.trainer.protocol import Probe
 
 WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
 OVERLAPPED, BLOCKING, UNCHECKED = "overlapped, as shipped", "blocking", "without a canary"
@@ -35,7 +34,7 @@ def take(way: str, delay: float) -> None:
     if way == BLOCKING:
         _block()
     if way == UNCHECKED:
-        Canary.probe = _nothing  # type: ignore[method-assign]
+        canary.choose = _nothing
     if delay:
         _delay(delay)
 
@@ -46,16 +45,16 @@ def _block() -> None:
 
     async def step(self: PolicyLearner, step: int, before: Version, background: Background) -> Version:
         version = await make(self, step, before, background)
-        with self.groups.exposed.step():
+        with self.groups.step_waits():
             await self.settled()
         return version
 
     PolicyLearner._step = step  # type: ignore[method-assign]
 
 
-def _nothing(self: Canary, groups: Sequence[ClosedGroup]) -> Probe | None:
+def _nothing(groups: Sequence[ClosedGroup], several: bool) -> canary.Windows:
     """There is nothing to compare."""
-    return None
+    return ()
 
 
 def _delay(seconds: float) -> None:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.devices.machine import SamplerKind
+from marlaas.engine.devices.machine import Cpu, Machine, SamplerKind, Software
+from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.machine.plan import on_processor, worker_specs
+from marlaas.engine.machine.plan import on_machine, worker_specs
 from marlaas.engine.machine.routing.router import Router, SamplerEndpoints
 from marlaas.engine.machine.services import Services, ServicesFactory
 from marlaas.engine.machine.workers.handle import WorkerHandle
@@ -56,7 +57,8 @@ async def workers(
     base = load_base("tiny")
     rollout = RolloutSettings(samplers=tuple(kinds), sequences=sequences, context=context)
     settings = Settings(rollout=rollout)
-    plan = on_processor(base, settings, MEMORY, all_cores()[:2])
+    usable = UsableResources(Machine(Cpu(all_cores()[:2], 2, MEMORY)))
+    plan = on_machine(base, settings, MEMORY, usable, Software())
     ledger, handles = Ledger(), dict[str, WorkerHandle]()
     environments = EnvironmentService([home.plugins], home.scratch)
     store = Store(home.database, "tiny", base.fingerprint)

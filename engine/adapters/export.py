@@ -16,9 +16,9 @@ from safetensors.numpy import save
 
 from marlaas.plugins.durable import tree_to_disk
 
-from ..errors import AdapterError, BaseModelError
-from ..models.find import BaseModel, load_base
-from ..models.gguf import base_bytes, brought_names, names_like, write_adapter, write_base
+from ..errors import AdapterError
+from ..models.find import load_base
+from ..models.gguf import brought_names, names_like, write_adapter
 from .statefile import Array, PolicyState, StateHeader, read_expected, read_state
 from .use import USE, Exported, use_text
 
@@ -113,9 +113,7 @@ It fits only the base model with this fingerprint. `USE.md` has the lines that u
 """
 
 
-GGUF, BASE_GGUF = "adapter.gguf", "base.gguf"
-SMALL = 64 << 20
-"""Bytes of a base written as GGUF; the user converts a larger one, once."""
+GGUF = "adapter.gguf"
 
 
 def export_adapter(
@@ -145,8 +143,16 @@ def export_adapter(
     partial = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True)
+        files = write_peft_folder(partial, state, base.path.resolve(), task)
         exported = Exported(out_dir.absolute(), base.path.resolve(), state.header.rank, question=question)
-        files = _write(partial, exported, state, base, gguf, task, base_gguf)
+        if gguf:
+            brought = Path(base_gguf).expanduser().absolute() if base_gguf else None
+            names = brought_names(brought, base.config) if brought else names_like(base.config)
+            write_adapter(names, state.adapter, state.header.alpha, partial / GGUF)
+            files.append(partial / GGUF)
+            exported = replace(exported, gguf=exported.folder / GGUF, base_gguf=brought)
+        (partial / USE).write_text(use_text(exported), encoding="utf-8")
+        files.append(partial / USE)
         tree_to_disk(partial)
         os.rename(partial, out_dir)
     except OSError as error:
@@ -154,33 +160,3 @@ def export_adapter(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return [out_dir / file.name for file in files]
-
-
-def _write(
-    folder: Path, exported: Exported, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str
-) -> list[Path]:
-    files = write_peft_folder(folder, state, base.path.resolve(), task)
-    if gguf:
-        own = Path(base_gguf).expanduser()
-        names = brought_names(own, base.config) if base_gguf else names_like(base.config)
-        write_adapter(names, state.adapter, state.header.alpha, folder / GGUF)
-        files.append(folder / GGUF)
-        if not base_gguf and _write_small_base(base, folder / BASE_GGUF):
-            files.append(folder / BASE_GGUF)
-    if gguf:
-        final = exported.folder
-        ours = final / BASE_GGUF if folder / BASE_GGUF in files else None
-        brought = Path(base_gguf).expanduser().absolute() if base_gguf else None
-        exported = replace(exported, gguf=final / GGUF, base_gguf=brought or ours, reads_text=ours is None)
-    (folder / USE).write_text(use_text(exported), encoding="utf-8")
-    return [*files, folder / USE]
-
-
-def _write_small_base(base: BaseModel, path: Path) -> bool:
-    try:
-        if base_bytes(base) > SMALL:
-            return False
-    except BaseModelError:
-        return False
-    write_base(base, path)
-    return True

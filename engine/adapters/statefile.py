@@ -216,13 +216,18 @@ def _digest(digest: hashlib._Hash, arrays: Mapping[str, Array]) -> None:
         digest.update(array.data)
 
 
-def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
+def write_state(
+    path: Path,
+    state: PolicyState,
+    sync: bool = True,
+    points: tuple[Point, Point] = (Point.STATE_WRITTEN, Point.STATE_NAMED),
+) -> int:
     """Write atomically; return bytes. ``sync`` survives a power cut.
 
     Only version 0 creates its task's folder: a later missing one may be unmounted, and raises ``AdapterUnreachable``.
     Raises ``AdapterError`` if the disk refuses; an older file stays.
     """
-    return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
+    return _place(path, _sealed(state), sync, state.header.step == 0, points)
 
 
 def strip_moments(path: Path, expected: str) -> int:
@@ -230,7 +235,8 @@ def strip_moments(path: Path, expected: str) -> int:
 
     Raises as ``read_expected`` and ``write_state`` do; the file then stays.
     """
-    return _replace(path, read_expected(path, expected), True, Point.STRIP_WRITTEN, Point.STRIP_NAMED)
+    points = Point.STRIP_WRITTEN, Point.STRIP_NAMED
+    return write_state(path, read_expected(path, expected), points=points)
 
 
 def restart_moments(path: Path, expected: str) -> int:
@@ -239,14 +245,6 @@ def restart_moments(path: Path, expected: str) -> int:
     Raises as ``read_expected`` and ``write_state`` do; the file then stays.
     """
     return write_state(path, _with_new_optimizer(read_expected(path, expected)))
-
-
-def begin_from(start: Path, expected: str, path: Path) -> None:
-    """Write a file's adapter as another policy's version 0.
-
-    Raises as ``read_expected`` and ``write_state`` do.
-    """
-    begin(read_expected(start, expected), path)
 
 
 def begin(state: PolicyState, path: Path) -> None:
@@ -306,15 +304,11 @@ def holds_moments(path: Path) -> bool:
 
 def put_state(path: Path, data: bytes, sync: bool = True, new: bool = False) -> int:
     """Bytes from another machine; ``new``: version 0. Otherwise as ``write_state``."""
-    return _place(path, (data,), sync, new, Point.STATE_WRITTEN, Point.STATE_NAMED)
-
-
-def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: Point) -> int:
-    return _place(path, _sealed(state), sync, state.header.step == 0, written, named)
+    return _place(path, (data,), sync, new, (Point.STATE_WRITTEN, Point.STATE_NAMED))
 
 
 def _place(
-    path: Path, contents: Iterable[bytes | memoryview], sync: bool, first: bool, written: Point, named: Point
+    path: Path, contents: Iterable[bytes | memoryview], sync: bool, first: bool, points: tuple[Point, Point]
 ) -> int:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -327,11 +321,11 @@ def _place(
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        reach(written)
+        reach(points[0])
         os.replace(partial, path)
         if sync:
             to_disk(path.parent, *([path.parent.parent] if new else []))
-        reach(named)
+        reach(points[1])
     except OSError as error:
         with suppress(OSError):
             partial.unlink()

@@ -36,8 +36,7 @@ class Exported:
     gguf: Path | None = None
     """None: not requested."""
     base_gguf: Path | None = None
-    reads_text: bool = True
-    """True if ``base_gguf`` holds a tokenizer: only a user's file does."""
+    """The user's file of the base, with its tokenizer."""
     question: str = ""
     """Foreign text: an example of the training prompts."""
 
@@ -48,44 +47,44 @@ class Exported:
         return self.question if fits else HELLO
 
 
-@dataclass(frozen=True)
-class Use:
-    """How one program takes the adapter."""
-
-    program: str
-    language: str
-    lines: str
-    about: str = ""
-
-
-def uses(exported: Exported) -> list[Use]:
-    """How each program takes it; llama.cpp and Ollama need a GGUF."""
-    found = [_peft(exported), _vllm(exported)]
-    if exported.gguf is None:
-        return found
-    if exported.base_gguf is not None and not exported.reads_text:
-        return [
-            *found,
-            _llama_tokens(exported, exported.gguf, exported.base_gguf),
-            *_with_text(exported, exported.gguf),
-        ]
-    return [*found, *_with_text(exported, exported.gguf)]
-
-
 def use_text(exported: Exported) -> str:
-    """The text of ``USE.md``."""
+    """The text of ``USE.md``: how PEFT and vLLM take the adapter; llama.cpp and Ollama, if there is a GGUF."""
     parts = [
         "# Use this adapter",
         f"It fits only the base model in `{exported.base}`. Where this folder or the base is moved, change the paths.",
+        _section("PEFT", "In Python, with `transformers` and `peft`:", _peft(exported), "python"),
+        _section("vLLM", "The second line asks what the first one serves, from another terminal:", _vllm(exported)),
     ]
-    for use in uses(exported):
-        parts += [f"## {use.program}", *([use.about] if use.about else []), f"```{use.language}\n{use.lines}\n```"]
     if exported.gguf is None:
         parts += [
             "## llama.cpp and Ollama",
             "They take a GGUF: `marlaas adapters export` writes one with `--gguf`, the export dialog with `ctrl+g`.",
         ]
+        return "\n\n".join(parts) + "\n"
+    brought = exported.base_gguf
+    base = brought or exported.folder / "base-with-tokenizer.gguf"
+    convert = (
+        "git clone https://github.com/ggml-org/llama.cpp\n"
+        "pip install -r llama.cpp/requirements.txt\n"
+        f"python llama.cpp/convert_hf_to_gguf.py {_quoted(exported.base)} --outfile {_quoted(base)}\n"
+    )
+    server = f"{'' if brought else convert}llama-server -m {_quoted(base)} --lora {_quoted(exported.gguf)}"
+    modelfile, name = exported.folder / "Modelfile", served_name(exported.folder)
+    ollama = (
+        f"printf 'FROM %s\\nADAPTER %s\\n' {_quoted(base)} {_quoted(exported.gguf)} > {_quoted(modelfile)}\n"
+        f"ollama create {name} -f {_quoted(modelfile)}\n"
+        f"ollama run {name} {shlex.quote(exported.asks)}"
+    )
+    other = "" if brought else "It takes the base that the lines for llama.cpp's server write:"
+    parts += [
+        _section("llama.cpp, its server", "" if brought else _WRITES_BASE, server),
+        _section("Ollama", other, ollama),
+    ]
     return "\n\n".join(parts) + "\n"
+
+
+def _section(program: str, about: str, lines: str, language: str = "sh") -> str:
+    return "\n\n".join(filter(None, (f"## {program}", about, f"```{language}\n{lines}\n```")))
 
 
 def served_name(folder: Path) -> str:
@@ -93,8 +92,8 @@ def served_name(folder: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "adapter"
 
 
-def _peft(exported: Exported) -> Use:
-    lines = f"""from peft import PeftModel
+def _peft(exported: Exported) -> str:
+    return f"""from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 base = {str(exported.base)!r}
@@ -105,10 +104,9 @@ messages = [{{"role": "user", "content": {exported.asks!r}}}]
 prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, return_tensors="pt")
 reply = model.generate(**prompt, max_new_tokens=100, do_sample=False)
 print(tokenizer.decode(reply[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))"""
-    return Use("PEFT", "python", lines, "In Python, with `transformers` and `peft`:")
 
 
-def _vllm(exported: Exported) -> Use:
+def _vllm(exported: Exported) -> str:
     rank = next((rank for rank in RANKS if rank >= exported.rank), exported.rank)
     name = served_name(exported.folder)
     serve = (
@@ -117,47 +115,7 @@ def _vllm(exported: Exported) -> Use:
     )
     asks = json.dumps({"model": name, "messages": [{"role": "user", "content": exported.asks}]})
     ask = f"curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(asks)}"
-    return Use(
-        "vLLM", "sh", f"{serve}\n{ask}", "The second line asks what the first one serves, from another terminal:"
-    )
-
-
-def _llama_tokens(exported: Exported, gguf: Path, base: Path) -> Use:
-    lines = f"""from llama_cpp import Llama
-from transformers import AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({str(exported.base)!r})
-model = Llama({str(base)!r}, lora_path={str(gguf)!r}, n_ctx=1024, verbose=False)
-messages = [{{"role": "user", "content": {exported.asks!r}}}]
-prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-reply = []
-for token in model.generate(prompt, temp=0.0, repeat_penalty=1.0):
-    if token == tokenizer.eos_token_id or len(reply) == 100:
-        break
-    reply.append(token)
-print(tokenizer.decode(reply, skip_special_tokens=True))"""
-    about = f"In Python, with `llama-cpp-python`. `{base.name}` has no tokenizer, so `transformers` reads the text:"
-    return Use("llama.cpp", "python", lines, about)
-
-
-def _with_text(exported: Exported, gguf: Path) -> list[Use]:
-    brought = exported.base_gguf is not None and exported.reads_text
-    base = exported.base_gguf if brought and exported.base_gguf else exported.folder / "base-with-tokenizer.gguf"
-    convert = (
-        "git clone https://github.com/ggml-org/llama.cpp\n"
-        "pip install -r llama.cpp/requirements.txt\n"
-        f"python llama.cpp/convert_hf_to_gguf.py {_quoted(exported.base)} --outfile {_quoted(base)}\n"
-    )
-    about = "" if brought else _WRITES_BASE
-    server = f"{'' if brought else convert}llama-server -m {_quoted(base)} --lora {_quoted(gguf)}"
-    modelfile, name = exported.folder / "Modelfile", served_name(exported.folder)
-    ollama = (
-        f"printf 'FROM %s\\nADAPTER %s\\n' {_quoted(base)} {_quoted(gguf)} > {_quoted(modelfile)}\n"
-        f"ollama create {name} -f {_quoted(modelfile)}\n"
-        f"ollama run {name} {shlex.quote(exported.asks)}"
-    )
-    other = "" if brought else "It takes the base that the lines for llama.cpp's server write:"
-    return [Use("llama.cpp, its server", "sh", server, about), Use("Ollama", "sh", ollama, other)]
+    return f"{serve}\n{ask}"
 
 
 def _quoted(path: Path) -> str:

@@ -294,7 +294,7 @@ class CardMonitor:
 
     def _tell(self, inventory: Inventory, usable: UsableResources) -> None:
         if self._last is None:
-            for sentence in (*inventory.notes, *usable.notes, *(out.reason for out in usable.left_out)):
+            for sentence in (*inventory.notes, *usable.notes, *usable.left_out.values()):
                 self._log("device", sentence, "info")
         else:
             for sentence in changes(self._last, inventory, self._account):
@@ -324,7 +324,7 @@ def rows_of(inventory: Inventory, usable: UsableResources, used: Collection[str]
             gpu.memory,
             gpu.free,
             gpu.utilisation,
-            "" if gpu.uuid in used else usable.reason(gpu.uuid),
+            "" if gpu.uuid in used else usable.left_out.get(gpu.uuid, ""),
             gpu.holders,
             now,
         )

@@ -41,11 +41,10 @@ from ..home.disk import DiskGuard
 from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
 from ..machine.plan import PlacementPlan, precision_words
-from ..machine.reference import compare_once, compared_before, spoken_comparison
+from ..machine.reference import check_comparison, compare_base, compared_before, spoken_comparison
 from ..machine.supervisor import WorkerSupervisor
 from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel, load_base
-from ..models.memory import MemoryPlan
 from ..models.reference import UNVERIFIED
 from ..models.weights import check_base
 from ..queue.scheduler.scheduler import Scheduler
@@ -69,10 +68,10 @@ def say(text: str) -> None:
         print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
 
 
-def in_words(memory: Sequence[MemoryPlan]) -> str:
+def in_words(plan: PlacementPlan) -> str:
     """The largest memory plan in a sentence; depends on free memory."""
-    conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
-    return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
+    conversations = " and ".join(f"{own.sequences} conversations of {own.context:,} tokens" for own in plan.memory)
+    return f"Planned are up to {conversations} and {plan.main_memory / 1e9:.1f} GB of main memory."
 
 
 def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
@@ -343,10 +342,13 @@ class Engine:
 
     async def _start_workers(self) -> None:
         base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
-        if compared_before(base, home, free) is None:
+        compared = compared_before(base, home, free)
+        if compared is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
             self._log("base", self._compares, "info")
-        compared, self._compares = await compare_once(base, home, free), ""
+            compared = await compare_base(base, home, free)
+            self._compares = ""
+        check_comparison(base, compared)
         if compared.state == UNVERIFIED:
             self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
         await self._supervisor.start()
@@ -360,9 +362,12 @@ class Engine:
             self._conformance.changed(plugin)
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
         self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
-        self._log("base", in_words(plan.memory), "info")
+        self._log("base", in_words(plan), "info")
         self._log("base", precision_words(self._base, self._settings, plan), "info")
         self._log("placement", plan.words, "info")
+        if self._settings.resources.share == "base":
+            text = '`share = "base"` under [resources] is read as "memory": sampler and trainer have a copy each.'
+            self._log("placement", text, "warning")
         if self._supervisor.warning:
             self._log("base", self._supervisor.warning, "warning")
 

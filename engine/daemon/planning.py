@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..devices.calibration import OtherPrograms
 from ..devices.limits import available_memory, own_cores
-from ..devices.machine import Sharing, UsableNode
+from ..devices.machine import UsableNode
 from ..devices.survey import survey_machine
 from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
@@ -39,13 +39,11 @@ def plan(
     home: Home,
     base: BaseModel,
     settings: Settings,
-    failed: tuple[Sharing, ...] = (),
     ours: Ours = NOTHING,
 ) -> PlacementPlan:
-    """For this machine.
+    """For this machine; ``ours`` counts as free.
 
-    ``failed``: ways of sharing a card; ``ours`` counts as free. Processor speed is measured once. Raises
-    ``MarlaasError`` if the base does not fit.
+    Processor speed is measured once. Raises ``MarlaasError`` if the base does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
     machine, size = seen.usable.machine, parameters(base)
@@ -54,7 +52,7 @@ def plan(
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
     copies = read_copies(home.speeds, base, settings.resources.cores)
-    return on_machine(base, settings, free, seen.usable, seen.software, copies, failed)
+    return on_machine(base, settings, free, seen.usable, seen.software, copies)
 
 
 def copies_to_measure(
@@ -129,11 +127,11 @@ class Planner:
         self._loop = asyncio.get_running_loop()
         self._told = ""
 
-    def plan(self, failed: tuple[Sharing, ...], ours: Ours) -> PlacementPlan:
+    def plan(self, ours: Ours) -> PlacementPlan:
         """Blocks: not for the event loop. Raises ``MarlaasError``."""
         home, base, settings = self._asked
         nodes = self._nodes(ours)
-        return on_machines(base, settings, nodes, (), failed) if nodes else plan(home, base, settings, failed, ours)
+        return on_machines(base, settings, nodes) if nodes else plan(home, base, settings, ours)
 
     async def measure(self, placement_plan: PlacementPlan, wait: Callable[[str], None]) -> bool:
         """Measure the processor's copies once a home; True if measured.

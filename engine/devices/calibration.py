@@ -1,7 +1,7 @@
 """Measures devices' rates once; the home keeps them by device, driver and torch.
 
 In a child process: a failure gives a reason. ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one
-core, ``cuda`` and ``metal`` the only visible card; prints JSON. Never run on cards.
+core, ``cuda`` the only visible card; prints JSON. Never run on cards.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class OtherPrograms:
 
 
 SECONDS = 60.0
-MEASURED = ("cuda", "metal")
 
 
 def with_rates(
@@ -82,7 +81,7 @@ def with_rates(
         key = key_of(device, found)
         if key in known and not anew:
             rates[key] = known[key]
-        elif (missing or anew) and (isinstance(device, Cpu) or device.kind in MEASURED):
+        elif (missing or anew) and (isinstance(device, Cpu) or device.kind == "cuda"):
             measured = measure(device)
             if isinstance(measured, Rates):
                 rates[key] = measured
@@ -139,34 +138,32 @@ def _rates(value: object) -> Rates | None:
 
 RUN_SECONDS = 0.4
 RUNS = 5
-SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
+SIDES = {"cpu": 1024, "cuda": 8192}
 """Rows of the square matrices."""
 FEW = 32
 EMULATED = 20e9
 """Bfloat16 operations a second of a core with instructions, at least."""
-MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
+MOVED = {"cpu": 1 << 26, "cuda": 1 << 30}
 
 
 def measure_here(kind: str) -> Rates:
     """Raises torch's errors."""
     import torch
 
-    device = torch.device({"cpu": "cpu", "cuda": "cuda", "metal": "mps"}[kind])
-    settle = {"cpu": lambda: None, "cuda": torch.cuda.synchronize, "metal": torch.mps.synchronize}[kind]
-    side, moved = SIDES[kind], MOVED[kind]
+    side, moved, dtype, halves = SIDES[kind], MOVED[kind], torch.float32, 0.0
     if kind == "cuda":
         free, _ = torch.cuda.mem_get_info()
         moved = max(1 << 20, min(moved, free // 8))
-        side = SIDES[kind] if free > 32 * SIDES[kind] ** 2 else 1024
-    left, right, out = (torch.ones(side, side, dtype=_type_of(kind), device=device) for _ in range(3))
-    clock = time.thread_time if kind == "cpu" else time.perf_counter
-    multiply = _pace(lambda: torch.mm(left, right, out=out), settle, clock)
-    halves = _bfloat16_rate(side) if kind == "cpu" else 0.0
+        side = side if free > 32 * side**2 else 1024
+        dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    left, right, out = (torch.ones(side, side, dtype=dtype, device=kind) for _ in range(3))
+    multiply = _pace(lambda: torch.mm(left, right, out=out), kind)
     if kind == "cpu":
         multiply = min(multiply, _pace_of_onednn(left, right))
-    source = torch.ones(moved, dtype=torch.uint8, device=device)
+        halves = _bfloat16_rate(side)
+    source = torch.ones(moved, dtype=torch.uint8, device=kind)
     target = torch.empty_like(source)
-    move = _pace(lambda: target.copy_(source), settle, clock)
+    move = _pace(lambda: target.copy_(source), kind)
     return Rates(2 * side**3 / multiply, 2 * moved / move, halves)
 
 
@@ -201,29 +198,23 @@ def _bfloat16_rate(side: int) -> float:
     return rate
 
 
-def _type_of(kind: str) -> torch.dtype:
+def _pace(work: Callable[[], object], kind: str = "cpu") -> float:
     import torch
 
-    if kind == "cpu":
-        return torch.float32
-    plain = kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.float16 if plain else torch.bfloat16
+    clock = time.perf_counter if kind == "cuda" else time.thread_time
 
+    def run() -> float:
+        begun = clock()
+        work()
+        if kind == "cuda":
+            torch.cuda.synchronize()
+        return clock() - begun
 
-def _pace(
-    work: Callable[[], object],
-    settle: Callable[[], object] = lambda: None,
-    clock: Callable[[], float] = time.thread_time,
-) -> float:
-    work()
-    settle()
+    run()
     taken: list[float] = []
     end = time.perf_counter() + RUN_SECONDS
     while len(taken) < RUNS or time.perf_counter() < end:
-        begun = clock()
-        work()
-        settle()
-        taken.append(clock() - begun)
+        taken.append(run())
     return median(taken)
 
 

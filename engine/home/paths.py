@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from ..errors import AdapterUnreachable, ConfigError
@@ -103,9 +101,6 @@ def find_home(given: str | None = None) -> Home:
     return Home(user_state_path("marlaas", appauthor=False))
 
 
-LOOKED_AT = 1000
-
-
 def is_home(folder: Path) -> bool:
     """It has a database or settings."""
     home = Home(folder)
@@ -113,16 +108,14 @@ def is_home(folder: Path) -> bool:
 
 
 def check_home(home: Home) -> None:
-    """Raises ``ConfigError`` if it is no home; suggests another."""
+    """Raises ``ConfigError`` if it is no home."""
     check_folder(home)
     if is_home(home.root):
         return
     why = "there is no such folder"
     if home.root.exists():
         why = "the folder holds other things" if any(home.root.iterdir()) else "the folder is empty"
-    near = nearest_home(home.root)
-    meant = f"Did you mean {near}? " if near else ""
-    raise ConfigError(f"No home at {home.root}: {why}.", f"{meant}`{command_for(home, 'home new')}` makes one there.")
+    raise ConfigError(f"No home at {home.root}: {why}.", f"`{command_for(home, 'home new')}` makes one there.")
 
 
 def check_folder(home: Home) -> None:
@@ -140,27 +133,6 @@ def check_folder(home: Home) -> None:
         raise ConfigError(says, "Mend its permissions, or give another with --home.") from error
 
 
-def nearest_home(folder: Path) -> Path | None:
-    """Of a similar name next to, or in or around, the folder."""
-    from difflib import get_close_matches  # loaded only if a home is missing
-
-    homes = {path.name: path for path in _folders(folder.parent) if is_home(path)}
-    if close := get_close_matches(folder.name, homes, n=1):
-        return homes[close[0]]
-    if inside := next((path for path in _folders(folder) if is_home(path)), None):
-        return inside
-    own = {Home(folder).plugins.name, Home(folder).adapters.name, Home(folder).logs.name}
-    return next((path.parent for path in (folder, *folder.parents) if path.name in own and is_home(path.parent)), None)
-
-
 def command_for(home: Home, words: str) -> str:
     """A command line for this home."""
     return f"marlaas --home {shlex.quote(str(home.root))} {words}"
-
-
-def _folders(folder: Path) -> Iterator[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from (Path(entry.path) for entry in islice(entries, LOOKED_AT) if entry.is_dir())
-    except OSError:
-        return

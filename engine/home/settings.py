@@ -216,10 +216,8 @@ DOCUMENTED = """\
 # shared_gpus = false
 # Of each card, at most so much: up to 1 a share of its memory, above that gigabytes.
 # gpu_memory = 1.0
-# How sampler and trainer share a card, where they must: "base" with one copy of the base in one process (vLLM and
-# bfloat16), "memory" with a copy and a part of the memory each. "auto" takes what fits: one copy first. That was shown
-# to work with a CPU build of vLLM; sampler and trainer are compared at every version, so that a card on which it does
-# not hold is noticed.
+# "memory" lets one card sample and train, with a copy of the base and a part of the memory for each; "auto" does so
+# where that is best. "base", one copy for both, is read as "memory".
 # share = "auto"
 # Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
 # cores = 0

@@ -7,20 +7,18 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ..devices.limits import SLEEPING, Loan, own_cores
 from ..devices.machine import (
     Cpu,
     Gpu,
-    Link,
     Machine,
     Place,
     Placement,
     Precision,
     SamplerAssignment,
     SamplerKind,
-    Sharing,
     Software,
     TrainerAssignment,
     UsableNode,
@@ -34,17 +32,11 @@ from ..models.config import BFLOAT16, GGUF, SAMPLERS, nearest
 from ..models.find import BaseModel
 from ..models.memory import ENOUGH, VERSIONS, MemoryPlan, Wanted, plan_memory, slots_for
 from ..models.weights import parameters
-from ..samplers.protocol import Sampler
-from ..trainer.protocol import Trainer
 from .placement.capacity import memory_plans, sampler_room
 from .placement.choices import Copy, CopySpeed, choices_of, copies_on, is_small, may_use_cards, on_cores, usual_sampler
 from .placement.place import BASES, NO_ROOM, place_over, with_trainers
 from .workers.child import Template
 from .workers.handle import Launcher, LocalLauncher, WorkerHandle
-
-if TYPE_CHECKING:
-    from .cluster.cluster import StateFiles
-
 
 LLAMA = "marlaas.engine.samplers.llama.model:LlamaSampler"
 TORCH = "marlaas.engine.samplers.torch.sampler:TorchSampler"
@@ -271,7 +263,7 @@ def trainer_spec(
         kwargs |= {
             "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
             "names": tuple(gpu.label for gpu in gpus),
-            "memory": 0 if assignment.sharing == "base" else place.memory,  # one process has one limit
+            "memory": place.memory,
         }
     return WorkerSpec(assignment.name, TRAINER, kwargs, place.cores, environment(gpus), _numbers(gpus), assignment.node)
 
@@ -283,18 +275,6 @@ def _gpus(place: Place, machine: Machine | None) -> list[Gpu]:
 
 def _numbers(gpus: Sequence[Gpu]) -> tuple[int, ...]:
     return tuple(sorted(gpu.index for gpu in gpus))
-
-
-COLOCATED = "marlaas.engine.machine.colocated:ColocatedWorker"
-SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
-
-
-def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec) -> WorkerSpec:
-    """Both under the sampler's name, on both's cores."""
-    cores = tuple(sorted({*sampler.cores, *trainer.cores}))
-    return replace(
-        sampler, factory=COLOCATED, kwargs={SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}, cores=cores
-    )
 
 
 # Workers of a base of ``LEAST`` parameters or more lend cores on two cores. Several each are unmeasured: threads spin
@@ -361,34 +341,29 @@ class PlacementPlan:
 
     placement: Placement
     memory: tuple[MemoryPlan, ...]
-    """By sampler; the first includes the trainer."""
-    machine: Machine | None = None
-    """Of named devices; None: cores only, or several machines."""
+    """By sampler."""
     training: tuple[MemoryPlan, ...] = ()
-    """By trainer; empty: the first sampler's."""
-    machines: Mapping[str, UsableNode] = field(default_factory=dict)
+    """By trainer; one of ``memory`` if it is planned with a sampler."""
+    nodes: Mapping[str, UsableNode] = field(default_factory=dict)
     copies: tuple[CopySpeed, ...] = ()
     """Measured on this processor."""
 
     def machine_at(self, node: str) -> Machine | None:
-        """None: cores only."""
-        return self.machines[node].machine if node in self.machines else self.machine
-
-    def link_to(self, node: str) -> Link:
-        return self.machines[node].link if node in self.machines else Link()
+        return self.nodes[node].machine if node in self.nodes else None
 
     def bits_of(self, trainer: str) -> str:
-        """What a trainer's bits depend on besides threads: cards or node's processor; empty: one machine's."""
+        """What a trainer's bits depend on besides threads: cards or processor."""
         (own,) = (own for own in self.placement.trainers if own.name == trainer)
         machine = self.machine_at(own.node)
         if own.place.gpus and machine:
             names = {gpu.uuid: gpu.name for gpu in machine.gpus}
             return " + ".join(names[uuid] for uuid in own.place.gpus)
-        return (machine.cpu.name or own.node) if machine and own.node in self.machines else ""
+        return (machine.cpu.name or own.node) if machine else ""
 
-    def memory_of(self, number: int) -> MemoryPlan:
-        """Of the trainer with this number."""
-        return self.training[number] if self.training else self.memory[0]
+    @property
+    def main_memory(self) -> int:
+        """Bytes of this machine's and nodes' main memory."""
+        return sum(plan.total for plan in (*self.memory, *(set(self.training) - set(self.memory))))
 
     @property
     def words(self) -> str:
@@ -429,18 +404,6 @@ def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) ->
     return f"samples: {' + '.join(dict.fromkeys(samplers))}; trains: {' + '.join(trains)}"
 
 
-def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
-    """Several, or one."""
-    named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
-    return tuple(cast(SamplerKind, kind) for kind in named)
-
-
-def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int]) -> PlacementPlan:
-    """Raises ``BaseModelError`` if the base does not fit."""
-    cpu = Cpu(tuple(cores), max(1, len(cores)), free)
-    return on_machine(base, settings, free, UsableResources(Machine(cpu)), Software())
-
-
 def on_machine(
     base: BaseModel,
     settings: Settings,
@@ -448,11 +411,10 @@ def on_machine(
     usable: UsableResources,
     software: Software,
     copies: Sequence[CopySpeed] = (),
-    without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
     """``free``: bytes of main memory. Raises as ``on_machines``."""
     node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
-    return on_machines(base, settings, [node], copies, without)
+    return on_machines(base, settings, [node], copies)
 
 
 def on_machines(
@@ -460,16 +422,14 @@ def on_machines(
     settings: Settings,
     nodes: Sequence[UsableNode],
     copies: Sequence[CopySpeed] = (),
-    without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
     """The engine's own machine may be one.
 
-    ``without``: failed ways of sharing a card. An unasked copy needs room for enough conversations; else llama.cpp
-    keeps the most exact that fits. Raises ``ConfigError`` if no node can be used or settings contradict;
-    ``BaseModelError`` if the base fits nowhere.
+    An unasked copy needs room for enough conversations; else llama.cpp keeps the most exact that fits. Raises
+    ``ConfigError`` if no node can be used or settings contradict; ``BaseModelError`` if the base fits nowhere.
     """
     rollout, trainers = settings.rollout, settings.training.trainers
-    placement, wanted = _placement(base, settings, nodes, copies, without)
+    placement, wanted = _placement(base, settings, nodes, copies)
     chosen = any(own.weights and not own.place.gpus for own in placement.samplers)
     if not chosen or rollout.weights != "auto" or rollout.sampler == "torch":
         return replace(staffed(placement, trainers, wanted, nodes), copies=tuple(copies))
@@ -478,7 +438,7 @@ def on_machines(
         if min(memory.sequences for memory in plan.memory) >= (rollout.sequences or ENOUGH):
             return replace(plan, copies=tuple(copies))
     llama = replace(settings, rollout=replace(rollout, sampler="llama.cpp"))
-    placement, wanted = _placement(base, llama, nodes, (), without)
+    placement, wanted = _placement(base, llama, nodes, ())
     placement = replace(placement, reasons=(*placement.reasons, NO_ROOM))
     return replace(staffed(placement, trainers, wanted, nodes), copies=tuple(copies))
 
@@ -497,7 +457,7 @@ def placed(
         return on_machine(base, settings, free, usable, software, copies).placement
     except BaseModelError:  # it does not fit, which the engine says when it starts
         node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
-        placement, wanted = _placement(base, settings, [node], copies, ())
+        placement, wanted = _placement(base, settings, [node], copies)
         return with_trainers(placement, settings.training.trainers, is_small(wanted.parameters), wanted.tasks)
 
 
@@ -506,12 +466,12 @@ def _placement(
     settings: Settings,
     nodes: Sequence[UsableNode],
     copies: Sequence[CopySpeed],
-    without: Sequence[Sharing],
 ) -> tuple[Placement, Wanted]:
-    wanted, choices = wanted_of(base, settings, trains=True), choices_of(settings, without)
+    wanted, choices = wanted_of(base, settings, trains=True), choices_of(settings)
     kinds: tuple[SamplerKind, ...] = ()
     if not may_use_cards(settings):
-        kinds, choices = sampler_kinds(settings, base), replace(choices, precision="f32")
+        kinds = cast(tuple[SamplerKind, ...], settings.rollout.samplers)
+        choices = replace(choices, precision="f32")
     placement = place_over(nodes, wanted, choices, copies, settings.training.trainers, kinds)
     for sampler in placement.samplers:
         if sampler.weights == GGUF:  # the file that the base came in
@@ -541,71 +501,31 @@ def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNod
     for node in usable.values():
         samplers = [own for own in placement.samplers if own.node == node.node]
         trainers = [own for own in placement.trainers if own.node == node.node]
-        plans = memory_plans(samplers, trainers, wanted, node.free)
-        memory |= zip((own.name for own in samplers), plans, strict=False)
-        training |= {own.name: plans[0] for own in trainers}
+        plans, trained = memory_plans(samplers, trainers, wanted, node.free)
+        memory |= zip((own.name for own in samplers), plans, strict=True)
+        training |= {own.name: trained for own in trainers if trained}
     context = min(plan.context for plan in memory.values())
     if any(plan.context != context for plan in (*memory.values(), *training.values())):
         return _with_memory(placement, replace(wanted, context=context), nodes)
-    alone = not placement.nodes - {""}
     return PlacementPlan(
         placement,
         tuple(memory[own.name] for own in placement.samplers),
-        usable[""].machine if alone and placement.cards else None,
         tuple(training[own.name] for own in placement.trainers),
-        {} if alone else {node.node: node for node in nodes if not node.draining and not node.refused},
+        {node.node: node for node in nodes if not node.draining and not node.refused},
     )
-
-
-Handles = Mapping[str, WorkerHandle]
 
 
 def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
     """All processes to start."""
-    placement, shared = placement_plan.placement, sharing_assignment(placement_plan)
-    trainers: list[WorkerSpec] = []
-    for number, trainer in enumerate(placement.trainers):
+    placement = placement_plan.placement
+    specs: list[WorkerSpec] = []
+    for trainer, memory in zip(placement.trainers, placement_plan.training, strict=True):
         together = sum(other.node == trainer.node for other in placement.trainers)
-        memory, machine = placement_plan.memory_of(number), placement_plan.machine_at(trainer.node)
-        trainers.append(trainer_spec(base, home, settings, memory, trainer, together, machine))
-    specs = trainers[1:] if shared else trainers
+        machine = placement_plan.machine_at(trainer.node)
+        specs.append(trainer_spec(base, home, settings, memory, trainer, together, machine))
     for assignment, memory in zip(placement.samplers, placement_plan.memory, strict=True):
         machine = placement_plan.machine_at(assignment.node)
-        spec = sampler_spec(base, home, settings, memory, assignment, machine)
-        specs.append(shared_spec(spec, trainers[0]) if assignment is shared else spec)
+        specs.append(sampler_spec(base, home, settings, memory, assignment, machine))
     if len(placement.nodes) > 1:
         return specs  # what lends cores to each other is one sampler and one trainer on one machine
     return lending(specs, placement, parameters(base), home.scratch)
-
-
-def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:
-    """The sampler in the trainer's process, if any."""
-    placement, trainer = placement_plan.placement, placement_plan.placement.trainer
-    same = (own for own in placement.samplers if (own.sharing, own.node) == (trainer.sharing, trainer.node))
-    return next(same, None) if trainer.sharing == "base" else None
-
-
-def sampler_at(
-    handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment, files: StateFiles | None = None
-) -> Sampler:
-    """``files`` carries versions to a node."""
-    part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
-    worker = handles[assignment.name]
-    sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
-    if not worker.node or files is None:
-        return sampler
-    from .cluster.cluster import RemoteSampler  # only if there are nodes
-
-    return RemoteSampler(sampler, worker, files)
-
-
-def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str, files: StateFiles | None = None) -> Trainer:
-    """``files`` brings home its files from a node."""
-    shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
-    worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
-    trainer: Trainer = handles[worker].proxy(Trainer, part=part)
-    if not handles[worker].node or files is None:
-        return trainer
-    from .cluster.cluster import RemoteTrainer
-
-    return RemoteTrainer(trainer, handles[worker], files)

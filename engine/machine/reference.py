@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -49,13 +50,6 @@ def compared_before(base: BaseModel, home: Path, free: int) -> Comparison | None
     """The stored result. None: none, or failed for memory and ``free`` bytes suffice now."""
     result = comparison_of(base, home)
     return None if result and not result.seconds and _needed(base) <= free else result
-
-
-async def compare_once(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Raises ``BaseModelError`` as ``check_comparison``."""
-    result = compared_before(base, home, free) or await compare_base(base, home, free)
-    check_comparison(base, result)
-    return result
 
 
 async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
@@ -134,16 +128,9 @@ def main() -> None:
     base = load_base(sys.argv[2])
     result = compare_here(base)
     seconds = round(time.monotonic() - began, 1)
-    result = replace(result, seconds=seconds, memory=_peak(), checksum=checksum(base))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    result = replace(result, seconds=seconds, memory=peak, checksum=checksum(base))
     print(json.dumps(asdict(result)))
-
-
-def _peak() -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text("ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    return 0
 
 
 def compare_here(base: BaseModel) -> Comparison:

@@ -20,27 +20,32 @@ from ..models.find import BaseModel
 from ..models.weights import unadapted
 from ..rollout.episodes import Rollout
 from ..rollout.renderer import Renderer
-from ..rollout.slots import SamplerEndpoint, Waiter
+from ..rollout.slots import SamplerEndpoint, SamplerSlots, Waiter
+from ..samplers.protocol import Sampler
 from ..spec.automatic import BaseTraits
 from ..store.store import Store
 from ..trainer.protocol import PolicyTrainer, Trainer
 from ..wire import Endpoints
 from .lone_sampler import write_bare
-from .plan import Handles, PlacementPlan, gguf_of, of_assignment, sampler_at, trainer_at
+from .plan import PlacementPlan, gguf_of, of_assignment
 from .routing.router import (
     Router,
     SamplerEndpoints,
     Tolerance,
     compare,
     comparison_tokens,
-    open_endpoint,
+    device_of,
     precision,
     rates_at,
+    repeats,
 )
 from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
+from .workers.handle import WorkerHandle
 
 if TYPE_CHECKING:
     from .cluster.cluster import StateFiles
+
+Handles = Mapping[str, WorkerHandle]
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,12 @@ class ServicesFactory:
         self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
     ) -> SharedTrainer:
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
-        trainer, like = trainer_at(handles, placement_plan, name, self.files()), placement_plan.bits_of(name)
+        worker, files, like = handles[name], self.files(), placement_plan.bits_of(name)
+        trainer: Trainer = worker.proxy(Trainer)
+        if worker.node and files is not None:
+            from .cluster.cluster import RemoteTrainer  # only if there are nodes
+
+            trainer = RemoteTrainer(trainer, worker, files)
         return SharedTrainer(trainer, line, self.ledger, fuse, name=name, like=like)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
@@ -169,7 +179,7 @@ class ServicesFactory:
         tolerances = {own.name: self._precision(placement_plan, own)[1] for own in samplers}
         endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
         rates = rates_at(samplers, placement_plan.machine_at)
-        links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
+        links = {own.name: placement_plan.nodes[own.node].link for own in samplers if own.node}
         return SamplerEndpoints(endpoints, tolerances, self.base, rates, links, clock)
 
     async def endpoint(
@@ -182,18 +192,31 @@ class ServicesFactory:
     ) -> SamplerEndpoint:
         """Compared with ``trainer`` if given. Raises the workers' errors; ``BaseModelError`` for another base."""
         (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
-        sampler = sampler_at(handles, placement_plan, assignment, self.files())
+        worker, files = handles[name], self.files()
+        sampler: Sampler = worker.proxy(Sampler, posted=("release",))
+        if worker.node and files is not None:
+            from .cluster.cluster import RemoteSampler
+
+            sampler = RemoteSampler(sampler, worker, files)
         stored, tolerance = self._precision(placement_plan, assignment)
         limits = await sampler.limits()
         if limits.note:
             self.log("worker", limits.note, "warning")
-        machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+        device = device_of(assignment, placement_plan.machine_at(assignment.node))
         gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
         if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
             tokens = comparison_tokens(self.renderer, limits.context)
             agreement = await compare(sampler, trainer, tokens, self.home.scratch)
             agreement.check(tolerance, f"The file {gguf}")
-        return open_endpoint(sampler, limits, assignment, stored, line, machine)
+        return SamplerEndpoint(
+            name,
+            assignment.kind,
+            sampler,
+            limits.context,
+            SamplerSlots(limits.sequences, Line[Waiter](self._weight, clock)),
+            repeats(assignment, stored),
+            f"{assignment.kind}, {stored}, {device}" if device else "",
+        )
 
     def _precision(self, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> tuple[str, Tolerance]:
         placement = placement_plan.placement

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import monotonic
-from ..devices.machine import SamplerAssignment, Sharing
+from ..devices.machine import SamplerAssignment
 from ..devices.usable import Ours
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, OutOfMemory, StoreError, WorkerDied
@@ -40,7 +40,6 @@ from .plan import (
     WorkerSpec,
     loading,
     precision_words,
-    sharing_assignment,
     until_compiled,
     worker_specs,
 )
@@ -114,7 +113,9 @@ class Preemptible:
         self.yielding: Yielding | None = None
         self._wanted = asyncio.Event()
         self._wanted.set()
-        self._work: asyncio.Future[None] | None = None
+        self._unwanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def wanted(self) -> None:
         await self._wanted.wait()
@@ -124,30 +125,26 @@ class Preemptible:
         if self.yielding is not None:
             work.close()
             return
-        self._work = task = asyncio.ensure_future(work)
+        self._idle.clear()
         try:
-            await asyncio.wait((task,))
+            await until_first(work, self._unwanted.wait())
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if not task.cancelled():
-            task.result()
+            self._idle.set()
 
     def begin(self, yielding: Yielding) -> None:
         """Cancel work and let none begin; repeatable."""
         self.yielding = yielding
         self._wanted.clear()
-        if self._work is not None:
-            self._work.cancel()
+        self._unwanted.set()
 
     async def begun(self) -> None:
-        if self._work is not None:
-            await asyncio.gather(self._work, return_exceptions=True)
+        await self._idle.wait()
 
     def end(self) -> None:
         """Allow work, unless ``Yielding.holds`` forbids it to tasks."""
         if self.yielding is not None and not self.yielding.holds:
             self.yielding = None
+            self._unwanted.clear()
             self._wanted.set()
 
 
@@ -236,19 +233,18 @@ async def _end(handle: WorkerHandle) -> None:
 
 
 TRIES = 3
-"""Then a successor may be placed elsewhere, even if others do the work."""
+"""Then all workers restart, unless others do the work."""
 RETRY = 2.0
 ATTEMPTS = 3
-Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
-"""Avoids failed ways of sharing a card; counts this engine's memory as free."""
+Plan = Callable[[Ours], PlacementPlan]
+"""Counts this engine's memory as free."""
 Measure = Callable[[PlacementPlan, Callable[[str], None]], Awaitable[bool]]
 """Measures unknown copies of the base; True: plan again. Its argument takes messages on waits."""
 
 
 def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
     """True if all others continue; ``trainers`` lived until now."""
-    shared = sharing_assignment(plan)
-    training = set(deaths) - {sampler.name for sampler in plan.placement.samplers if sampler is not shared}
+    training = set(deaths) - {sampler.name for sampler in plan.placement.samplers}
     names = {trainer.name for trainer in plan.placement.trainers}
     return training <= names and (not training or set(trainers) > training)
 
@@ -280,7 +276,6 @@ class WorkerSupervisor:
         self._home, self._settings, self._base = home, settings, base
         self._plan, self._measure, self._log = plan, measure, log
         self.waits = ""
-        self.failed: tuple[Sharing, ...] = ()
         self.mended = False
         self.store = store
         self.environments = environments
@@ -321,7 +316,7 @@ class WorkerSupervisor:
         """Each worker's device in words; on another node as the settings name it, ``bob/core 0``."""
 
     def _device(self, spec: WorkerSpec) -> str:
-        node = self.placement_plan.machines.get(spec.node)
+        node = self.placement_plan.nodes.get(spec.node)
         return f"{node.name}/{spec.device}" if spec.node and node else spec.device
 
     @property
@@ -337,7 +332,15 @@ class WorkerSupervisor:
             await self._plan_anew()
         elif self._measure is not None and await self._measure(self.placement_plan, self._wait):
             await self._plan_anew()
-        await self._start_again()
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return await self._start()
+            except (MarlaasError, ValueError) as error:
+                if self.cluster is not None:
+                    await self._plan_anew()
+                elif not isinstance(error, WorkerDied):
+                    raise
+        await self._start()
 
     def move(self, placement_plan: PlacementPlan) -> None:
         """Workers restart; tasks restart from their last commit."""
@@ -348,20 +351,6 @@ class WorkerSupervisor:
     def _restart_all(self, why: str) -> None:
         self._restart = why
         self._look.set()
-
-    async def _start_again(self) -> None:
-        for last in (*[False] * (ATTEMPTS - 1), True):
-            sharing = self.placement_plan.placement.trainer.sharing
-            try:
-                return await self._start()
-            except (MarlaasError, ValueError) as error:
-                if sharing:
-                    self.failed += (sharing,)
-                    self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
-                elif last or not (isinstance(error, WorkerDied) or self.cluster):
-                    raise
-                if sharing or self.cluster is not None:
-                    await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
         self.waits = reason
@@ -376,13 +365,13 @@ class WorkerSupervisor:
 
     async def planned_anew(self) -> PlacementPlan | None:
         """A plan with other cards or nodes. Raises ``MarlaasError`` without any plan."""
-        placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
+        placement_plan = await asyncio.to_thread(self._plan, self.ours)
         new, present = placement_plan.placement, self.placement_plan.placement
         return placement_plan if (new.devices, new.nodes) != (present.devices, present.nodes) else None
 
     async def _plan_anew(self) -> None:
         before = self.placement_plan.placement
-        self.place(await asyncio.to_thread(self._plan, self.failed, self.ours))
+        self.place(await asyncio.to_thread(self._plan, self.ours))
         if self.placement_plan.placement != before:
             self._log("placement", self.placement_plan.words, "info")
 
@@ -524,10 +513,6 @@ class WorkerSupervisor:
     async def _succeed(self, name: str, services: Services, endpoints: SamplerEndpoints) -> None:
         """All workers restart if this fails and nobody else does its work."""
         samples, message, tries = name in endpoints.by_name, "", 0
-
-        def needed() -> bool:
-            return not (endpoints.alive if samples else services.trainers.trainers)
-
         while True:
             try:
                 await self._processes.start_again(self._specs[name])
@@ -546,11 +531,7 @@ class WorkerSupervisor:
                 self._processes.forget(name)
                 self._note()
             tries += 1
-            if tries >= TRIES or needed():
-                with contextlib.suppress(MarlaasError):
-                    if await self.place_anew():
-                        return
-            if tries >= TRIES and needed():
+            if tries >= TRIES and not (endpoints.alive if samples else services.trainers.trainers):
                 return self._restart_all("failed")
             await asyncio.sleep(RETRY)
         self._look.set()
@@ -570,7 +551,7 @@ class WorkerSupervisor:
             try:
                 if anew:
                     await self._plan_anew()
-                return await self._start_again()
+                return await self._start()
             except (MarlaasError, ValueError, OSError) as error:
                 if message != (message := str(error)):
                     self._log("worker", f"The workers cannot be started: {message}", "error")

@@ -270,14 +270,13 @@ class _Home:
 class TrainerPool:
     """Serves policies by several trainers; lines share a clock.
 
-    With ``moves``, a state moves, with a checksum, if the wait exceeds a move there and back (as FlexMARL swaps states,
-    arXiv 2602.09578). ``log``: failed moves.
+    A state moves, with a checksum, if the wait exceeds a move there and back (as FlexMARL swaps states, arXiv
+    2602.09578). ``log``: failed moves.
     """
 
     def __init__(
         self,
         trainers: Iterable[SharedTrainer],
-        moves: bool = True,
         log: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = monotonic,
     ) -> None:
@@ -288,7 +287,7 @@ class TrainerPool:
         self._arrived = asyncio.Event()
         self._homes: dict[str, _Home] = {}
         self._lost: set[str] = set()
-        self._moves, self._log, self._now = moves, log, now
+        self._log, self._now = log, now
         self.move_seconds = MOVE
         """Moving mean of the seconds of a move."""
         self._moving: dict[str, asyncio.Task[None]] = {}
@@ -385,7 +384,7 @@ class TrainerPool:
 
     async def _place(self, home: _Home, policy: str) -> None:
         await self._settled(policy)
-        if not self._moves or home.calls > 1 or len(self.trainers) == 1 or home.trainer.died.is_set():
+        if home.calls > 1 or len(self.trainers) == 1 or home.trainer.died.is_set():
             return
         there = self._idlest(home.alone)
         if there is not None and home.trainer.work - there.work > PAYS * self.move_seconds:

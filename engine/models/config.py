@@ -22,15 +22,10 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-ROPE_SETTINGS = {
-    "linear": ("factor",),
-    "yarn": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
-
-ROPE_TYPES = ("default", "dynamic", "longrope", *ROPE_SETTINGS)
+ROPE_SETTINGS = {"llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
 ROPE_COMPUTED = ("default", *ROPE_SETTINGS)
-"""``rope.unreadable`` names those that llama.cpp does not compute."""
+ROPE_TYPES = (*ROPE_COMPUTED, "linear", "dynamic", "yarn", "longrope")
+"""The further ones are transformers'."""
 
 COMPUTED = {
     "hidden_act": ("silu", "swish"),
@@ -190,11 +185,9 @@ def _rope(raw: dict[str, Any], known: bool, context: int) -> tuple[float, dict[s
         raise _Refused(f"partial_rotary_factor is {partial!r}; marlaas computes 1.0 only")
     if kind not in ROPE_TYPES:
         raise _Refused(f"rotary positions are of the unknown type {kind!r}")
-    if kind in ("llama3", "yarn", "longrope"):
+    if kind == "llama3":
         own = rope.get("original_max_position_embeddings", context)
-        rope["original_max_position_embeddings"] = original = raw.get("original_max_position_embeddings", own)
-        if kind == "yarn" and "factor" in rope and rope["factor"] is None and original:
-            rope["factor"] = context / original
+        rope["original_max_position_embeddings"] = raw.get("original_max_position_embeddings", own)
     missing = [key for key in ROPE_SETTINGS.get(kind, ()) if rope.get(key) is None]
     if missing:
         raise _Refused(f"rotary positions of type {kind!r} have no {missing[0]}")
@@ -254,12 +247,6 @@ SCALES = {
     "gptq or awq": (".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_zero_point"),
     "mxfp4": ("_blocks", "proj_scales"),
 }
-DEQUANTISED = {
-    "fp8": ("quantization_config=C(dequantize=True), dtype='bfloat16')", "FineGrainedFP8Config"),
-    "mxfp4": ("quantization_config=C(dequantize=True), dtype='bfloat16')", "Mxfp4Config"),
-    "bitsandbytes": (").dequantize()", ""),
-}
-"""Arguments after ``from_pretrained(FOLDER, `` that make weights plain, and their configuration."""
 
 
 def quantised_as(name: str, dtype: str) -> str:
@@ -270,24 +257,11 @@ def quantised_as(name: str, dtype: str) -> str:
 
 
 def quantised(folder: Path, why: str, method: str = "") -> BaseModelError:
-    """The refusal of quantised weights, with the line of Python that makes plain ones."""
-    plain, needs = f"{folder}-plain", ""
-    if method in DEQUANTISED:
-        load, settings = DEQUANTISED[method]
-        line = (
-            "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T"
-            f"{f', {settings} as C' if settings else ''};"
-            f" m = M.from_pretrained('{folder}'{', ' if settings else ''}{load};"
-            f" m.config.__dict__.pop('quantization_config', 0); m.save_pretrained('{plain}');"
-            f" T.from_pretrained('{folder}').save_pretrained('{plain}')"
-        )
-    else:  # GPTQ, AWQ, compressed-tensors and others, which transformers cannot make plain
-        line = f"from gptqmodel.utils.model_dequant import dequantize_model as d; d('{folder}', '{plain}')"
-        needs = " (needs `pip install gptqmodel`)"
+    """The refusal of quantised weights."""
     return BaseModelError(
         f"the weights are quantised{f' ({method})' if method else ''}: {why}. marlaas trains on plain weights.",
-        f'Take the model that they were made from. Or make them plain{needs}: python -c "{line}". If the weights are'
-        " plain already, take quantization_config out of config.json.",
+        "Take the model that they were made from, or make them plain with the line of Python in docs/guides/models.md."
+        " If the weights are plain already, take quantization_config out of config.json.",
         where=str(folder),
     )
 

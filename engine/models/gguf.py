@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..errors import AdapterError, BaseModelError
 from .config import FAMILIES, BaseConfig
 from .find import BaseModel
-from .rope import llama3_divisors, rope_fields, unreadable
+from .rope import llama3_divisors, unreadable
 from .weights import Weights, check_adapter, linear_shapes, pairs, tensor_shapes
 
 Array = NDArray[np.float32]
@@ -81,8 +81,6 @@ def read_header(path: Path, lists: Collection[str] = ()) -> GgufHeader:
                 hint = "marlaas and llama.cpp read versions 2 and 3, little-endian: take a newer file."
                 raise BaseModelError(f"is a GGUF file {kind}.", hint, where=str(path))
             header, length = _Cursor(data, lists).header(), len(data)
-    except FileNotFoundError as error:
-        raise BaseModelError(f"There is no GGUF file {path}.") from error
     except OSError as error:
         raise BaseModelError(f"the GGUF file cannot be read: {error.strerror}.", where=str(path)) from error
     except struct.error as error:
@@ -172,8 +170,6 @@ INTERLEAVED = (
     *("minicpm", "mistral3", "olmo", "smollm3", "xverse"),
 )
 """llama.cpp rotates neighbouring pairs, Hugging Face halves. Cohere, GLM, Ernie and others rotate pairs in both."""
-RENAMED = {"mistral": "llama", "mixtral": "llama", "cohere": "commandr", "phi": "phi2", "gemma3text": "gemma3"}
-"""llama.cpp's names for others of Hugging Face, without dashes."""
 ARCHITECTURES: dict[str, Any] = {name: architecture for architecture, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
@@ -241,18 +237,12 @@ def names_of(config: BaseConfig) -> GgufNames:
 
 def names_like(config: BaseConfig) -> GgufNames:
     """Names for a base without GGUF. Raises ``BaseModelError`` if its architecture does not determine them."""
-
-    def plain(name: str) -> str:
-        return name.replace("_", "").replace("-", "")
-
-    name = plain(config.architecture)
-    for architecture in ARCHITECTURES:
-        if plain(architecture) == RENAMED.get(name, name):
-            return GgufNames(architecture, config)
-    raise BaseModelError(
-        f"What llama.cpp calls the architecture {config.architecture!r} is not known.",
-        "Name the base's GGUF: `[rollout] gguf = FILE` in marlaas.toml.",
-    )
+    if config.architecture not in FAMILIES:
+        raise BaseModelError(
+            f"What llama.cpp calls the architecture {config.architecture!r} is not known.",
+            "Name the base's GGUF: `[rollout] gguf = FILE` in marlaas.toml.",
+        )
+    return GgufNames(config.architecture, config)
 
 
 def brought_names(path: Path, config: BaseConfig) -> GgufNames:
@@ -374,7 +364,8 @@ def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
         "attention.value_length": config.head_dim,
         "attention.layer_norm_rms_epsilon": config.norm_eps,
         "vocab_size": config.vocab_size,
-        **rope_fields(config),
+        "rope.freq_base": config.rope_theta,
+        "rope.dimension_count": config.head_dim,
     }
     fields: Fields = {
         "general.name": base.path.name,
@@ -499,7 +490,6 @@ def remove(path: Path) -> int:
     remove_abandoned(path.parent, f".{path.name}.")
     with contextlib.suppress(OSError):
         size = path.stat().st_size
-        path.with_suffix(".json").unlink(missing_ok=True)  # checksums that 0.1.0 wrote
         path.unlink()
         return size
     return 0

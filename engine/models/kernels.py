@@ -119,12 +119,6 @@ def merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Te
     return torch.lerp(one[0].float(), other[0].float(), share), torch.logaddexp(one[1], other[1])
 
 
-@cache
-def tiles() -> bool:
-    """True if PyTorch has kernels for attention in tiles."""
-    return hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
-
-
 # --- products with the base's matrices ---
 #
 # MKL, PyTorch's default, does not use AVX-512 on processors not made by Intel; oneDNN does: 245 instead of 110 GFLOP/s

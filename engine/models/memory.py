@@ -199,8 +199,6 @@ MICRO_BATCH = 256
 """Rows that llama.cpp computes at once (256 allowed); prompts are no slower than with 512."""
 LLAMA_BLOCK = 256
 """Tokens in a unit of memory."""
-FLASH = 1024
-"""Most tokens with faster fused float32 attention on the processor: it reads only held tokens, but one by one."""
 GRAPHS = 24 << 20
 BACKEND = 512 << 20
 """Bytes: CUDA's context and cuBLAS's workspace."""
@@ -226,10 +224,9 @@ def logits_bytes(config: BaseConfig, sequences: int) -> int:
     return 2 * FLOAT * max(sequences, scored_rows(config.vocab_size)) * config.vocab_size
 
 
-def work_bytes(config: BaseConfig, length: int, exact: bool, stores_scores: bool = False) -> int:
-    """Bytes of llama.cpp's buffers. Attention that is not fused (on cards, over float16 keys and values, over long
-    sequences) stores all scores."""
-    scores = config.heads * padded_length(length) if exact and (stores_scores or length > FLASH) else 0
+def work_bytes(config: BaseConfig, length: int, exact: bool) -> int:
+    """Bytes of llama.cpp's buffers. ``exact`` attention is not fused, and stores all scores."""
+    scores = config.heads * padded_length(length) if exact else 0
     widest = max(3 * config.intermediate_size, config.heads * config.head_dim)
     return FLOAT * min(MICRO_BATCH, padded_length(length)) * (scores + widest + 6 * config.hidden_size) + GRAPHS
 
@@ -265,7 +262,7 @@ def card_bytes(config: BaseConfig, weights: int, sequences: int, length: int, ex
     memory = key_value_bytes(config, sequences, padded_length(length), exact)
     held = weights * (inner * (layer / whole) + output / whole) + memory * inner / config.layers
     logits = FLOAT * MICRO_BATCH * config.vocab_size
-    return int(held) + logits + work_bytes(config, length, exact, stores_scores=True) + BACKEND
+    return int(held) + logits + work_bytes(config, length, exact) + BACKEND
 
 
 def layers_on_card(config: BaseConfig, weights: int, sequences: int, length: int, exact: bool, room: int) -> int:
@@ -405,7 +402,7 @@ def needs(
         stored = nearest(8 * wanted.gguf_bytes / wanted.parameters) if wanted.gguf_bytes else weights
         exact, rounded = wanted.exact and not half, halves_memory(stored)
         memory = key_value_bytes(config, held, padded_length(context), exact and not rounded)
-        work = work_bytes(config, context, exact, stores_scores=rounded)
+        work = work_bytes(config, context, exact)
         adapters = versions * version_bytes(config, RANK, torch=False)
     parts = {
         "the sampler's weights": base,

@@ -81,12 +81,6 @@ def is_unverified(home: Path, fingerprint: str) -> bool:
 
 
 def _versions() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
-    versions = []
-    for package in ("marlaas", "transformers"):
-        try:
-            versions.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            versions.append(f"no {package}")
-    return ", ".join(versions)
+    return f"marlaas {version('marlaas')}, transformers {version('transformers')}"

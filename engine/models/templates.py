@@ -2,26 +2,19 @@
 
 Templates are untrusted. They run in jinja2's immutable sandbox with Hugging Face's helpers (``tojson``,
 ``raise_exception``, ``strftime_now``). Loop turns, calls and sizes count as steps; calls that could build something
-large are checked first. As compiling is not counted, a child with bounded memory and time tries a template first:
-``python -P -m marlaas.engine.models.templates PARENT`` reads sources from standard input.
+large are checked first. Compiling computes nothing, and takes a second for a source of ``LONGEST`` characters.
 
 The template alone decides whether to begin with bos.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import functools
-import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,7 +27,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from ..errors import BaseModelError
-from .find import SHIPPED
 
 FILE = "chat_template.jinja"
 SETTINGS, TOKENS = "tokenizer_config.json", "special_tokens_map.json"
@@ -75,8 +67,9 @@ def load_template(folder: Path) -> ChatTemplate:
     with_tools = named.get("tool_use") if isinstance(named.get("tool_use"), str) else None
     tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token")}
     tokens = {key: value for key, value in tokens.items() if value}
-    try_template([text for text in (source, with_tools) if text is not None], tokens, name)
-    return ChatTemplate(source, tokens, name, with_tools)
+    template = ChatTemplate(source, tokens, name, with_tools)
+    template.render([{"role": "user", "content": "Hello"}], None)
+    return template
 
 
 def _text(file: Path) -> str:
@@ -173,7 +166,7 @@ SIZE = 1 << 22
 """Above any context."""
 ITEMS = 1 << 18
 """Nested ones included."""
-LONGEST = 1 << 18
+LONGEST = 1 << 17
 """Models' templates have some thousands."""
 CALL = 10
 MOST = "a template may have at most"
@@ -419,88 +412,3 @@ def _through(name: str, node: Any, *given: nodes.Expr) -> nodes.Filter:
 def _size(node: nodes.Node) -> int:
     texts = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
     return (sum(1 for _ in node.find_all(nodes.Node)) >> 4) + (texts >> 5)
-
-
-MEMORY_MB = 512
-"""Python takes a tenth."""
-SECONDS = 20
-"""Processor seconds of the child."""
-PATIENCE = 120.0
-"""Seconds, on a busy machine."""
-_tried: dict[bytes, tuple[str, str] | None] = {}
-"""None: usable."""
-
-
-def try_template(sources: list[str], tokens: dict[str, str], name: str) -> None:
-    """Raise ``BaseModelError`` unless each source compiles and renders within bounds.
-
-    ``tokens`` and ``name``: see ``ChatTemplate``. Once per template and process; never for the shipped one.
-    """
-    request = json.dumps([sources, tokens, name]).encode()
-    digest = hashlib.sha256(request).digest()
-    if digest not in _tried and sources != [(SHIPPED["tiny"] / FILE).read_text("utf-8")]:
-        command = [sys.executable, "-P", "-m", __name__, str(os.getpid())]
-        try:
-            child = subprocess.run(command, input=request, capture_output=True, timeout=PATIENCE, check=False)
-            cause, hint = json.loads(child.stdout)
-        except OSError as error:
-            cause, hint = f"The base model's chat template cannot be tried: {error}.", ""
-        except (ValueError, TypeError, subprocess.TimeoutExpired):
-            cause = "The base model's chat template takes more memory or time than any template may."
-            hint = "It is broken or hostile: take the model's files from somebody whom you trust."
-        _tried[digest] = (cause, hint) if cause else None
-    if problem := _tried.get(digest):
-        raise BaseModelError(*problem)
-
-
-def _main() -> NoReturn:
-    import resource
-
-    from marlaas.plugins.host.limits import apply
-
-    apply(MEMORY_MB, int(sys.argv[1]), 0)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    result = ["", ""]
-    try:
-        sources, tokens, name = json.load(sys.stdin)
-        for source in sources:
-            _render_samples(ChatTemplate(source, tokens, name))
-    except BaseModelError as error:
-        result = [error.message, error.hint]
-    print(json.dumps(result), flush=True)
-    os._exit(0)
-
-
-def _render_samples(template: ChatTemplate) -> None:
-    """The template may refuse some of the conversations, but not all."""
-
-    def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
-        return {"role": role, "content": content, **more}
-
-    parameters = {"type": "object", "properties": {"text": {"type": "string", "description": "what"}}}
-    tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": parameters}}
-    call = {"type": "function", "function": {"name": "look", "arguments": {"text": "x"}}}
-    hello = [turn("user", "Hello"), turn("assistant", "<think>\nb\n</think>\n\nHi")]
-    used = [turn("user", "Look"), turn("assistant", "", tool_calls=[call]), turn("tool", "found", name="look")]
-    samples: list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]] = [
-        (hello[:1], None),
-        ([turn("system", "Be brief."), *hello, *hello[:1]], None),
-        (used, [tool]),
-        ([turn("system", "Be brief."), *hello * 30, *used, *hello[:1]], [tool] * 8),
-        ([turn("user", "word " * 4000)], None),
-    ]
-    errors = []
-    for (messages, tools), thinking in product(samples, (None, False)):
-        try:
-            template.render(messages, tools, thinking)
-        except BaseModelError as error:
-            if isinstance(error.__cause__, MemoryError):
-                raise
-            errors.append(error)
-    if len(errors) == 2 * len(samples):
-        raise errors[0]
-
-
-if __name__ == "__main__":
-    _main()

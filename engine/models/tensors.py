@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import BaseModelError
 from .find import BaseModel
-from .rope import attention_factor, frequencies
+from .rope import frequencies
 from .weights import Weights, linear_shapes
 
 L = TypeVar("L")
@@ -33,8 +33,6 @@ class HeadShape:
     queries: int
     keys: int
     size: int
-    sharpness: float = 1.0
-    """On queries and keys, for scaled positions (``rope.attention_factor``)."""
 
     @property
     def fold(self) -> int:
@@ -49,7 +47,7 @@ class HeadShape:
     @property
     def scale(self) -> float:
         """Of attention scores."""
-        return float(self.size**-0.5) * self.sharpness**2
+        return float(self.size**-0.5)
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ class _Reader(Sequence[Layer[Stacked]]):
         self._given, self._files = given, Weights(base.weight_files if given is None else ())
         self._names = frozenset(self._files if given is None else given)
         self._shapes = linear_shapes(config)
-        self.heads = HeadShape(config.heads, config.kv_heads, config.head_dim, attention_factor(config))
+        self.heads = HeadShape(config.heads, config.kv_heads, config.head_dim)
 
     def __len__(self) -> int:
         return self._config.layers

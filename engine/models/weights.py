@@ -6,11 +6,10 @@ tokenizers and jinja2 late, so that screens may count parameters.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -94,26 +93,15 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-class Weights(Mapping[str, StoredTensor]):
+class Weights(dict[str, StoredTensor]):
     """A model's tensors by Hugging Face's names. Raises ``BaseModelError`` on damaged or unknown files."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self._tensors = {name: tensor for file in files for name, tensor in read_header(file).items()}
+        super().__init__({name: tensor for file in files for name, tensor in read_header(file).items()})
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors
-
-    def __getitem__(self, name: str) -> StoredTensor:
-        if name not in self._tensors:
-            folder = next((tensor.file.parent for tensor in self._tensors.values()), "the folder")
-            raise missing(name, str(folder))
-        return self._tensors[name]
+    def __missing__(self, name: str) -> StoredTensor:
+        folder = next((tensor.file.parent for tensor in self.values()), "the folder")
+        raise missing(name, str(folder))
 
     def load(self, name: str) -> Array:
         return self[name].load()
@@ -324,18 +312,12 @@ def _tied(base: BaseModel) -> bool:
 def check_tokenizer(folder: Path, rows: int) -> None:
     """Raise ``BaseModelError`` unless the tokenizer fits an embedding of ``rows`` and has its end tokens."""
     known = token_ids(folder)
-    largest, further = max(known, default=-1), [-1]
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # tokens that transformers adds
-        further += map(int, read_json(folder / "tokenizer_config.json").get("added_tokens_decoder") or ())
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-        further += map(int, read_json(folder / "added_tokens.json").values())
-    count = f"{largest + 1:,} tokens, but the embedding has {rows:,} rows"
-    if (beyond := max(largest, *further)) >= rows:
-        count = f"the token {beyond}, but the embedding has {rows} rows"
-    if beyond >= rows or largest + 1 < FILLED * rows:
-        resize = ", or resize the embedding (transformers: model.resize_token_embeddings)" if beyond >= rows else ""
+    largest = max(known, default=-1)
+    if not FILLED * rows <= largest + 1 <= rows:
+        resize = ", or resize the embedding (transformers: model.resize_token_embeddings)" if largest >= rows else ""
         raise BaseModelError(
-            f"the tokenizer does not match its embedding: it knows {count}.",
+            f"the tokenizer does not match its embedding: it knows {largest + 1:,} tokens, but the embedding has"
+            f" {rows:,} rows.",
             f"Take the tokenizer that came with these weights{resize}.",
             where=str(folder),
         )

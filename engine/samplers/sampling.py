@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,6 @@ from numpy.typing import NDArray
 
 from ..trajectories import Logprobs, Tokens
 from .options import Likeliest, Wishes
-
-CHUNK = 128
-"""A large vocabulary's k likeliest are in the k chunks with the largest maxima."""
-SMALL = 16 * CHUNK
 
 
 def likeliest(logits: Logits, temperatures: Floats, count: int) -> tuple[Likeliest, Floats]:
@@ -40,19 +37,12 @@ def _divisors(temperatures: Floats) -> Floats:
 
 
 def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
-    vocabulary = logits.shape[1]
-    if vocabulary <= SMALL:
-        return np.argsort(-logits, axis=1, kind="stable")[:, :count]
-    whole = vocabulary - vocabulary % CHUNK
-    tops = logits[:, :whole].reshape(len(logits), -1, CHUNK).max(2)
-    if whole < vocabulary:
-        tops = np.concatenate([tops, logits[:, whole:].max(1, keepdims=True)], 1)
-    chunks = np.sort(np.argsort(-tops, axis=1, kind="stable")[:, :count], axis=1)
-    index = (chunks[:, :, None] * CHUNK + np.arange(CHUNK)).reshape(len(logits), -1)
-    rows = np.arange(len(logits))[:, None]
-    near = np.where(index < vocabulary, logits[rows, np.minimum(index, vocabulary - 1)], np.float32(-np.inf))
-    found: NDArray[np.int64] = index[rows, np.argsort(-near, axis=1, kind="stable")[:, :count]]
-    return found
+    bounds = np.partition(logits, -count, axis=1)[:, -count]
+    tokens = np.empty((len(logits), count), np.int64)
+    for place, (row, bound) in enumerate(zip(logits, bounds, strict=True)):
+        near = np.flatnonzero(row >= bound)
+        tokens[place] = near[np.argsort(-row[near], kind="stable")[:count]]
+    return tokens
 
 
 # --- penalties ---
@@ -62,28 +52,14 @@ def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
 Row = NDArray[np.float32]
 
 
-class Said:
-    """Counts of the tokens in one turn's reply."""
-
-    def __init__(self, prompt: Tokens, room: int) -> None:
-        self._prompt = np.unique(prompt)
-        self._tokens = np.empty(room, np.int32)
-        self._counts = np.zeros(room, np.int32)
-        self._places: dict[int, int] = {}
-
-    def add(self, token: int) -> None:
-        place = self._places.setdefault(token, len(self._places))
-        self._tokens[place] = token
-        self._counts[place] += 1
-
-    def penalise(self, row: Row, wishes: Wishes) -> None:
-        """Logits float32 (V,), in place."""
-        tokens, counts = self._tokens[: len(self._places)], self._counts[: len(self._places)]
-        if wishes.repetition_penalty != 1:
-            seen = np.union1d(self._prompt, tokens)
-            factor, values = np.float32(wishes.repetition_penalty), row[seen]
-            row[seen] = np.where(values > 0, values / factor, values * factor)
-        row[tokens] -= (wishes.frequency_penalty * counts + wishes.presence_penalty).astype(np.float32)
+def penalise(row: Row, wishes: Wishes, prompt: Tokens, reply: Counter[int]) -> None:
+    """Logits float32 (V,), in place. ``reply`` counts its tokens."""
+    tokens, counts = np.array([*reply], np.int32), np.array([*reply.values()], np.int32)
+    if wishes.repetition_penalty != 1:
+        seen = np.union1d(prompt, tokens)
+        factor, values = np.float32(wishes.repetition_penalty), row[seen]
+        row[seen] = np.where(values > 0, values / factor, values * factor)
+    row[tokens] -= (wishes.frequency_penalty * counts + wishes.presence_penalty).astype(np.float32)
 
 
 # --- truncation, never for training ---
@@ -92,10 +68,6 @@ class Said:
 # section 3); top-k keeps the ``top_k`` likeliest (Fan et al., arXiv 1805.04833); of the rest, renormalised, top-p keeps
 # the smallest set that sums to ``top_p`` (Holtzman et al., arXiv 1904.09751). Ties with the last kept token stay. The
 # likeliest always stays.
-
-BLOCK = 1 << 17
-LIKELIEST = 256
-"""Sorted first; most distributions have their top-p there."""
 
 
 @dataclass(frozen=True)
@@ -116,72 +88,31 @@ class Truncation:
             return f"top_p is {self.top_p}; it must lie above 0, and be at most 1."
         return "" if 0.0 <= self.min_p <= 1.0 else f"min_p is {self.min_p}; it must lie between 0 and 1."
 
+    def cut(self, row: Row, temperature: float) -> None:
+        """Set the removed tokens' logits, float32 (V,), to -inf."""
+        scaled = (row - row.max()) * np.float32(1 / temperature)
+        least = np.float32(np.log(self.min_p) if self.min_p else -np.inf)
+        if 0 < self.top_k < len(row):
+            least = max(least, np.partition(scaled, -self.top_k)[-self.top_k])
+        if self.top_p < 1:
+            falling = -np.sort(-scaled[scaled >= least])
+            running = np.exp(falling).cumsum(dtype=np.float64)
+            least = falling[np.searchsorted(running, self.top_p * running[-1])]
+        row[scaled < least] = -np.inf
+
 
 WHOLE = Truncation()
+Cuts = Sequence[Truncation]
+"""One per row."""
 
 
-class Cuts:
-    """The truncations of n rows."""
-
-    def __init__(self, rows: Sequence[Truncation], temperatures: NDArray[np.float64]) -> None:
-        """``temperatures`` (n,): at 0 nothing is cut."""
-        cut = [place for place, one in enumerate(rows) if one != WHOLE and temperatures[place] > 0]
-        self._rows = np.array(cut, np.intp)
-        self._factors = (1 / temperatures[self._rows]).astype(np.float32)[:, None]
-        self._top_k = np.array([rows[place].top_k for place in cut], np.int64)
-        self._top_p = np.array([rows[place].top_p for place in cut])
-        min_p = np.array([rows[place].min_p for place in cut])
-        self._least = np.log(min_p, out=np.full(len(cut), -np.inf), where=min_p > 0).astype(np.float32)
-
-    def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n, V) with -inf for removed tokens; the same array if none."""
-        if not len(self._rows):
-            return logits
-        result, step = logits.copy(), max(1, BLOCK // logits.shape[1])
-        for begin in range(0, len(self._rows), step):
-            part = slice(begin, begin + step)
-            rows = self._rows[part]
-            some = logits[rows]
-            scaled = (some - some.max(1, keepdims=True)) * self._factors[part]
-            kept = scaled >= self._thresholds(scaled, part)[:, None]
-            result[rows] = np.where(kept, some, np.float32(-np.inf))
-        return result
-
-    def _thresholds(self, scaled: NDArray[np.float32], part: slice) -> NDArray[np.float32]:
-        least: NDArray[np.float32] = self._least[part].copy()
-        vocabulary = scaled.shape[1]
-        for count in np.unique(self._top_k[part]).tolist():
-            if 0 < count < vocabulary:
-                rows = np.flatnonzero(self._top_k[part] == count)
-                place = vocabulary - count
-                least[rows] = np.maximum(least[rows], np.partition(scaled[rows], place, axis=1)[:, place])
-        rows = np.flatnonzero(self._top_p[part] < 1.0)
-        if len(rows):
-            least[rows] = np.maximum(least[rows], _nucleus(scaled[rows], least[rows], self._top_p[part][rows]))
-        return least
-
-
-def _nucleus(
-    scaled: NDArray[np.float32], least: NDArray[np.float32], top_p: NDArray[np.float64]
-) -> NDArray[np.float32]:
-    goals = top_p * _weights(scaled, least).astype(np.float64).sum(1)
-    vocabulary, count = scaled.shape[1], LIKELIEST
-    while True:
-        count = min(count, vocabulary)
-        likeliest = np.partition(scaled, vocabulary - count, axis=1)[:, vocabulary - count :]
-        likeliest = -np.sort(-likeliest, axis=1)  # the largest first
-        running = _weights(likeliest, least).cumsum(1, dtype=np.float64)
-        if count == vocabulary or (running[:, -1] >= goals).all():
-            break
-        count *= 8
-    last = np.minimum((running < goals[:, None]).sum(1), count - 1)
-    result: NDArray[np.float32] = likeliest[np.arange(len(last)), last]
+def truncate(logits: Logits, temperatures: Floats, cuts: Cuts) -> Logits:
+    """A copy (n, V) with -inf for removed tokens; at temperature 0 nothing is cut."""
+    result = logits.copy()
+    for row, temperature, truncation in zip(result, temperatures.tolist(), cuts, strict=True):
+        if temperature > 0 and truncation != WHOLE:
+            truncation.cut(row, temperature)
     return result
-
-
-def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray[np.float32]:
-    weights: NDArray[np.float32] = np.where(scaled >= least[:, None], np.exp(scaled), np.float32(0))
-    return weights
 
 
 # --- drawing ---
@@ -193,10 +124,7 @@ def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-CACHED_BLOCK = 1 << 15
-"""Float32 values at a time, to stay in the processor's cache."""
 DRAWN_CHUNK = 512
-DRAWN_WHOLE = 4 * DRAWN_CHUNK
 LARGE_BLOCK = 1 << 17
 LEAST_ROWS = 4
 """Rows, so that Python does not run per row."""
@@ -218,7 +146,7 @@ def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | Non
     sampled distribution (at temperature 0: in all, at 1).
     """
     if cuts is not None:
-        logits = cuts.of(logits)
+        logits = truncate(logits, temperatures, cuts)
     greedy = temperatures == 0
     divisors = np.where(greedy, 1.0, temperatures)
     tokens, largest, totals = _draw(logits, _factors(divisors), noise)
@@ -247,25 +175,9 @@ def _factors(divisors: Floats) -> Logits | None:
 def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
     """First index with a running sum of exp((logit - largest) / temperature) above ``noise`` times the total, or -1.
 
-    Returns indices, largest logits and totals, (n,) each.
+    Returns indices, largest logits and totals, (n,) each. A running sum over 150,000 entries would take most of the
+    time, so chunks are summed first.
     """
-    count, vocabulary = logits.shape
-    if vocabulary > DRAWN_WHOLE:
-        return _draw_in_chunks(logits, factors, noise)
-    tokens, largest, totals = np.empty(count, np.int64), np.empty(count, np.float32), np.empty(count)
-    step = CACHED_BLOCK // vocabulary
-    for begin in range(0, count, step):
-        part = slice(begin, begin + step)
-        largest[part] = logits[part].max(1)
-        weights = _softmax_weights(logits[part], largest[part], None if factors is None else factors[part])
-        running = weights.cumsum(1, np.float64)
-        totals[part] = running[:, -1]
-        tokens[part] = _search(running, noise[part] * totals[part])
-    return tokens, largest, totals
-
-
-def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
-    """A running sum over 150,000 entries would take most of the time."""
     count, vocabulary = logits.shape
     whole = vocabulary - vocabulary % DRAWN_CHUNK
     largest = np.empty(count, np.float32)
@@ -277,7 +189,8 @@ def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tu
         some, own = logits[part], largest[part]
         some.max(1, out=own)
         weights = _softmax_weights(some, own, None if factors is None else factors[part], room[: len(some)])
-        weights[:, :whole].reshape(len(some), -1, DRAWN_CHUNK).sum(2, out=sums[part, :-1])
+        chunks = weights[:, :whole].reshape(len(some), whole // DRAWN_CHUNK, DRAWN_CHUNK)
+        chunks.sum(2, out=sums[part, :-1])
         weights[:, whole:].sum(1, out=sums[part, -1])
     running = sums.cumsum(1, np.float64)
     totals = running[:, -1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -19,17 +18,16 @@ from ..machine.plan import PlacementPlan, on_machines
 from ..models.find import BaseModel, load_base
 from ..models.weights import parameters
 from ..queue.submission import taskfile
-from ..queue.submission.taskfile import environments_of
 from ..spec.validation import between, build, nearest
 from ..store.submissions import Submission
-from .profile import Profile, config_key, read_profile, record
+from .profile import Profile, config_key, record
 
 SHIPPED = "tiny"
 FOREVER = 1e9
 THREADS = 0.26
 """A small base gains by this power of the threads: two give 1.2 times the speed (``machine/placement/place.py``). A
 large one gains by each."""
-ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
+ALL = Software(vllm="simulated", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class NodeSpec:
     """Relative to the recorded speed."""
     training: float = between(1.0, 1e-3, 1e6)
     sequences: int = between(0, 0, 1 << 20)
-    """Of each sampler; 0: as recorded."""
+    """Of each sampler; 0: as memory allows."""
     link: LinkSpec = AT_THE_HEAD
 
 
@@ -93,29 +91,17 @@ class TenantSpec:
 
 @dataclass(frozen=True)
 class FailureSpec:
-    """A node or its link fails and comes back."""
+    """A node fails and comes back."""
 
     node: str
     at: float = between(0.0, 0.0, FOREVER)
     seconds: float = between(60.0, 0.0, FOREVER)
-    link: bool = False
-    """Messages then arrive later."""
-
-
-@dataclass(frozen=True)
-class ChanceSpec:
-    """Random failures of every node."""
-
-    mean: float = between(0.0, 0.0, FOREVER)
-    """Seconds until a node fails; 0: none does."""
-    seconds: float = between(300.0, 0.0, FOREVER)
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """``source`` is the key ``from``."""
+    """Without the key ``from``."""
 
-    source: str
     nodes: tuple[NodeSpec, ...]
     tasks: tuple[TasksSpec, ...]
     base: str = ""
@@ -126,7 +112,6 @@ class ClusterSpec:
     head: LinkSpec = LinkSpec()
     tenants: tuple[TenantSpec, ...] = ()
     failures: tuple[FailureSpec, ...] = ()
-    chance: ChanceSpec = field(default=ChanceSpec())
     rollout: DevicesSpec = field(default=DevicesSpec())
     training: DevicesSpec = field(default=DevicesSpec())
 
@@ -159,15 +144,18 @@ def read_case(path: Path) -> Case:
         raise ConfigError("is no UTF-8 text.", "A cluster file is TOML.", where=where) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", where=where) from error
-    try:
-        spec = build(ClusterSpec, {"source" if key == "from" else key: value for key, value in table.items()}, where)
-    except ConfigError as error:
-        raise as_one([_renamed(mistake) for mistake in error.mistakes]) from None
+    source = table.pop("from", None)
+    if not isinstance(source, str):
+        raise ConfigError("'from' is missing.", "It names a home.", where=where, path="from")
+    spec = build(ClusterSpec, table, where)
     nodes = nodes_of(spec)
-    mistakes = _contradictions(spec, nodes, where)
+    mistakes = [ConfigError(cause, hint, where=where, path=key) for key, cause, hint in _contradictions(spec, nodes)]
     arrivals = _arrivals(spec, path, mistakes)
     try:
-        profile = profile_of(path.parent / Path(spec.source).expanduser())
+        home = path.parent / Path(source).expanduser()
+        if not is_home(home):
+            raise ConfigError("is no home of marlaas.", "Name one that is there as `from`.", where=str(home))
+        profile = record(Home(home))
         mistakes += _unrecorded(arrivals, profile, where)
         base = load_base(spec.base or profile.base or SHIPPED)
     except BaseModelError as error:
@@ -180,13 +168,6 @@ def read_case(path: Path) -> Case:
     return Case(spec, nodes, tuple(sorted(arrivals, key=lambda arrival: arrival.at)), profile, base)
 
 
-def _renamed(mistake: ConfigError) -> ConfigError:
-    """With the key ``from`` as it is in the file."""
-    path, *also = ("from" if key == "source" else key for key in (mistake.path, *mistake.also))
-    cause, hint = mistake.cause.replace("'source'", "'from'"), re.sub(r"\bsource\b", "from", mistake.hint)
-    return ConfigError(cause, hint, where=mistake.where, path=path, also=also, code=mistake.code)
-
-
 def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
     """All nodes, separately."""
     return tuple(
@@ -196,48 +177,20 @@ def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
     )
 
 
-def profile_of(source: Path) -> Profile:
-    """Of a home or a file. Raises ``ConfigError``."""
-    if not source.exists():
-        raise ConfigError("there is no such home or profile.", where=str(source))
-    if source.is_file():
-        return read_profile(source)
-    if not is_home(source):
-        raise ConfigError(
-            "is no home of marlaas.", "Name a home, or a profile that one was recorded to.", where=str(source)
-        )
-    return record(Home(source))
-
-
-def _contradictions(spec: ClusterSpec, nodes: Sequence[NodeSpec], where: str) -> list[ConfigError]:
-    mistakes: list[ConfigError] = []
-
-    def wrong(path: str, cause: str, hint: str = "") -> None:
-        mistakes.append(ConfigError(cause, hint, where=where, path=path))
-
-    names = Counter(node.name for node in nodes)
-    near = {node.name for node in nodes if node.link == AT_THE_HEAD}
-    for name, count in names.items():
-        if count > 1:
-            wrong("nodes", f"{count} nodes are called {name!r}.", "Give each its own name.")
-    for place, failure in enumerate(spec.failures):
-        path = f"failures[{place}]"
-        if failure.node not in names:
-            cause = f"'{path}.node' is {failure.node!r}, which no node is called."
-            wrong(f"{path}.node", cause, nearest(failure.node, list(names)[:20]))
-        elif failure.link and failure.node in near:
-            cause = f"'{path}.link' is true, and the node {failure.node!r} is reached without a link."
-            wrong(f"{path}.link", cause, "Write [nodes.link] below that node, or leave `link` out.")
-    for stage, chosen in (("rollout", spec.rollout), ("training", spec.training)):
-        for device in chosen.devices:
-            if (node := device.partition("/")[0]) not in names:
-                cause = f"'{stage}.devices' names {device!r}, and no node is called {node!r}."
-                wrong(f"{stage}.devices", cause, nearest(node, list(names)[:20]))
-    for name, count in Counter(tenant.name for tenant in spec.tenants).items():
-        if count > 1:
-            wrong("tenants", f"the tenant {name!r} is named twice.")
-    if not spec.tasks:
-        wrong("tasks", "no tasks are named.", "Write [[tasks]] and `file` below it.")
+def _contradictions(spec: ClusterSpec, nodes: Sequence[NodeSpec]) -> list[tuple[str, str, str]]:
+    """Key, cause and hint of each."""
+    names = [node.name for node in nodes]
+    named = [(f"failures[{place}].node", failure.node) for place, failure in enumerate(spec.failures)]
+    for stage, choice in (("rollout", spec.rollout), ("training", spec.training)):
+        named += [(f"{stage}.devices", device.partition("/")[0]) for device in choice.devices]
+    mistakes = [
+        (key, f"'{key}' names {name!r}, and no node is called so.", nearest(name, names[:20]))
+        for key, name in named
+        if name not in names
+    ]
+    for key, group in (("nodes", names), ("tenants", [tenant.name for tenant in spec.tenants])):
+        repeated = [name for name, count in Counter(group).items() if count > 1]
+        mistakes += [(key, f"'{key}' names {name!r} twice.", "Give each its own name.") for name in repeated]
     return mistakes
 
 
@@ -274,9 +227,8 @@ def _not_simulated(config: Mapping[str, Any]) -> str:
 
 
 def _unrecorded(arrivals: Sequence[Arrival], profile: Profile, where: str) -> list[ConfigError]:
-    used = {
-        (part.name, config_key(part.config)) for arrival in arrivals for part in environments_of(arrival.submission)
-    }
+    parts = [part for arrival in arrivals for part in taskfile.environments_of(arrival.submission)]
+    missing = {part.name for part in parts if profile.find(part.name, config_key(part.config)) is None}
     return [
         ConfigError(
             f"nothing is recorded of the environment {name!r}.",
@@ -284,52 +236,8 @@ def _unrecorded(arrivals: Sequence[Arrival], profile: Profile, where: str) -> li
             where=where,
             path="from",
         )
-        for name in sorted({name for name, config in used if profile.find(name, config) is None})
+        for name in sorted(missing)
     ]
-
-
-# Seconds to send bytes: latency, and bandwidth shared in turn. All traffic also takes the head's link. Nodes without a
-# link are the head.
-
-
-class SimulatedLink:
-    """Bytes go one after the other."""
-
-    def __init__(self, spec: LinkSpec) -> None:
-        self.spec = spec
-        self.bytes = 0
-        self.busy = 0.0
-        self.dark = 0.0
-        """Until then nothing goes over it."""
-        self._free = 0.0
-
-    def send(self, now: float, size: int) -> float:
-        self.bytes += size
-        now = max(now, self.dark)
-        if not self.spec.bandwidth:
-            return now
-        took = size / self.spec.bandwidth
-        self._free = max(self._free, now) + took
-        self.busy += took
-        return self._free
-
-
-class Network:
-    """All links."""
-
-    def __init__(self, head: LinkSpec, nodes: Mapping[str, LinkSpec]) -> None:
-        self.head = SimulatedLink(head)
-        self._links = {name: SimulatedLink(spec) for name, spec in nodes.items() if spec != LinkSpec()}
-
-    def darken(self, node: str, until: float) -> None:
-        self._links[node].dark = max(self._links[node].dark, until)
-
-    def seconds(self, node: str, size: int, now: float) -> float:
-        link = self._links.get(node)
-        if link is None:
-            return 0.0
-        arrives = max(self.head.send(now, size), link.send(now, size))
-        return arrives - now + link.spec.latency + self.head.spec.latency
 
 
 @dataclass(frozen=True)
@@ -338,52 +246,44 @@ class Site:
 
     node: str
     speed: float
-    threads: int = 0
-    """0: on cards."""
+    """Relative to the recorded one."""
+    link: Link
     sequences: int = 0
     context: int = 0
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The engine's plan and workers' places."""
+def planned(
+    nodes: Sequence[NodeSpec], base: BaseModel, settings: Settings, head: LinkSpec, away: Set[str] = frozenset()
+) -> PlacementPlan:
+    """For present nodes. Raises ``ConfigError`` and ``BaseModelError``."""
+    return on_machines(base, settings, [node for node in usable(nodes, head) if node.name not in away])
 
-    plan: PlacementPlan
-    sites: dict[str, Site]
 
-
-def layout(
-    nodes: Sequence[NodeSpec],
-    base: BaseModel,
-    profile: Profile,
-    settings: Settings,
-    head: LinkSpec = AT_THE_HEAD,
-    away: Set[str] = frozenset(),
-) -> Layout:
-    """The plan for present nodes. Raises ``ConfigError`` and ``BaseModelError``."""
-    usable_nodes = usable(nodes, head)
-    plan = on_machines(base, settings, [node for node in usable_nodes if node.name not in away])
-    named = {node.node: spec for node, spec in zip(usable_nodes, nodes, strict=True)}
+def sites_of(
+    plan: PlacementPlan, nodes: Sequence[NodeSpec], base: BaseModel, profile: Profile, head: LinkSpec
+) -> dict[str, Site]:
+    """Workers' places, by name."""
+    own = own_node(nodes)
+    named = {"" if node.name == own else node.name: node for node in nodes}
     gain = THREADS if is_small(parameters(base)) else 1.0
 
-    def site(node: NodeSpec, speed: float, place: Place, recorded: int, sequences: int = 0, context: int = 0) -> Site:
+    def speed(node: NodeSpec, place: Place, recorded: int) -> float:
         """``recorded``: the profile's cores, 0 for a card; cards and cores cannot be compared."""
-        threads = 0 if place.gpus else max(1, len(place.cores))
         if not recorded:
-            speed *= len(place.gpus) or 1
-        elif threads:
-            speed *= ((len(place.cores) or max(1, node.cores // 2)) / recorded) ** gain
-        return Site(node.name, speed, threads, sequences, context)
+            return len(place.gpus) or 1
+        return 1.0 if place.gpus else ((len(place.cores) or max(1, node.cores // 2)) / recorded) ** gain
 
     sites = {}
     for sampler, memory in zip(plan.placement.samplers, plan.memory, strict=True):
         node = named[sampler.node]
+        sampling = node.sampling * speed(node, sampler.place, profile.sampler.cores)
         sequences = node.sequences or memory.sequences
-        sites[sampler.name] = site(node, node.sampling, sampler.place, profile.sampler.cores, sequences, plan.context)
+        sites[sampler.name] = Site(node.name, sampling, _link(node.link, head), sequences, plan.context)
     for trainer in plan.placement.trainers:
         node = named[trainer.node]
-        sites[trainer.name] = site(node, node.training, trainer.place, profile.trainer.cores)
-    return Layout(plan, sites)
+        training = node.training * speed(node, trainer.place, profile.trainer.cores)
+        sites[trainer.name] = Site(node.name, training, _link(node.link, head))
+    return sites
 
 
 def own_node(nodes: Sequence[NodeSpec]) -> str | None:
@@ -391,25 +291,21 @@ def own_node(nodes: Sequence[NodeSpec]) -> str | None:
     return next((node.name for node in nodes if node.link == AT_THE_HEAD), None)
 
 
-def settings_of(
-    profile: Profile, at_once: int, rollout: tuple[str, ...] = (), training: tuple[str, ...] = ()
-) -> Settings:
-    """Defaults, with recorded conversations and the file's devices."""
-    defaults, sampler = Settings(), profile.sampler
-    return replace(
-        defaults,
-        rollout=replace(defaults.rollout, sequences=sampler.sequences, context=sampler.context, devices=rollout),
-        training=replace(defaults.training, devices=training),
-        engine=replace(defaults.engine, tasks=at_once),
-    )
+def settings_of(spec: ClusterSpec) -> Settings:
+    """Defaults, with the file's devices."""
+    defaults = Settings()
+    rollout = replace(defaults.rollout, devices=spec.rollout.devices)
+    training = replace(defaults.training, devices=spec.training.devices)
+    engine = replace(defaults.engine, tasks=spec.at_once)
+    return replace(defaults, rollout=rollout, training=training, engine=engine)
 
 
 def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[UsableNode]:
     """In the placement's order."""
-    engine_node = own_node(nodes)
+    own = own_node(nodes)
     return [
         UsableNode(
-            node="" if node.name == engine_node else node.name,
+            node="" if node.name == own else node.name,
             name=node.name,
             machine=_machine(node),
             software=ALL,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any
 
 from marlaas.plugins.messages import Answer, Ask, Message
 
@@ -19,8 +19,7 @@ from ..errors import EnvironmentMissing
 from ..rollout.renderer import Continuation, Opening, Said
 from ..rollout.spoken import Spoken
 from ..trajectories import Failure
-from .profile import Profile, RecordedEpisode, RecordedFailures, config_key
-from .time import EngineTime
+from .profile import Profile, RecordedEnvironment, RecordedEpisode, RecordedTurn, config_key
 from .workers import REPLY, STOP
 
 CHARACTERS = 4
@@ -82,7 +81,6 @@ class SimulatedEnvironments:
 
     profile: Profile
     seed: int
-    engine: EngineTime
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     _plays: Counter[str] = field(default_factory=Counter)
     """Per episode: repeats have other results."""
@@ -92,9 +90,6 @@ class SimulatedEnvironments:
 
     def processes(self) -> list[tuple[str, int]]:
         return []
-
-    async def reload(self, plugin: str) -> None:
-        """See ``EnvironmentService``."""
 
     async def refresh(self, name: str) -> None:
         """See ``EnvironmentService``."""
@@ -116,7 +111,6 @@ class SimulatedEnvironments:
     async def bind(
         self, name: str, version: str | None = None, config: dict[str, Any] | None = None, data: Any = None
     ) -> Any:
-        self.validate(name, config or {})
         return SimpleNamespace(
             environment=name,
             recorded=self.profile.find(name, config_key(config or {})),
@@ -139,40 +133,36 @@ class SimulatedEnvironments:
     async def room(self, lease: Any) -> None:
         """Always."""
 
-    async def rank(self, lease: Any, members: Sequence[EpisodeOutcome], counts: bool = False) -> Any:
-        raise NotImplementedError("nothing is ranked in a simulation: rewards are as they were recorded")
-
-    async def look(self, lease: Any, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
+    async def look(self, lease: Any, spec: EpisodeSpec, opens: Opens | None = None) -> Ask:
         turns = self._group(lease, spec)[0].turns
         agent, given = (turns[0].agent, turns[0].given) if turns else ("agent", FIRST)
         return Ask(agent=agent, messages=(message(given, _about(lease, spec)),))
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        """Uncounted episodes measure a constant answer: it earns nothing."""
         loop = asyncio.get_running_loop()
         began, key = loop.time(), f"{self.seed}/{_about(lease, spec)}/{spec.seed}/{spec.member}"
         self._plays[key] += 1
-        random = Random(f"{key}/{self._plays[key]}")
-        if counts:
-            self.engine.episode()
-        if spec.split == "train" and random.random() < lease.recorded.failures.share:
-            outcome = await _failed(random, lease.recorded.failures)
+        random, failures = Random(f"{key}/{self._plays[key]}"), lease.recorded.failures
+        if spec.split == "train" and random.random() < failures.share:
+            await asyncio.sleep(random.choice(failures.seconds))
+            outcome = EpisodeOutcome("error", failure=Failure("It failed as often as was recorded."))
         else:
-            outcome = await self._played(self._member(random, lease, spec, self._plays[key]), lease, spec, answer)
-        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)
-        outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
+            episode = self._episode(random, lease, spec, self._plays[key])
+            await self._speak(episode, lease, spec, answer)
+            outcome = EpisodeOutcome("ok", episode.rewards if counts else dict.fromkeys(episode.rewards, 0.0))
+        outcome = replace(outcome, seconds=loop.time() - began)
         if counts:
-            self.engine.episode()
             self.outcomes.add(lease.environment, lease.environment_version, outcome)
         return outcome
 
-    async def _played(self, recorded: RecordedEpisode, lease: Any, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        about, opened = _about(lease, spec), self._group(lease, spec)[0]
-        replied = [asyncio.Event() for _ in recorded.turns]
-        first = {turn.agent: turn.given for turn in reversed(opened.turns)}
+    async def _speak(self, episode: RecordedEpisode, lease: Any, spec: EpisodeSpec, answer: Answer) -> None:
+        """Each turn follows the reply that it followed in the record."""
+        about, replied = _about(lease, spec), [asyncio.Event() for _ in episode.turns]
+        first = {turn.agent: turn.given for turn in reversed(self._group(lease, spec)[0].turns)}
         """What an agent reads first is common to the group."""
 
-        async def ask(place: int) -> None:
-            turn = recorded.turns[place]
+        async def ask(place: int, turn: RecordedTurn) -> None:
             if turn.after >= 0:
                 await replied[turn.after].wait()
             await asyncio.sleep(turn.delay)
@@ -181,26 +171,23 @@ class SimulatedEnvironments:
             await answer(Ask(agent=turn.agent, messages=(message(given, f"{about}/{turn.agent}"),)))
             replied[place].set()
 
-        if all(turn.after == place - 1 for place, turn in enumerate(recorded.turns)):
-            for place in range(len(recorded.turns)):
-                await ask(place)
-        else:
-            async with asyncio.TaskGroup() as group:
-                for place in range(len(recorded.turns)):
-                    group.create_task(ask(place))
-        await asyncio.sleep(recorded.tail)
+        asks = [asyncio.ensure_future(ask(place, turn)) for place, turn in enumerate(episode.turns)]
+        try:
+            await asyncio.gather(*asks)
+        finally:
+            for task in asks:
+                task.cancel()
+        await asyncio.sleep(episode.tail)
         getattr(answer, "over", lambda: None)()
-        await asyncio.sleep(recorded.scoring)
-        return EpisodeOutcome("ok", dict(recorded.rewards))
+        await asyncio.sleep(episode.scoring)
 
     def _group(self, lease: Any, spec: EpisodeSpec) -> tuple[RecordedEpisode, ...]:
         """A group's samples come from one recorded group."""
-        recorded = lease.recorded
+        recorded: RecordedEnvironment = lease.recorded
         groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
-        group = Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
-        return cast(tuple[RecordedEpisode, ...], group)
+        return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
 
-    def _member(self, random: Random, lease: Any, spec: EpisodeSpec, play: int) -> RecordedEpisode:
+    def _episode(self, random: Random, lease: Any, spec: EpisodeSpec, play: int) -> RecordedEpisode:
         group = list(self._group(lease, spec))
         if play > 1:
             return random.choice(group)
@@ -210,9 +197,3 @@ class SimulatedEnvironments:
 
 def _about(lease: Any, spec: EpisodeSpec) -> str:
     return f"{lease.environment}/{spec.split}/{spec.index}"
-
-
-async def _failed(random: Random, failures: RecordedFailures) -> EpisodeOutcome:
-    await asyncio.sleep(random.choice(failures.seconds or (0.0,)))
-    status: Literal["timeout", "error"] = "timeout" if random.random() < failures.timeouts else "error"
-    return EpisodeOutcome(status, failure=Failure("It failed as often as was recorded."))

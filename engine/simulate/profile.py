@@ -7,13 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby
+from itertools import groupby
 from operator import mul
-from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from ..errors import ConfigError
@@ -22,40 +20,21 @@ from ..home.paths import Home
 from ..store.queries import timings
 from ..store.queries.reader import Reader
 
-KEPT = 512
-"""Values of a distribution."""
-
 
 def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tuple[float, ...]:
-    """Least-squares factors of ``rows``' columns for ``wanted``, none below 0.
-
-    Tries all sets of columns, four at most.
-    """
+    """Least-squares factors of ``rows``' columns for ``wanted``; a column that would get one below 0 is left out."""
     if not rows:
         return ()
     matrix, target = np.array(rows, np.float64), np.array(wanted, np.float64)
-    width = matrix.shape[1]
-    best, error = np.zeros(width), float((target**2).sum())
-    for size in range(1, width + 1):
-        for columns in combinations(range(width), size):
-            part = matrix[:, columns]
-            found, *_ = np.linalg.lstsq(part, target, rcond=None)
-            left = float(((part @ found - target) ** 2).sum())
-            if (found >= 0).all() and left < error * (1 - 1e-9):
-                best, error = np.zeros(width), left
-                best[list(columns)] = found
-    return tuple(float(value) for value in best)
-
-
-def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:
-    """At most ``most`` values, sorted and evenly spread from least to largest."""
-    ordered = sorted(values)
-    if len(ordered) <= most:
-        return tuple(ordered)
-    return tuple(ordered[round(place * (len(ordered) - 1) / (most - 1))] for place in range(most))
-
-
-VERSION = 1
+    columns = list(range(matrix.shape[1]))
+    factors = np.zeros(len(columns))
+    while columns:
+        solution, *_ = np.linalg.lstsq(matrix[:, columns], target, rcond=None)
+        if (solution >= 0).all():
+            factors[columns] = solution
+            break
+        del columns[int(solution.argmin())]
+    return tuple(map(float, factors))
 
 
 @dataclass(frozen=True)
@@ -84,12 +63,10 @@ class RecordedEpisode:
 
 @dataclass(frozen=True)
 class RecordedFailures:
-    """Share and seconds of failures."""
+    """Share of all episodes, and seconds."""
 
     share: float = 0.0
-    timeouts: float = 0.0
-    """Share of failures; others raised an error."""
-    seconds: tuple[float, ...] = ()
+    seconds: tuple[float, ...] = (0.0,)
 
 
 @dataclass(frozen=True)
@@ -116,8 +93,6 @@ class SamplerRates:
     around: tuple[float, ...] = (0.0,)
     """Further seconds of a turn: the way there and back, and the engine."""
     kind: str = "torch"
-    sequences: int = 64
-    context: int = 4096
     cores: int = 1
     turn: float = 0.0
 
@@ -137,19 +112,6 @@ class TrainerRates:
 
 
 @dataclass(frozen=True)
-class EngineRates:
-    """Processor seconds that block the engine's loop."""
-
-    turn: float = 0.0
-    episode: float = 0.0
-    """Besides turns; with its part of storing the group."""
-    call: float = 0.0
-    """Per trainer call, with the commits behind it."""
-    beat: float = 0.0
-    """Once a second."""
-
-
-@dataclass(frozen=True)
 class Profile:
     """All distributions."""
 
@@ -161,11 +123,8 @@ class Profile:
     """Seconds to load a version."""
     state_bytes: int = 0
     """Median bytes of a state file."""
-    start: float = 10.0
     base: str = ""
-    engine: EngineRates = EngineRates()
     cards: bool = False
-    format: int = VERSION
 
     def names(self) -> list[str]:
         return sorted({recorded.environment for recorded in self.environments})
@@ -192,32 +151,6 @@ def config_key(config: dict[str, Any]) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def write_profile(profile: Profile, path: Path) -> None:
-    """Raises ``ConfigError``."""
-    try:
-        path.write_bytes(msgspec.json.encode(profile) + b"\n")
-    except OSError as error:
-        raise ConfigError(f"the profile cannot be written: {error.strerror}.", where=str(path)) from error
-
-
-def read_profile(path: Path) -> Profile:
-    """Raises ``ConfigError`` for an invalid file or another format."""
-    hint = "`marlaas simulate --record HOME --out FILE` writes one."
-    try:
-        table = msgspec.json.decode(path.read_bytes())
-        version = table.get("format") if isinstance(table, dict) else None
-        if version != VERSION:
-            problem = "it names no format" if version is None else f"its format is {version!r}"
-            raise ConfigError(f"is no profile of format {VERSION}: {problem}.", hint, where=str(path))
-        return msgspec.convert(table, Profile)
-    except OSError as error:
-        raise ConfigError(f"the profile cannot be read: {error.strerror}.", where=str(path)) from error
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"is no sound profile: {error}.", hint, where=str(path)) from error
-    except msgspec.DecodeError as error:
-        raise ConfigError("is no profile: it is not JSON.", hint, where=str(path)) from error
-
-
 GROUPS = 400
 """Newest per environment and parameters."""
 FASTEST = 4
@@ -226,11 +159,8 @@ UNHINDERED = 2
 """Likewise for loading a version."""
 
 
-@dataclass(frozen=True)
-class _Reply:
-    seconds: float
-    given: int
-    said: int
+Reply = tuple[float, int, int]
+"""Seconds, read and sampled tokens of a turn."""
 
 
 def record(home: Home) -> Profile:
@@ -245,26 +175,22 @@ def record(home: Home) -> Profile:
                 "Let tasks train in that home; its episodes are recorded by themselves.",
                 where=str(home.root),
             )
-        replies: list[_Reply] = []
+        replies: list[Reply] = []
         environments = _environments(timed, replies, _failures(timings.outcome_counts(reader)))
         steps = timings.step_times(reader)
-        base, kinds, messages = timings.engines_said(reader)
+        base, kinds = timings.newest_engine(reader)
         sizes = timings.state_sizes(reader)
         publish = sorted(step.publish for step in steps if step.publish is not None)
-        engine = _engine(timings.engine_windows(reader))
-        sampler = _sampler(reader, replies, kinds, messages, engine.turn)
+        sampler = _sampler(reader, replies, kinds)
         trainer = _trainer(steps, _cores(reader, TRAINING))
-        starts = [float(match[1]) for match in _matches(r"workers were started in ([\d.]+) s", messages)]
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
             sampler=sampler,
             trainer=trainer,
-            publish=thinned(publish[: -(-len(publish) // UNHINDERED)]) or (0.0,),
+            publish=tuple(publish[: -(-len(publish) // UNHINDERED)]) or (0.0,),
             state_bytes=sizes[len(sizes) // 2] if sizes else 0,
-            start=median(starts) if starts else 10.0,
             base=base,
-            engine=engine,
             cards=not (sampler.cores and trainer.cores),
         )
 
@@ -274,7 +200,7 @@ Groups = defaultdict[int, list[RecordedEpisode]]
 
 def _environments(
     episodes: Iterable[Sequence[timings.TimedTrajectory]],
-    replies: list[_Reply],
+    replies: list[Reply],
     failures: Mapping[str, RecordedFailures],
 ) -> tuple[RecordedEnvironment, ...]:
     """Adds to ``replies``. ``failures``: by the name's last part."""
@@ -307,7 +233,7 @@ def _environment_of(row: timings.TimedTrajectory) -> tuple[str, str]:
     return config["environment"], config_key(config.get("environment_config") or {})
 
 
-def _episode(rows: Sequence[timings.TimedTrajectory], replies: list[_Reply]) -> RecordedEpisode:
+def _episode(rows: Sequence[timings.TimedTrajectory], replies: list[Reply]) -> RecordedEpisode:
     (times, over, ended) = next(row.timing for row in rows if row.timing)
     lengths: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
@@ -323,60 +249,36 @@ def _episode(rows: Sequence[timings.TimedTrajectory], replies: list[_Reply]) -> 
         after = max(earlier, key=lambda number: times[number][2], default=-1)
         since = times[after][2] if after >= 0 else 0.0
         turns.append(RecordedTurn(agent, after, max(0.0, asked - since), given, said))
-        replies.append(_Reply(answered - asked, given, said))
+        replies.append((answered - asked, given, said))
     last = max((answered for _, _, answered in times), default=0.0)
     rewards = {row.agent: row.reward for row in rows if row.reward is not None}
     return RecordedEpisode(tuple(turns), max(0.0, over - last), max(0.0, ended - over), rewards)
 
 
 def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, RecordedFailures]:
-    by_status: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    """By the environment's last part."""
+    ended: Counter[str] = Counter()
+    failed: defaultdict[str, list[float]] = defaultdict(list)
     for environment, status, bucket, episodes in counts:
         name = environment.rpartition("/")[2]
-        by_status[name][status] += max(0, episodes)
+        if status in ("ok", "error", "timeout"):
+            ended[name] += max(0, episodes)
         if status in ("error", "timeout"):
-            seconds[name] += [2 ** ((bucket + 0.5) / 4)] * min(episodes, 64)
-    found = {}
-    for name, ended in by_status.items():
-        failed = ended["error"] + ended["timeout"]
-        share = failed / max(1, failed + ended["ok"])
-        found[name] = RecordedFailures(share, ended["timeout"] / max(1, failed), thinned(seconds[name], 64))
-    return found
+            failed[name] += [2 ** ((bucket + 0.5) / 4)] * episodes
+    return {name: RecordedFailures(len(seconds) / ended[name], tuple(seconds)) for name, seconds in failed.items()}
 
 
-def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
-    if not windows:
-        return EngineRates()
-    rows = [(float(window.turns), float(window.episodes), float(window.calls), window.wall) for window in windows]
-    beat = non_negative(rows, [window.busy for window in windows])[3]
-    beat = min(beat, *(window.busy / window.wall for window in windows))
-    left = [max(0.0, window.busy - beat * window.wall) for window in windows]
-    turn, episode, call = non_negative([row[:3] for row in rows], left)
-    return EngineRates(turn, episode, call, beat)
-
-
-def _sampler(
-    reader: Reader, replies: Sequence[_Reply], kinds: str, messages: Iterable[str], engine: float
-) -> SamplerRates:
-    """``engine``: its own seconds for a turn."""
+def _sampler(reader: Reader, replies: Sequence[Reply], kinds: str) -> SamplerRates:
     windows = timings.sampler_windows(reader)
     rows = [(float(each.passes), float(each.tokens), float(each.read), float(each.ended)) for each in windows]
     a_pass, row, read, turn = non_negative(rows, [each.busy for each in windows]) or (0.0, 0.0, 0.0, 0.0)
-    shared = sum(each.read for each in windows) / max(1, sum(reply.given for reply in replies))
+    shared = sum(each.read for each in windows) / max(1, sum(given for _, given, _ in replies))
     around = sorted(
-        max(0.0, reply.seconds - turn - engine - (a_pass + row) * reply.said - read * shared * reply.given)
-        for reply in replies
+        max(0.0, seconds - turn - (a_pass + row) * said - read * shared * given) for seconds, given, said in replies
     )
     around = around[: max(1, len(around) // FASTEST)]
-    limits = [
-        (int(match[1]), int(match[2].replace(",", "")))
-        for match in _matches(r"(\d+) conversations of ([\d,]+) tokens", messages)
-    ]
     kind = kinds.partition(" + ")[0] or "torch"
-    sequences, context = limits[-1] if limits else (64, 4096)
-    cores = _cores(reader, ROLLOUT)
-    return SamplerRates(a_pass, row, read, thinned(around), kind, sequences, context, cores, turn)
+    return SamplerRates(a_pass, row, read, tuple(around), kind, _cores(reader, ROLLOUT), turn)
 
 
 def _trainer(steps: Sequence[timings.StepTimes], cores: int) -> TrainerRates:
@@ -387,10 +289,8 @@ def _trainer(steps: Sequence[timings.StepTimes], cores: int) -> TrainerRates:
     expected = [sum(map(mul, rates, row)) for row in rows]
     noise = [seconds / mean for seconds, mean in zip(took, expected, strict=True) if mean > 0] or [1.0]
     middle = fmean(noise) or 1.0
-    update = thinned([step.update for step in steps if step.update is not None])
-    return TrainerRates(
-        group, token, thinned([each / middle for each in noise]), update or (0.0,), cores, a_pass=a_pass
-    )
+    update = tuple(step.update for step in steps if step.update is not None)
+    return TrainerRates(group, token, tuple(each / middle for each in noise), update or (0.0,), cores, a_pass)
 
 
 def _cores(reader: Reader, stage: str) -> int:
@@ -401,7 +301,3 @@ def _cores(reader: Reader, stage: str) -> int:
     if place.startswith("gpu"):
         return 0
     return numbers[1] - numbers[0] + 1 if "-" in place else max(1, len(numbers))
-
-
-def _matches(pattern: str, messages: Iterable[str]) -> list[re.Match[str]]:
-    return [match for message in messages if (match := re.search(pattern, message))]

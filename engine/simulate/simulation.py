@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from random import Random
 from typing import cast
 
 from ..daemon.heartbeat import Heartbeat
@@ -21,8 +20,7 @@ from ..errors import MarlaasError, WorkerDied
 from ..fairness.line import Ledger, stage_of
 from ..home.paths import Home
 from ..machine.plan import PlacementPlan
-from ..machine.supervisor import WorkerProcesses, WorkerSupervisor
-from ..machine.workers.handle import BEAT, MISSED
+from ..machine.supervisor import WorkerSupervisor
 from ..queue.scheduler.scheduler import Scheduler
 from ..racing import until_first
 from ..rollout.renderer import Renderer
@@ -32,10 +30,10 @@ from ..store.queries.machine import StageSample
 from ..store.queries.reader import Reader
 from ..store.store import Store
 from ..store.submissions import submit
-from .cluster_file import SHIPPED, Case, FailureSpec, Layout, Network, layout, own_node, settings_of
+from .cluster_file import SHIPPED, Case, FailureSpec, planned, settings_of, sites_of
 from .environments import SimulatedEnvironments, SimulatedRenderer
-from .time import EngineTime, cores_of, run_virtually
-from .workers import Device, Shared, SimulatedSampler, SimulatedTrainer, SimulatedWorkers, StateFiles
+from .time import run_virtually
+from .workers import Device, Shared, SimulatedSampler, SimulatedTrainer, SimulatedWorkers
 
 # The same queries read real and simulated databases.
 
@@ -112,7 +110,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
     if makespan <= 0:
         return {}
-    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage != "engine"}
+    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses}
 
 
 def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:
@@ -126,7 +124,6 @@ def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]
 # The engine's own code; durations are drawn from a profile.
 
 YOUNG_OBJECTS = 100_000
-UNHEARD = BEAT * MISSED
 
 
 @dataclass(frozen=True)
@@ -137,8 +134,10 @@ class Result:
     processor: float
     """Processor seconds, the engine's and simulated workers'."""
     simulated: float
-    head_bytes: int
+    sent: int
+    """Bytes over all links."""
     head_busy: float
+    """Seconds that the head's network takes for them."""
     starts: int
     """One, and one per failure with samplers."""
     lost: int
@@ -156,8 +155,7 @@ def simulate(case: Case, folder: Path) -> Result:
     Equal cases give equal figures, but for processor time.
     """
     home = Home(folder).create()
-    with contextlib.closing(open_database(home.database)):
-        pass
+    open_database(home.database).close()
     threshold = gc.get_threshold()
     gc.set_threshold(YOUNG_OBJECTS)
     began = time.process_time()
@@ -169,11 +167,11 @@ def simulate(case: Case, folder: Path) -> Result:
         measure(home.database),
         time.process_time() - began,
         world.ended,
-        world.network.head.bytes,
-        world.network.head.busy,
+        world.shared.sent,
+        world.shared.sent / case.spec.head.bandwidth if case.spec.head.bandwidth else 0.0,
         world.workers.starts,
         world.lost,
-        world.words,
+        world.reasons,
     )
 
 
@@ -192,48 +190,43 @@ class World:
     """A running simulation."""
 
     def __init__(self, case: Case, home: Home, store: Store) -> None:
-        spec, profile = case.spec, case.profile
         self._case = case
         self._home = home
         self._store = store
-        self._settings = settings_of(profile, spec.at_once, spec.rollout.devices, spec.training.devices)
+        self._settings = settings_of(case.spec)
         self._loop = asyncio.get_running_loop()
-        cores = {node.name: cores_of(node.cores) for node in case.nodes}
-        self._engine = EngineTime(cores.get(own_node(case.nodes) or "", cores_of(math.inf)), profile.engine)
-        self.network = Network(spec.head, {node.name: node.link for node in case.nodes})
-        states = StateFiles(profile.state_bytes, case.base.fingerprint)
-        self._shared = Shared(self.network, spec.seed, self._engine, profile, states, cores)
-        self.workers = SimulatedWorkers(self._device, profile.start)
+        self.shared = Shared(case.spec.seed, case.profile, case.base.fingerprint)
+        self.workers = SimulatedWorkers(self._device)
         self.lost = 0
         self.ended = 0.0
         self._away: set[str] = set()
         self._ended: set[int] = set()
         self._over = asyncio.Event()
-        self._layout = self._laid_out()
-        self.words = self._layout.plan.placement.reasons
-        for tenant in spec.tenants:
+        self._plan = self._planned()
+        self.reasons = self._plan.placement.reasons
+        for tenant in case.spec.tenants:
             store.tenants.set(tenant.name, weight=tenant.weight)
 
     async def live(self) -> None:
         case, store, ledger = self._case, self._store, Ledger()
-        environments = SimulatedEnvironments(case.profile, case.spec.seed, self._engine)
+        environments = SimulatedEnvironments(case.profile, case.spec.seed)
         supervisor = WorkerSupervisor(
             self._home,
             self._settings,
             case.base,
-            self._layout.plan,
+            self._plan,
             store,
             cast(EnvironmentService, environments),
             ledger,
             str,
             self._log,
-            lambda failed, ours: self._planned(),
-            processes=cast(WorkerProcesses, self.workers),
+            lambda ours: self._planned(),
+            processes=self.workers,
             renderer=cast(Renderer, SimulatedRenderer()),
         )
         scheduler = Scheduler(store, supervisor, case.spec.at_once, tell=self._on_task)
         heartbeat = Heartbeat(
-            store, ledger, environments.outcomes, scheduler.account, lambda: scheduler.note, self._engine.look
+            store, ledger, environments.outcomes, scheduler.account, lambda: scheduler.note, lambda processes: []
         )
         store.serve(0.0)
         await supervisor.start()
@@ -244,10 +237,11 @@ class World:
                         scheduler.run(),
                         supervisor.run(),
                         heartbeat.run(supervisor),
-                        self._engine.beats(),
                         self._over.wait(),
                         self._arrivals(),
-                        self._failures(supervisor),
+                        asyncio.gather(
+                            asyncio.Event().wait(), *(self._fail(supervisor, each) for each in case.spec.failures)
+                        ),
                     )
             await asyncio.sleep(1.0)
         finally:
@@ -264,61 +258,35 @@ class World:
             submit(self._home.database, submissions)
         await asyncio.Event().wait()
 
-    async def _failures(self, supervisor: WorkerSupervisor) -> None:
-        spec = self._case.spec
-        async with asyncio.TaskGroup() as group:
-            for failure in spec.failures:
-                group.create_task(self._happen(supervisor, failure))
-            if spec.chance.mean:
-                for node in self._case.nodes:
-                    group.create_task(self._fail_by_chance(supervisor, node.name))
-            await asyncio.Event().wait()
-
-    async def _happen(self, supervisor: WorkerSupervisor, failure: FailureSpec) -> None:
-        seconds = failure.seconds
+    async def _fail(self, supervisor: WorkerSupervisor, failure: FailureSpec) -> None:
         await asyncio.sleep(failure.at)
-        if failure.link:
-            self.network.darken(failure.node, self._loop.time() + seconds)
-            await asyncio.sleep(UNHEARD)
-            seconds -= UNHEARD
-        await self._fail(supervisor, failure.node, seconds)
-
-    async def _fail_by_chance(self, supervisor: WorkerSupervisor, node: str) -> None:
-        random, chance = Random(f"{self._case.spec.seed}/{node}/fails"), self._case.spec.chance
-        while True:
-            await asyncio.sleep(random.expovariate(1 / chance.mean))
-            await self._fail(supervisor, node, random.expovariate(1 / max(1e-9, chance.seconds)))
-
-    async def _fail(self, supervisor: WorkerSupervisor, node: str, seconds: float) -> None:
-        if node in self._away or seconds <= 0:
+        if failure.node in self._away:
             return
-        self._away.add(node)
+        self._away.add(failure.node)
         self.lost += 1
-        self.workers.lose(node)
-        await asyncio.sleep(seconds)
-        self._away.discard(node)
+        self.workers.lose(failure.node)
+        await asyncio.sleep(failure.seconds)
+        self._away.discard(failure.node)
         with contextlib.suppress(WorkerDied):
             supervisor.move(self._planned())
 
-    def _laid_out(self) -> Layout:
+    def _planned(self) -> PlacementPlan:
         """Raises ``ConfigError`` if the nodes do not suffice, ``WorkerDied`` if others are away."""
         case = self._case
         try:
-            return layout(case.nodes, case.base, case.profile, self._settings, case.spec.head, self._away)
+            self._plan = planned(case.nodes, case.base, self._settings, case.spec.head, self._away)
         except MarlaasError as error:
             if self._away:
                 raise WorkerDied(str(error)) from error
             raise
-
-    def _planned(self) -> PlacementPlan:
-        self._layout = self._laid_out()
-        return self._layout.plan
+        self._sites = sites_of(self._plan, case.nodes, case.base, case.profile, case.spec.head)
+        return self._plan
 
     def _device(self, name: str) -> Device:
-        site = self._layout.sites[name]
+        site = self._sites[name]
         if site.node in self._away:
             raise WorkerDied(f"Worker {name} cannot start: its node {site.node} is away.")
-        return (SimulatedTrainer if name.startswith("training") else SimulatedSampler)(name, site, self._shared)
+        return (SimulatedTrainer if name.startswith("training") else SimulatedSampler)(name, site, self.shared)
 
     def _on_task(self, event: str, task: int) -> None:
         if event in ("done", "failed", "stalled"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -723,16 +723,10 @@ class Held:
                 ).fetchone()[0]
             )
 
-    def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        """``progress`` gets the bytes done and in all."""
-        size = self.size()
-
-        def report(status: int, remaining: int, pages: int) -> None:
-            progress(size - remaining * (size // max(1, pages)), size)
-
+    def copy(self, target: Path) -> None:
         with guarded(), closing(sqlite3.connect(target, isolation_level=None)) as copy:
             copy.execute("PRAGMA locking_mode = EXCLUSIVE")  # no shared memory: not every disk has it
-            self._connection.backup(copy, pages=PAGES, progress=report)
+            self._connection.backup(copy, pages=PAGES)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a write-ahead log
             copy.execute(f"UPDATE versions SET path = {_PLACE}")
 

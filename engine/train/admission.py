@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from math import inf
 from types import TracebackType
 from typing import Any
@@ -14,9 +14,8 @@ from ..rollout.episodes import EPISODES
 from ..spec.task import TaskSpec
 from ..store.experience import ExperienceTable
 from ..trainer.advantages import ClosedGroup, close_group
-from .groups import GroupRun, GroupRunner
+from .groups import Attempt, GroupRunner
 from .opening import closing_rules
-from .publishing import ExposedTime
 
 
 class Background:
@@ -139,13 +138,16 @@ class PolicyGroups:
         self._next = self.first
         """A number below which all groups have begun."""
         self.given_up = 0
-        self.running: set[GroupRun] = set()
+        self.running: set[Attempt] = set()
         self.taken = version
         """Number of the first version with a step that has not taken all of its groups."""
         self.served = version
         self.committed = version
         self.finished = False
-        self.exposed = ExposedTime()
+        self.waited = {"publish_wait_seconds": 0.0, "begin_wait_seconds": 0.0}
+        """*Exposed* time of publishing since the last commit: steps, and groups, wait (RollArt, arXiv 2512.22560)."""
+        self._commit_time = self._serve_time = -inf
+        """Of the newest version; it is served at ``inf`` until then."""
         self._moved = moved
         self._complete: dict[int, ClosedGroup] = {}
         self._arrived = asyncio.Event()
@@ -169,13 +171,28 @@ class PolicyGroups:
         return self.served >= self.oldest and may_begin(before, self.served, self.batch, bound)
 
     def held_up(self, number: int, began: float) -> None:
-        """Count the time since the newest commit in which group ``number`` waited and none ran."""
+        """Group ``number`` has waited since ``began`` (of ``monotonic``), and none ran.
+
+        What counts is the time in which the newest version was committed, and not served.
+        """
         if may_begin(number, self.committed, self.batch, self.spec.train.max_staleness):
-            self.exposed.held_up(began)
+            unserved = min(monotonic(), self._serve_time) - max(began, self._commit_time)
+            self.waited["begin_wait_seconds"] += max(0.0, unserved)
+
+    @contextmanager
+    def step_waits(self) -> Iterator[None]:
+        began = monotonic()
+        yield
+        self.waited["publish_wait_seconds"] += monotonic() - began
+
+    def commit(self, version: int) -> None:
+        self.committed = version
+        self._commit_time, self._serve_time = monotonic(), inf
 
     def put(self, group: ClosedGroup) -> None:
         self._complete[group.group.number] = group
         self._arrived.set()
+        self._moved.set()
 
     def fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -194,10 +211,11 @@ class PolicyGroups:
 
     def serve(self, version: int) -> None:
         self.served = version
+        self._serve_time = monotonic()
         self._moved.set()
-        for run in self.running:
-            if run.stale:
-                run.unneeded.set()
+        for attempt in self.running:
+            if attempt.stale:
+                attempt.unneeded.set()
 
     def finish(self) -> None:
         self.finished = True
@@ -273,26 +291,18 @@ class Admission:
             await runner.room(number, [policy.name for policy in policies])
             if self._choose() != group:
                 continue  # the engine may drain by now, or others may join
-            filling = Filling(self, policies)
+            run = GroupRun(self, number, policies)
             runner.begin()
-            for policy in policies:
-                policy.begun.add(number)
-                policy.open += 1
-            background.produce(self._fill(runner, number, filling))
+            background.produce(self._fill(runner, run))
 
-    async def _fill(self, runner: GroupRunner, number: int, filling: Filling) -> None:
+    async def _fill(self, runner: GroupRunner, run: GroupRun) -> None:
         try:
-            closed = await runner.fill(number, filling.policies, filling)
-            for name, policy in [*filling.waiting.items()]:
-                if name in closed:
-                    filling.on_group(name, closed[name])
-                else:
-                    policy.open -= 1
-                    policy.give_up(number)
+            await runner.fill(run)
+            run.give_up()
         except Exception as error:
             self._fail(error)
         finally:
-            filling.on_samples(-filling.samples)
+            run.count(-run.samples)
 
     async def _allowed(self) -> tuple[int, list[PolicyGroups]] | None:
         while not self._stopped:
@@ -346,10 +356,8 @@ class Admission:
                 policy.put(closed)
                 policy.begun.add(group.number)
 
-    def look_again(self) -> None:
-        self._moved.set()
-
-    def samples(self, change: int) -> None:
+    def count(self, change: int) -> None:
+        """``change``: of the samples that ask."""
         full = not has_room(self._samples)
         self._samples += change
         if full and has_room(self._samples):
@@ -360,22 +368,33 @@ class Admission:
             policy.fail(error)
 
 
-class Filling:
-    """A begun group until closed for all its policies."""
+class GroupRun:
+    """A begun group, until it is closed for all its policies."""
 
-    def __init__(self, admission: Admission, policies: Sequence[PolicyGroups]) -> None:
+    def __init__(self, admission: Admission, number: int, policies: Sequence[PolicyGroups]) -> None:
+        self.number = number
         self.policies = policies
         self.waiting = {policy.name: policy for policy in policies}
+        """By name, those that have no closed group yet."""
         self.samples = 0
+        """Samples that may still ask."""
         self._admission = admission
-        self.on_samples(policies[0].spec.train.begun_members)
+        self.count(policies[0].spec.train.begun_members)
+        for policy in policies:
+            policy.begun.add(number)
+            policy.open += 1
 
-    def on_samples(self, change: int) -> None:
+    def count(self, change: int) -> None:
         self.samples += change
-        self._admission.samples(change)
+        self._admission.count(change)
 
-    def on_group(self, policy: str, group: ClosedGroup) -> None:
+    def close(self, policy: str, group: ClosedGroup) -> None:
         groups = self.waiting.pop(policy)
         groups.open -= 1
         groups.put(group)
-        self._admission.look_again()
+
+    def give_up(self) -> None:
+        """Its number begins again for those that still wait."""
+        for policy in self.waiting.values():
+            policy.open -= 1
+            policy.give_up(self.number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ CONTEXT = 32
 LONGEST = CONTEXT + 2 * ENOUGH
 
 Nats = NDArray[np.float64]
+_NOTHING: Nats = np.empty(0, np.float64)
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ class CanaryReport:
 
     def metrics(self) -> dict[str, float]:
         seen = {"gap_max": self.gap, "gap_mean": self.mean_gap, "gap_resolved": float(self.resolved)}
-        seen |= {"moved": self.moved}
-        return seen | ({"gap_followed": self.followed} if self.resolved else {})
+        return seen | {"moved": self.moved} | ({"gap_followed": self.followed} if self.resolved else {})
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,26 @@ class Window:
 Windows = tuple[Window, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Asked:
     """What is compared after one step."""
 
     chosen: Windows
-    before: Nats
-    """By the trainer, under the version before."""
     names: Set[str]
+    """The new version's endpoints."""
     age: int
+    """Versions compared on these tokens before."""
     renewed: bool
     """Also asked under the version before."""
-    trained: asyncio.Future[Nats] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    before: Nats
+    """By the trainer, under the version before and the new one."""
+    trained: Nats
+
+    @property
+    def probe(self) -> Probe | None:
+        """What the trainer scores with the step."""
+        sequences = tuple((window.tokens, window.start) for window in self.chosen)
+        return Probe(sequences, self.renewed) if sequences else None
 
 
 Served = tuple[dict[str, Nats], dict[str, Nats]]
@@ -110,41 +118,27 @@ class Canary:
         self._tolerances = tolerances
         self._temperature = temperature
         self._asked: Asked | None = None
-        self._drawn: Windows = ()
-        self._riding: tuple[Windows, Windows] = (), ()
-        self._before: Nats = _join((), ())
-        self._reference: tuple[Nats, Mapping[str, Nats]] = self._before, {}
+        self._reference: tuple[Nats, Mapping[str, Nats]] = _NOTHING, {}
         """The trainer's log-probabilities, and each endpoint's, under the reference version."""
         self._resolved = True
 
-    def probe(self, groups: Sequence[ClosedGroup]) -> Probe | None:
-        """Tokens to score with the next ``groups``; give the answer to ``learn`` first."""
-        asked = self._asked
-        current = asked.chosen if asked and not asked.trained.done() else ()
-        names = asked.names if asked else self._tolerances.keys()
-        several = any(math.isinf(self._tolerances[name].largest) for name in names)
-        self._riding = current, choose(groups, several) if self._due else ()
-        wanted = [(window.tokens, window.start) for windows in self._riding for window in windows]
-        return Probe(tuple(wanted)) if wanted else None
+    def ask(self, groups: Sequence[ClosedGroup], names: Set[str]) -> Asked:
+        """Before a step on ``groups``: its ``probe`` goes to the trainer, and the answer to ``learn``."""
+        last, most = self._asked, RENEW if self._resolved else PATIENT
+        if last is None or not last.chosen or last.age + 1 >= most:
+            several = any(math.isinf(self._tolerances[name].largest) for name in names)
+            if chosen := choose(groups, several):
+                return Asked(chosen, names, 0, True, _NOTHING, _NOTHING)
+        if last is None:
+            return Asked((), names, 0, False, _NOTHING, _NOTHING)
+        return Asked(last.chosen, names, last.age + 1, not names <= last.names, last.trained, _NOTHING)
 
-    def learn(self, scores: Sequence[Logprobs]) -> None:
-        (current, drawn), self._riding = self._riding, ((), ())
-        if current and self._asked:
-            self._asked.trained.set_result(_join(scores[: len(current)], current))
-        if drawn:
-            self._drawn, self._before = drawn, _join(scores[len(current) :], drawn)
-
-    def ask(self, names: Set[str]) -> Asked:
-        """``names``: the new version's endpoints."""
-        last, drawn, self._drawn = self._asked, self._drawn, ()
-        if drawn or last is None or not last.chosen:
-            asked = Asked(drawn, self._before, names, age=0, renewed=bool(drawn))
-        else:
-            asked = Asked(last.chosen, last.trained.result(), names, last.age + 1, renewed=not names <= last.names)
-        if not asked.chosen:
-            asked.trained.set_result(asked.before)
+    def learn(self, asked: Asked, scores: Sequence[Logprobs]) -> None:
+        """``scores``: of the step's result."""
+        if asked.renewed:
+            asked.before = _join(scores[: len(asked.chosen)], asked.chosen)
+        asked.trained = _join(scores[-len(asked.chosen) :], asked.chosen)
         self._asked = asked
-        return asked
 
     async def ask_samplers(
         self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked
@@ -154,9 +148,9 @@ class Canary:
         *old, made = await asyncio.gather(*(self._ask_all(endpoints, name, asked.chosen) for name in names))
         return made, old[0] if asked.renewed else {}
 
-    async def judge(self, version: str, asked: Asked, served: Served) -> CanaryReport:
+    def judge(self, version: str, asked: Asked, served: Served) -> CanaryReport:
         """Raises ``AdapterError`` if an endpoint does not serve ``version``."""
-        trained, (made, made_before) = await asked.trained, served
+        trained, (made, made_before) = asked.trained, served
         if not asked.chosen:
             return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
         if not np.isfinite(trained).all():
@@ -180,11 +174,6 @@ class Canary:
         if report.resolved:
             self._reference = trained, made
         return report
-
-    @property
-    def _due(self) -> bool:
-        asked, most = self._asked, RENEW if self._resolved else PATIENT
-        return not self._drawn and (asked is None or not asked.chosen or asked.age + 1 >= most)
 
     def _judge(self, name: str, version: str, report: CanaryReport) -> None:
         if not self._tolerances[name].holds(report.gap, report.mean_gap):
@@ -211,7 +200,7 @@ class Canary:
 
 def _join(said: Sequence[Logprobs], chosen: Windows) -> Nats:
     found = [window.among(logprobs) for logprobs, window in zip(said, chosen, strict=True)]
-    return np.concatenate([np.empty(0, np.float64), *found])
+    return np.concatenate([_NOTHING, *found])
 
 
 def choose(groups: Sequence[ClosedGroup], several: bool) -> Windows:

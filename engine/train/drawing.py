@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count, islice
 from operator import itemgetter
 from random import Random
@@ -22,8 +21,7 @@ from ..store.experience import Draw
 from ..trainer.advantages import RewardSummary
 from ..trajectories import Split
 from .environment import Component, Mixture
-from .failures import never_asks
-from .held_out import DRAWS, HeldOutPrompts
+from .held_out import HeldOutPrompts
 from .opening import TrainedPolicy
 
 # Difficulty sampling draws rows that teach little less often.
@@ -136,7 +134,7 @@ class Drawing:
         self._spec = spec
         self._known: dict[tuple[str, str], DataFacts] = {}
         self._rows = 0
-        self._tried: dict[int, list[Draw]] = {}
+        self._tried: dict[int, tuple[Draw, ...]] = {}
         self._met: dict[int, set[int]] = {}
         self._curriculum: Curriculum | None = None
         if spec.train.sampling == "difficulty":
@@ -153,22 +151,26 @@ class Drawing:
             raise Paused(f"{lease.environment} has no rows to choose from: 'train.sampling' must be \"uniform\".")
         return self._chosen(self._curriculum, number, attempt, facts.train)
 
-    def note(self, number: int, attempt: int, position: int, rewards: RewardSummary) -> None:
-        if self._curriculum is not None and self._rows:
-            row = row_at("train", self._spec.train.seed, position, self._rows)
-            said = rewards.least, rewards.most, rewards.spread
-            self._tried.setdefault(number, []).append(Draw(number, attempt, position, row, self._rows, *said))
+    def drawn(self, number: int, attempt: int, position: int, rewards: RewardSummary) -> tuple[Draw, ...]:
+        """The draws of group ``number``, with the rewards of the newest; none without a curriculum."""
+        if self._curriculum is None or not self._rows:
+            return ()
+        row = row_at("train", self._spec.train.seed, position, self._rows)
+        summary = rewards.least, rewards.most, rewards.spread
+        return (*self.tried(number), Draw(number, attempt, position, row, self._rows, *summary))
 
     def tried(self, number: int) -> tuple[Draw, ...]:
-        return tuple(self._tried.get(number, ()))
+        return self._tried.get(number, ())
 
-    def take_back(self, number: int) -> None:
-        if tried := self._tried.get(number):
-            tried.pop()
+    def keep(self, number: int, draws: tuple[Draw, ...]) -> None:
+        """For the next attempt at the same group."""
+        self._tried[number] = draws
 
-    def learn(self, number: int) -> None:
+    def learn(self, number: int, draws: Iterable[Draw]) -> None:
+        """Once the group is stored."""
         self._met.pop(number, None)
-        for draw in self._tried.pop(number, ()):
+        self._tried.pop(number, None)
+        for draw in draws:
             assert self._curriculum is not None
             self._curriculum.learn(draw)
 
@@ -214,61 +216,47 @@ class Drawing:
         return self._known[lease.rows]
 
 
-@dataclass(frozen=True)
-class _Prompts:
-    drawing: Drawing
-    held_out: HeldOutPrompts
-    test: HeldOutPrompts | None
-
-    @property
-    def last(self) -> HeldOutPrompts:
-        return self.test or self.held_out
-
-
 class TaskPrompts:
-    """Prompts of all components; training excludes held-out ones."""
+    """Draws and prompts of all components, by name; training excludes held-out ones."""
 
     def __init__(self, services: Services, task: int, first: TrainedPolicy, mixture: Mixture) -> None:
         self._mixture = mixture
-        self._of: dict[str, _Prompts] = {}
+        self._drawing = {one.name: Drawing(services, first.spec, first.number) for one in mixture.components}
         measure = first.spec.eval
-        for one in mixture.components:
-            held_out, test = HeldOutPrompts(services, task, measure.prompts, component=one.name), None
-            if measure.test_prompts:
-                test = HeldOutPrompts(services, task, measure.test_prompts, "test", held_out, one.name)
-            self._of[one.name] = _Prompts(Drawing(services, first.spec, first.number), held_out, test)
+        self._held_out = {
+            one.name: HeldOutPrompts(services, task, measure.prompts, component=one.name) for one in mixture.components
+        }
+        self._last = self._held_out
+        """The prompts of the split test, if there is one: they know those of evaluations."""
+        if measure.test_prompts:
+            self._last = {
+                name: HeldOutPrompts(services, task, measure.test_prompts, "test", held_out, name)
+                for name, held_out in self._held_out.items()
+            }
 
     async def look(self) -> None:
         for one in self._mixture.components:
             async with one.environment.bound() as lease:
-                await self._held_out(one, lease)
+                await self._last[one.name].of(lease)
 
     def of(self, component: Component, split: Split) -> HeldOutPrompts:
-        own = self._of[component.name]
-        return own.last if split == "test" else own.held_out
+        return (self._last if split == "test" else self._held_out)[component.name]
 
     def drawing(self, component: Component) -> Drawing:
-        return self._of[component.name].drawing
+        return self._drawing[component.name]
 
     async def kept_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
         """First prompts that training must not meet.
 
-        Other components count as last seen. Raises as ``_held_out`` does.
+        Other components count as last seen. Raises as ``HeldOutPrompts.of`` does.
         """
-        own = await self._held_out(component, lease)
-        return own.union(*(other.last.newest for name, other in self._of.items() if name != component.name))
-
-    async def _held_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
-        own = self._of[component.name].last
-        found = await own.of(lease)
-        if not own.asks(lease):
-            raise never_asks(lease.environment, f"{DRAWS} training instances that were looked at")
-        return found
+        own = await self._last[component.name].of(lease)
+        return own.union(*(other.newest for name, other in self._last.items() if name != component.name))
 
     def metrics(self, groups: int) -> dict[str, float]:
         found = {}
         for one, own in zip(self._mixture.components, self._mixture.before(groups), strict=True):
             before = f"{one.name}: " if one.name else ""
-            for name, value in self._of[one.name].drawing.metrics(own).items():
+            for name, value in self._drawing[one.name].metrics(own).items():
                 found[before + name] = value
         return found

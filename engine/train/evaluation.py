@@ -28,9 +28,9 @@ from ..store.versions import Evaluation, Version, best
 from ..trajectories import Group, Split
 from .admission import Background
 from .drawing import TaskPrompts
-from .environment import Mixture, TaskEnvironment, history_of, series_of
+from .environment import Component, Mixture, TaskEnvironment, history_of, series_of
 from .failures import first_failure, never_spoke
-from .groups import RUNS, episode_of, runs_again, texts_of, untrained
+from .groups import RUNS, episode_of, runs_again, texts, texts_of, untrained
 from .held_out import (
     EVAL_SEED,
     HeldOutEpisode,
@@ -46,36 +46,32 @@ from .held_out import (
 )
 from .opening import TrainedPolicy, check_room, check_servable, join_router, keep_numbers, set_leftovers_aside
 from .publishing import PublishedVersions, Retention
-from .selfplay import FrozenPolicies, Match, Opponents, Participants
+from .selfplay import FrozenPolicies, Match, Participant, Participants
 
 MOST_OVERLOADED = 21
 """Runs ended by an overloaded machine: a lost score costs more than a lost sample."""
+ENDED = ("ok", "skip")
 
 
 @dataclass(frozen=True)
 class _Prompt:
-    number: int
+    """One prompt's episodes."""
+
+    index: int
     match: Match
     episodes: tuple[FinishedEpisode, ...]
     own: tuple[FinishedEpisode, ...]
+    """The same, of the measured policy's agents only."""
+
+    @property
+    def skipped(self) -> int:
+        return sum(one.outcome.status == "skip" and not one.episode.trajectories for one in self.own)
 
     @property
     def sampled(self) -> Sampled:
-        rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
-        means = tuple(fmean(each) for each in rewards if each)
-        return Sampled(means, sum(not unusable for unusable in self._unusable) - len(means))
-
-    @property
-    def complete(self) -> bool:
-        return all(one.outcome.status in ("ok", "skip") for one in self.episodes)
-
-    @property
-    def skipped(self) -> bool:
-        return all(self._unusable)
-
-    @property
-    def _unusable(self) -> list[bool]:
-        return [one.outcome.status == "skip" and not one.episode.trajectories for one in self.own]
+        paid = [one.outcome.rewards for one in self.own if one.outcome.status == "ok" and one.outcome.rewards]
+        means = tuple(fmean(rewards.values()) for rewards in paid)
+        return Sampled(means, len(self.own) - self.skipped - len(means))
 
 
 class Evaluator:
@@ -84,31 +80,23 @@ class Evaluator:
     def __init__(
         self,
         services: Services,
-        spec: TaskSpec,
         policy: int,
         name: str,
-        environment: TaskEnvironment,
+        component: Component,
         participants: Participants,
         held_out: HeldOutPrompts,
         suite: str = "",
         required: bool = False,
-        component: str = "",
-        share: float = 1.0,
     ) -> None:
-        """``suite``: empty: the task's own environment. ``required``: without a score the task ends. ``component``: of
-        a mixture; ``share``: of the score."""
-        self._services, self._spec, self._policy, self._name = services, spec, policy, name
+        """``suite``: empty: the task's own environment. ``required``: without a score the task ends."""
+        self.component, self.tell = component, held_out.tell
+        self._services, self._policy, self._name = services, policy, name
+        self._spec, self._environment = component.spec, component.environment
         self._participants, self._held_out, self._required = participants, held_out, required
-        self.environment, self.component, self.share, self.tell = environment, component, share, held_out.tell
-        self._suite, self._split = suite or component, held_out.split
-        self._place = "" if (self._suite, self._split) == ("", "eval") else f"-{self._suite}-{self._split}-"
-        self._evaluations = services.store.evaluations.of(self._suite, held_out.split)
+        self._suite, self._split = suite or component.name, held_out.split
         self._decides = required or not (suite or held_out.split == "test")
         """True if the task cannot continue without a score."""
         self._baselines: dict[str, float | None] = {}
-
-    def series(self, lease: Lease) -> str:
-        return series_of(lease, self._spec.eval)
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Run every held-out prompt with ``version``, held by the caller.
@@ -122,74 +110,62 @@ class Evaluator:
             self._participants.examination(self._name, version, measure.agents, index if measure.rotate else 0)
             for index in instances
         ]
-        series = self.series(lease)
+        series = series_of(lease, measure)
         async with self._participants.playing(matches[0]):  # all matches have the same versions
-            episodes = [self._samples(lease, index, match) for index, match in zip(instances, matches, strict=True)]
-            prompts = await self._run(version, lease, episodes)
+            samples = [self._samples(lease, index, match) for index, match in zip(instances, matches, strict=True)]
+            prompts = await self._run(version, lease, samples)
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
-                async with self.environment.bound() as serving:
-                    if serving.environment_version != lease.environment_version:
-                        raise Replaced
-                worthless = self._worthless([one for prompt in prompts for one in prompt.episodes], own)
-                if self._decides:
-                    raise worthless
-                self.tell(f"Nothing could be measured on {self._suite or 'the split test'}: {worthless.message}")
+                await self._without_reward(lease, [one for prompt in prompts for one in prompt.episodes], own)
             elif series not in self._baselines:
-                usable = [one[0] for one, prompt in zip(episodes, prompts, strict=True) if not prompt.skipped]
+                usable = [each[0] for each, prompt in zip(samples, prompts, strict=True) if prompt.skipped < len(each)]
                 texts = (transcript.turns for one in own for transcript in one.transcripts.values())
                 replies = (text for turns in texts for role, text in turns if role == "assistant")
                 self._baselines[series] = await constant_baseline(self._services, self._name, lease, usable, replies)
         evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
-        await store.patiently(lambda: self._evaluations.add(self._policy, version.id, evaluation))
+        table = store.evaluations.of(self._suite, self._split)
+        await store.patiently(lambda: table.add(self._policy, version.id, evaluation))
         return evaluation
 
     async def _run(self, version: Version, lease: Lease, prompts: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
         """Run all episodes. Failed ones have a second go if they leave no score."""
-        stored = self._stored(version, lease) if self._required else {}
-        written = set(stored)
+        known = self._stored(version, lease) if self._required else {}
+        written = set(known)
 
-        async def play(sample: HeldOutEpisode, earlier: FinishedEpisode | None) -> FinishedEpisode:
-            if earlier is not None and earlier.outcome.status in ("ok", "skip"):
-                return earlier
-            return await self._episode(version, lease, sample, 0 if earlier is None else RUNS + MOST_OVERLOADED)
-
-        async def run(samples: Sequence[HeldOutEpisode], earlier: Sequence[FinishedEpisode | None]) -> _Prompt:
+        async def run(samples: Sequence[HeldOutEpisode]) -> _Prompt:
             index = samples[0].spec.index
-            prompt = self._prompt(samples[0].match, index, await asyncio.gather(*map(play, samples, earlier)))
-            if self._required and index not in written and prompt.complete:
+            earlier = known.get(index, [None] * len(samples))
+            pairs = zip(samples, earlier, strict=True)
+            known[index] = await asyncio.gather(*(self._episode(version, lease, *pair) for pair in pairs))
+            prompt = self._prompt(samples[0].match, index, known[index])
+            complete = all(one.outcome.status in ENDED for one in prompt.episodes)
+            if self._required and index not in written and complete:
                 written.add(index)
                 await self._store(version, lease, prompt)
             return prompt
 
-        earlier = [stored.get(samples[0].spec.index, [None] * len(samples)) for samples in prompts]
         for _ in range(2):
-            found = await asyncio.gather(*map(run, prompts, earlier))
-            if any(self._cut(lease, prompt.episodes) for prompt in found):
+            found = await asyncio.gather(*map(run, prompts))
+            if lease.cut and any(one.episode.status == "cancelled" for prompt in found for one in prompt.episodes):
                 raise Replaced
-            scored = score([one.sampled for one in found], self._spec.eval.samples, self._spec.eval.pass_at_least)
+            scored = score([one.sampled for one in found], self._spec.eval)
             if scored.score is not None or not scored.n:
                 break
-            earlier = [list(prompt.episodes) for prompt in found]
         for prompt in found:
-            if prompt.number not in written:
+            if prompt.index not in written:
                 await self._store(version, lease, prompt)
         return found
 
-    def _cut(self, lease: Lease, ended: Sequence[FinishedEpisode]) -> bool:
-        return lease.cut and any(one.episode.status == "cancelled" for one in ended)
-
-    def _stored(self, version: Version, lease: Lease) -> dict[int, list[FinishedEpisode]]:
+    def _stored(self, version: Version, lease: Lease) -> dict[int, Sequence[FinishedEpisode]]:
         where = self._policy, self._split, self._suite, version.number, lease.environment_version
         return {
             index: episodes
             for index, episodes in self._services.store.experience.measured(*where).items()
-            if len(episodes) == self._spec.eval.samples
-            and all(one.outcome.status in ("ok", "skip") for one in episodes)
+            if len(episodes) == self._spec.eval.samples and all(one.outcome.status in ENDED for one in episodes)
         }
 
-    def _prompt(self, match: Match, number: int, episodes: Sequence[FinishedEpisode]) -> _Prompt:
+    def _prompt(self, match: Match, index: int, episodes: Sequence[FinishedEpisode]) -> _Prompt:
         agents, own = match.agents_of(self._name), []
         for one in episodes:
             rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
@@ -200,45 +176,55 @@ class Evaluator:
                 outcome=replace(one.outcome, rewards=rewards),
             )
             own.append(part)
-        return _Prompt(number, match, tuple(episodes), tuple(own))
+        return _Prompt(index, match, tuple(episodes), tuple(own))
 
     async def _store(self, version: Version, lease: Lease, prompt: _Prompt) -> None:
         store = self._services.store
         episodes, serving = tuple(one.episode for one in prompt.own), lease.environment_version
-        group = Group(prompt.number, prompt.number, version.number, serving, episodes, component=self.component)
-        texts = {key: text for one in prompt.episodes for key, text in one.transcripts.items()}
-        others = untrained([one.episode for one in prompt.episodes], texts, prompt.match, {self._name})
-        part = PolicyGroup(self._policy, group, {k: text for one in prompt.own for k, text in one.transcripts.items()})
+        group = Group(prompt.index, prompt.index, version.number, serving, episodes, component=self.component.name)
+        others = untrained([one.episode for one in prompt.episodes], texts(prompt.episodes), prompt.match, {self._name})
+        part = PolicyGroup(self._policy, group, texts(prompt.own))
         rewards = [one.outcome.rewards for one in prompt.own]
         add = partial(store.experience.add_play, self._split, [part], others, version.number, self._suite)
         await store.patiently(partial(add, rewards=rewards))
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
-        measure, own = self._spec.eval, [one for prompt in prompts for one in prompt.own]
-        scored = score([one.sampled for one in prompts], measure.samples, measure.pass_at_least)
+        own = [one for prompt in prompts for one in prompt.own]
+        scored = score([one.sampled for one in prompts], self._spec.eval)
         if scored.score is None:
             failed = f"{scored.failures} of {scored.n + scored.failures} episodes failed"
             policy = f" of {self._name}" if len(self._participants.agent_map.trained) > 1 else ""
-            where = policy + (f" on {self.component}" if self.component else "")
+            where = policy + self._on
             self.tell(f"No held-out score{where} at step {step}: {failed}. The first: {first_failure(own)}.")
-        return Evaluation(
+        return replace(
+            scored,
             step=step,
             environment_version=lease.environment_version,
             floor=self._baselines.get(series),
             metrics=averages([{**one.episode.parts, **one.episode.metrics} for one in own]),
-            samples=measure.samples,
             series=series,
             suite=self._suite,
             split=self._split,
-            **vars(scored),
         )
 
-    def _worthless(self, episodes: Sequence[FinishedEpisode], own: Sequence[FinishedEpisode]) -> Paused:
+    async def _without_reward(
+        self, lease: Lease, episodes: Sequence[FinishedEpisode], own: Sequence[FinishedEpisode]
+    ) -> None:
+        async with self._environment.bound() as serving:
+            if serving.environment_version != lease.environment_version:
+                raise Replaced
         if any(one.episode.trajectories for one in episodes) and not any(one.episode.trajectories for one in own):
             agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
-            return never_spoke(agents, self._name, f"{len(episodes)} held-out episodes")
-        on = f" on {self.component}" if self.component else ""
-        return Paused(f"No held-out episode{on} has a reward: {first_failure(episodes)}.")
+            error: Paused = never_spoke(agents, self._name, f"{len(episodes)} held-out episodes")
+        else:
+            error = Paused(f"No held-out episode{self._on} has a reward: {first_failure(episodes)}.")
+        if self._decides:
+            raise error
+        self.tell(f"Nothing could be measured on {self._suite or 'the split test'}: {error.message}")
+
+    @property
+    def _on(self) -> str:
+        return f" on {self.component.name}" if self.component.name else ""
 
     def _samples(self, lease: Lease, index: int, match: Match) -> list[HeldOutEpisode]:
         replicas, measure, sampling = self._participants.replicas(match), self._spec.eval, self._spec.sampling
@@ -249,14 +235,18 @@ class Evaluator:
             episodes.append(HeldOutEpisode(held_out_spec(lease, index, member, self._split), match, roles))
         return episodes
 
-    async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, begin: int) -> FinishedEpisode:
-        """``begin``: the number of its first run, for names."""
+    async def _episode(
+        self, version: Version, lease: Lease, sample: HeldOutEpisode, earlier: FinishedEpisode | None
+    ) -> FinishedEpisode:
+        if earlier is not None and earlier.outcome.status in ENDED:
+            return earlier
+        place = "" if (self._suite, self._split) == ("", "eval") else f"-{self._suite}-{self._split}-"
+        begin = 0 if earlier is None else RUNS + MOST_OVERLOADED
         outcomes: list[EpisodeOutcome] = []
         while True:
-            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{begin + len(outcomes)}"
-            ended = await self._services.rollout.run_episode(
-                self.environment.player(lease), episode.spec, episode.roles, name
-            )
+            name = f"{version.name}/e{place}{sample.spec.index}.{sample.spec.member}.{begin + len(outcomes)}"
+            player = self._environment.player(lease)
+            ended = await self._services.rollout.run_episode(player, sample.spec, sample.roles, name)
             outcomes.append(ended.outcome)
             if lease.cut or not runs_again(outcomes, MOST_OVERLOADED):
                 return ended
@@ -291,7 +281,7 @@ class EvalRun:
 
     @property
     def progress(self) -> int:
-        return sum(map(self._measured, self._policies.values()))
+        return sum(map(self._services.store.evaluations.has, self._policies.values()))
 
     @property
     def waits_for(self) -> str:
@@ -299,28 +289,29 @@ class EvalRun:
 
     async def run(self) -> None:
         """Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied``, …"""
-        services = self._services
+        services, evaluations = self._services, self._services.store.evaluations
+        folder = services.home.adapters / f"task-{self._task}"
         check_room(services.shortage)
         await self._environment.check()
         check_servable(self._spec, services)
         await keep_numbers(services, self._task, self._submitted, self._spec, "by its base")
         try:
             await join_router(services, self._task, self._spec, list(self._policies.values()))
-            if self._folder.is_dir():  # it exists while files written for this task are served
+            if folder.is_dir():  # it exists while files written for this task are served
                 await set_leftovers_aside(services, self._task)
             async with AsyncExitStack() as stack:
                 participants = await self._participants(await self._opponents.enter(stack))
                 await services.store.patiently(lambda: self._started(self))
                 for words, policy in self._policies.items():
-                    if not self._measured(policy):
+                    if not evaluations.has(policy):
                         if services.draining.is_set():
                             self.drained = True
                             return
                         check_room(services.shortage)
                         await self._measure(words, policy, participants)
                     await services.store.patiently(partial(services.store.versions.mark_measured, policy))
-                evaluations = services.store.evaluations.of("", self._held_out.split)
-                without = [words for words, policy in self._policies.items() if not evaluations.scores(policy)]
+                scores = evaluations.of("", self._held_out.split).scores
+                without = [words for words, policy in self._policies.items() if not scores(policy)]
                 has = "has" if len(without) == 1 else "have"
                 if without:
                     self.remark = f"{', '.join(without)} {has} no score: too many episodes failed."
@@ -329,40 +320,26 @@ class EvalRun:
             leaving = (self._published.clear(), self._versions.leave(), self._opponents.leave())
             await asyncio.shield(asyncio.gather(*leaving, return_exceptions=True))
             with suppress(OSError):
-                self._folder.rmdir()
-
-    @property
-    def _folder(self) -> Path:
-        return self._services.home.adapters / f"task-{self._task}"
-
-    def _measured(self, policy: int) -> bool:
-        return self._services.store.evaluations.has(policy)
+                folder.rmdir()
 
     async def _measure(self, words: str, policy: int, participants: Participants) -> None:
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
-        evaluator = Evaluator(
-            self._services,
-            self._spec,
-            policy,
-            ONLY,
-            self._environment,
-            participants,
-            self._held_out,
-            required=True,
-        )
+        whole = Component("", 1.0, self._spec, self._environment)
+        evaluator = Evaluator(self._services, policy, ONLY, whole, participants, self._held_out, required=True)
         while True:
             with suppress(Replaced):
                 async with self._environment.bound() as lease:
                     await evaluator.evaluate(version, lease)
                 return
 
-    async def _participants(self, opponents: Opponents) -> Participants:
+    async def _participants(self, opponents: Mapping[str, Participant]) -> Participants:
         agents = {}
         if self._spec.eval.agents or self._spec.eval.rotate:
             async with self._environment.bound() as lease:
                 agents = dict.fromkeys(lease.declared.agents, ONLY)
-        return Participants(AgentMap({ONLY: NamedPolicySpec()}, agents), {ONLY: self._published}, opponents)
+        policies = {**opponents, ONLY: Participant(self._published)}
+        return Participants(AgentMap({ONLY: NamedPolicySpec()}, agents), policies)
 
 
 # Training continues during a measurement, unless deterministic; at most one waits, the newest wins. Scores compare only
@@ -386,7 +363,7 @@ def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Eval
 
     Standard error: root of the sum of (share · standard error)², for independent parts. No score if a part has none.
     """
-    first, weights = parts[0], list(shares.values())
+    weights = list(shares.values())
 
     def mean(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
@@ -394,24 +371,24 @@ def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Eval
             return None
         return math.fsum(weight * value for weight, value in zip(weights, known, strict=True))
 
-    metrics: dict[str, float] = {}
-    for name, part in zip(shares, parts, strict=True):
-        metrics |= {f"{name}: {key}": value for key, value in part.metrics.items()}
     score = mean([part.score for part in parts])
-    error = math.sqrt(math.fsum((w * part.stderr) ** 2 for w, part in zip(weights, parts, strict=True)))
-    return Evaluation(
-        first.step,
-        first.environment_version,
-        score,
-        error if score is not None else 0.0,
-        sum(part.n for part in parts),
-        mean([part.floor for part in parts]),
-        metrics,
+    errors = [weight * part.stderr for weight, part in zip(weights, parts, strict=True)]
+    return replace(
+        parts[0],
+        score=score,
+        stderr=0.0 if score is None else math.hypot(*errors),
+        n=sum(part.n for part in parts),
+        floor=mean([part.floor for part in parts]),
+        metrics={
+            f"{name}: {key}": value
+            for name, part in zip(shares, parts, strict=True)
+            for key, value in part.metrics.items()
+        },
         failures=sum(part.failures for part in parts),
         prompts=sum(part.prompts for part in parts),
-        samples=first.samples,
-        best_of=mean([part.best_of for part in parts]) if score is not None else None,
-        pass_at=mean([part.pass_at for part in parts]) if score is not None else None,
+        best_of=None if score is None else mean([part.best_of for part in parts]),
+        pass_at=None if score is None else mean([part.pass_at for part in parts]),
+        suite="",
     )
 
 
@@ -433,7 +410,7 @@ class Measuring:
         self._evaluations = services.store.evaluations.of(suite, split)
         self._leaves_out = not spec.train.deterministic
         self._policy, self._published = trained.number, trained.published
-        self._split, self._suite, self._after_each = split, suite, after_each
+        self._suite, self._after_each = suite, after_each
         self._final = split == "test" and not suite
         """True for the split test: it is measured once, without the untrained policy."""
         self._one_at_a_time = asyncio.Lock()
@@ -487,13 +464,14 @@ class Measuring:
     @property
     def _switched(self) -> bool:
         """False during a measurement: many edits in a row cost one series."""
-        newest, keys = self._evaluations.series(self._policy), [one.environment.series for one in self._evaluators]
+        newest = self._evaluations.series(self._policy)
+        keys = [one.component.environment.series for one in self._evaluators]
         return not self._running and newest not in (None, self._joined(keys) if all(keys) else "")
 
     def _joined(self, keys: Sequence[str]) -> str:
-        if not self._evaluators[0].component:
+        if not self._evaluators[0].component.name:
             return keys[0]
-        content = json.dumps([[(one.component, one.share) for one in self._evaluators], keys])
+        content = json.dumps([[(one.component.name, one.component.share) for one in self._evaluators], keys])
         return sha256(content.encode()).hexdigest()[:12]
 
     async def _measure(self, version: Version) -> None:
@@ -519,9 +497,10 @@ class Measuring:
         while True:
             with suppress(Replaced):
                 async with AsyncExitStack() as stack:
-                    leases = [await stack.enter_async_context(one.environment.bound()) for one in self._evaluators]
-                    pairs = zip(self._evaluators, leases, strict=True)
-                    series = self._joined([one.series(lease) for one, lease in pairs])
+                    parts = [one.component for one in self._evaluators]
+                    leases = [await stack.enter_async_context(part.environment.bound()) for part in parts]
+                    pairs = zip(parts, leases, strict=True)
+                    series = self._joined([series_of(lease, part.spec.eval) for part, lease in pairs])
                     known = self._evaluations.measured(self._policy, series)
                     if version.number > 0 and 0 not in known and not self._final:
                         await self._measure_first(version, leases, series)
@@ -534,12 +513,11 @@ class Measuring:
         """Raises as ``Evaluator.evaluate``."""
         pairs = zip(self._evaluators, leases, strict=True)
         scores = [await one.evaluate(version, lease) for one, lease in pairs]
-        if self._evaluators[0].component:
+        if self._evaluators[0].component.name:
             mean = replace(
-                mean_score({one.component: one.share for one in self._evaluators}, scores),
+                mean_score({one.component.name: one.component.share for one in self._evaluators}, scores),
                 environment_version="+".join(lease.environment_version for lease in leases),
                 series=series,
-                split=self._split,
             )
             await self._store.patiently(partial(self._evaluations.add, self._policy, version.id, mean))
 
@@ -607,20 +585,12 @@ class Evaluations:
         self._trained = trained
 
         def evaluators(measure: EvalSpec, split: Split) -> list[Evaluator]:
-            return [
-                Evaluator(
-                    services,
-                    replace(component.spec, train=spec.train, policy=spec.policy, eval=measure),
-                    trained.number,
-                    trained.name,
-                    component.environment,
-                    participants,
-                    prompts.of(component, split),
-                    component=component.name,
-                    share=component.share,
-                )
-                for component in mixture.components
-            ]
+            found = []
+            for component in mixture.components:
+                own = replace(component.spec, train=spec.train, policy=spec.policy, eval=measure)
+                part, held_out = replace(component, spec=own), prompts.of(component, split)
+                found.append(Evaluator(services, trained.number, trained.name, part, participants, held_out))
+            return found
 
         measured = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
         after = None if decides else after_deciding
@@ -673,6 +643,7 @@ def suite_evaluator(services: Services, trained: TrainedPolicy, spec: TaskSpec, 
     """A suite's evaluator; ``spec`` is from ``on_suite``."""
     history = history_of(services.store.experience, trained.number, suite.name)
     environment = TaskEnvironment(services.environments, spec, history)
-    participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: trained.published}, Opponents())
+    participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: Participant(trained.published)})
     held_out = HeldOutPrompts(services, trained.task, suite.prompts, cast(Split, suite.split))
-    return Evaluator(services, spec, trained.number, ONLY, environment, participants, held_out, suite.name)
+    whole = Component("", 1.0, spec, environment)
+    return Evaluator(services, trained.number, ONLY, whole, participants, held_out, suite.name)

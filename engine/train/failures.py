@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..environments.protocol import FinishedEpisode
 from ..errors import Fruitless, Paused, StoreError
@@ -123,8 +124,6 @@ def first_failure(played: Sequence[FinishedEpisode]) -> str:
 _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}
 
 
-EVERY = 64
-"""Episodes that all fail at one place: a default step."""
 # Lost draws: detects attempts that lose all their samples more often than by chance.
 #
 # After ``l`` of ``d`` draws were lost, with a uniform prior, the next ``k`` are all lost with the probability ``Π (l +
@@ -137,29 +136,44 @@ MOST_LOST = 24
 CHANCE = 1e-6
 """The probability below which chance is no explanation: a thousand steps close 8,000 groups."""
 
-Where = tuple[str, str]
-"""A component of the task, and the version of its environment."""
+MAX_SILENT = 256
+"""Episodes without asking the model. If every other instance asks, 32 groups of eight end so once in 4e9 runs."""
 
 
-class LostDraws:
-    """The draws of one task."""
+@dataclass
+class DrawHistory:
+    """A task's draws from one component with one version of its environment."""
 
-    def __init__(self) -> None:
-        self._lost: Counter[Where] = Counter()
-        self._drawn: Counter[Where] = Counter()
+    lost: int = 0
+    drawn: int = 0
+    short: int = 0
+    """Draws in a row of which some samples were lost."""
+    asked: bool = False
+    """True once an agent was asked."""
+    silent: int = 0
+    """Episodes before that which ended well."""
 
-    def survived(self, where: Where, lost: int) -> None:
-        self._lost[where] += lost
-        self._drawn[where] += lost + 1
+    def survived(self, lost: int, short: bool = False) -> None:
+        """Count a draw with a survivor, after ``lost`` ones; ``short``: too few of them."""
+        self.lost += lost
+        self.drawn += lost + 1
+        self.short = self.short + 1 if short else 0
 
-    def beyond_chance(self, where: Where, in_a_row: int) -> bool:
+    def never_asked(self, samples: Sequence[FinishedEpisode]) -> bool:
+        """Count the samples of a draw. True once too many have ended without asking the model."""
+        self.asked = self.asked or any(sample.prompt is not None for sample in samples)
+        if not self.asked:
+            self.silent += sum(sample.rewarded for sample in samples)
+        return not self.asked and self.silent >= MAX_SILENT
+
+    def beyond_chance(self, in_a_row: int) -> bool:
         """True if ``in_a_row`` lost draws of one group are more than chance explains.
 
         Lost draws of other open groups do not count.
         """
         if in_a_row < FEWEST_LOST:
             return False
-        return in_a_row >= MOST_LOST or all_lost_by_chance(self._lost[where], self._drawn[where], in_a_row) < CHANCE
+        return in_a_row >= MOST_LOST or all_lost_by_chance(self.lost, self.drawn, in_a_row) < CHANCE
 
 
 def all_lost_by_chance(lost: int, drawn: int, more: int) -> float:
@@ -179,8 +193,6 @@ class BiasWatch:
         self._task = task
         self._episodes: Counter[tuple[str, str]] = Counter()
         self._lost: Counter[tuple[str, str, str, int]] = Counter()
-        self._first: dict[tuple[str, str], list[Failure | None]] = {}
-        """Of the first episodes, also failures with a reward; None for an episode that did not fail."""
 
     def see(self, version: str, members: Sequence[FinishedEpisode], component: str = "") -> None:
         key = component, version
@@ -197,10 +209,6 @@ class BiasWatch:
             if self._lost[place] == MANY_LOST:
                 about = f"survivors {version} {failure.file}:{failure.line}"
                 self._warn(about, survivors(failure, MANY_LOST, self._episodes[key]))
-        first = self._first.setdefault(key, [])
-        first += [member.outcome.failure for member in members[: EVERY - len(first)]]
-        if len(first) == EVERY and (common := the_only(first)):
-            self._warn(f"always {version} {common.file}:{common.line}", always(common))
 
     def _warn(self, about: str, words: str) -> None:
         try:
@@ -218,15 +226,6 @@ def the_only(failures: Sequence[Failure | None]) -> Failure | None:
         return None
     alike = (one is not None and (one.file, one.line) == (first.file, first.line) for one in failures)
     return first if all(alike) else None
-
-
-def always(failure: Failure) -> str:
-    """The warning that every episode fails at one place."""
-    return (
-        f"Each of the first {EVERY} episodes failed at {failure.file}, line {failure.line} ({failure.message}). What"
-        " fails whatever is said is no reward, also where `on_error` pays for it: mend the line, or ask for the form"
-        " that it needs."
-    )
 
 
 def survivors(failure: Failure, lost: int, episodes: int) -> str:

@@ -1,4 +1,4 @@
-"""A group in progress: concurrent samples of one instance.
+"""Attempts at a group: concurrent samples of one instance.
 
 A failed sample runs again with the same instance, versions and noise: else easy replies would be selected. An attempt
 with too few rewards or a held-out prompt repeats with another instance; with dynamic sampling also one with equal
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..environments.protocol import FAILED, EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from ..environments.served_version import Lease
@@ -32,12 +32,12 @@ from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close
 from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
-from .failures import BiasWatch, LostDraws, all_lost, never_asks, too_few
+from .failures import BiasWatch, DrawHistory, all_lost, never_asks, too_few
 from .opening import closing_rules, replacements
 from .selfplay import Match, Participants
 
 if TYPE_CHECKING:
-    from .admission import Filling, PolicyGroups
+    from .admission import GroupRun, PolicyGroups
 
 RUNS = 3
 DEATHS = 2
@@ -47,8 +47,6 @@ OVERLOADED = 8
 MAX_SHORT = 20
 """If one reply in five fails, half of the attempts of eight lose two or more: twenty in a row happen once in a million.
 """
-MAX_SILENT = 256
-"""Episodes without asking the model. If every other instance asks, 32 groups of eight end so once in 4e9 runs."""
 MAX_ATTEMPTS = 100
 KEEP_AFTER = 1.0
 """Seconds: storing a sample costs as much as its part of a group."""
@@ -64,36 +62,31 @@ def runs_again(outcomes: Sequence[EpisodeOutcome], most_overloaded: int = OVERLO
 
 
 class Sample(EpisodeListener):
-    """One episode of a group, until it ends well or fails too often."""
+    """One episode of an attempt, until it ends well or fails too often."""
 
     keeps_final_rewards = True
 
-    def __init__(
-        self, runner: GroupRunner, run: GroupRun, number: int, finished: FinishedEpisode | None = None
-    ) -> None:
+    def __init__(self, runner: GroupRunner, attempt: Attempt, number: int) -> None:
         self.number = number
         self._runner = runner
-        self._run = run
-        self._finished = finished
+        self._attempt = attempt
         self._earlier: tuple[EpisodeOutcome, ...] = ()
         self._cancelled: FinishedEpisode | None = None
 
     async def run(self) -> FinishedEpisode:
         """If cancelled because its group closes, returns its progress."""
-        run, runner = self._run, self._runner
+        attempt, lease = self._attempt, self._attempt.lease
         try:
-            while self._finished is None:
+            while True:
                 episode = replace(await self._run_once(), earlier=self._earlier)
-                if runs_again(episode.outcomes) and not (run.lease.cut or run.lease.rest is not None):
-                    self._earlier = episode.outcomes
-                    continue
-                run.ended[self.number] = episode = with_final(episode, run.final.get(self.number, {}))
-                runner.keep(run, episode)
-                runner.close_early(run)
-                return episode
-            run.ended[self.number] = self._finished
-            runner.close_early(run)
-            return self._finished
+                if lease.cut or lease.rest is not None or not runs_again(episode.outcomes):
+                    break
+                self._earlier = episode.outcomes
+            episode = with_final(episode, attempt.final.get(self.number, {}))
+            attempt.ended[self.number] = episode
+            self._runner.keep(attempt, episode)
+            self._runner.close_early(attempt)
+            return episode
         except asyncio.CancelledError:
             if self._cancelled is None:
                 raise
@@ -102,42 +95,42 @@ class Sample(EpisodeListener):
             self.on_last_turn()
 
     async def _run_once(self) -> FinishedEpisode:
-        run, spec, record = self._run, self._runner.spec, self._run.record
+        attempt, spec, record = self._attempt, self._runner.spec, self._attempt.record
         seed, again = spec.train.seed, f".{len(self._earlier)}" if self._earlier else ""
         noise = noise_seed(seed, "train", record.number, record.attempt, self.number)
         return await self._runner.services.rollout.run_episode(
-            run.component.environment.player(run.lease),
-            EpisodeSpec("train", record.index, seed, self.number, run.lease.config),
-            run.match.roles(run.replicas, spec.sampling, spec.sampling.temperature, noise),
-            f"{run.name}.{self.number}{again}",
+            attempt.component.environment.player(attempt.lease),
+            EpisodeSpec("train", record.index, seed, self.number, attempt.lease.config),
+            attempt.match.roles(attempt.replicas, spec.sampling, spec.sampling.temperature, noise),
+            f"{attempt.name}.{self.number}{again}",
             self,
         )
 
     def refuses(self, prompt: PromptHash) -> bool:
-        return prompt in self._run.held_out
+        return prompt in self._attempt.held_out
 
     def on_agent_done(self, agent: FinishedAgent) -> None:
         """A repeated sample keeps each agent's first final reward."""
-        self._run.final.setdefault(self.number, {}).setdefault(agent.agent, agent)
-        self._runner.close_early(self._run)
+        self._attempt.final.setdefault(self.number, {}).setdefault(agent.agent, agent)
+        self._runner.close_early(self._attempt)
 
     def on_last_turn(self) -> None:
-        if self.number in self._run.asking:
-            self._run.asking.remove(self.number)
-            self._run.listener.on_samples(-1)
+        self._attempt.stop_asking(self.number)
 
     def on_cancelled(self, episode: FinishedEpisode) -> None:
         self._cancelled = episode
 
 
-async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEpisode]:
-    """Run until ``enough`` samples have a reward or all have ended.
+async def run_samples(
+    samples: Sequence[Sample], enough: int, finished: Iterable[FinishedEpisode] = ()
+) -> list[FinishedEpisode]:
+    """Run until ``enough`` samples have a reward, those of ``finished`` among them, or all have ended.
 
     Returns begun samples by end, cancelled ones last. Raises a sample's error.
     """
     running = [asyncio.ensure_future(sample.run()) for sample in samples]
-    ended: list[FinishedEpisode] = []
-    pending, rewarded = set(running), 0
+    ended, pending = [*finished], set(running)
+    rewarded = sum(episode.rewarded for episode in ended)
     try:
         while pending and rewarded < enough:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -153,9 +146,10 @@ async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEp
 
 
 @dataclass(eq=False)
-class GroupRun:
-    """One attempt at a group."""
+class Attempt:
+    """One draw of a group: an instance, and the samples that are run on it."""
 
+    group: GroupRun
     record: OpenPlay
     """Counts are of earlier attempts."""
     component: Component
@@ -165,47 +159,46 @@ class GroupRun:
     held_out: Set[PromptHash]
     replicas: Mapping[str, Replicas]
     name: str
-    listener: Filling
     stored: bool
     asking: set[int]
     final: dict[int, dict[str, FinishedAgent]] = field(default_factory=dict)
     ended: dict[int, FinishedEpisode] = field(default_factory=dict)
     unsaved: list[FinishedEpisode] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
-    closed: dict[str, ClosedGroup] = field(default_factory=dict)
     play: int | None = None
     unneeded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once all groups are closed or too old."""
     samples: list[FinishedEpisode] = field(default_factory=list)
     others: list[FinishedEpisode] = field(default_factory=list)
-    cut: bool = False
-
-    @property
-    def waiting(self) -> list[PolicyGroups]:
-        return [policy for policy in self.policies if policy.name not in self.closed]
 
     @property
     def stale(self) -> bool:
-        return any(self.match.versions[policy.name].number < policy.oldest for policy in self.waiting)
+        waiting = self.group.waiting.values()
+        return any(self.match.versions[policy.name].number < policy.oldest for policy in waiting)
 
-    def counts(self, samples: Iterable[FinishedEpisode]) -> tuple[int, int]:
+    def stop_asking(self, sample: int) -> None:
+        if sample in self.asking:
+            self.asking.remove(sample)
+            self.group.count(-1)
+
+    def losses(self, samples: Iterable[FinishedEpisode]) -> dict[str, int]:
+        """Lost and repeated samples, those of earlier attempts among them."""
         samples = list(samples)
         lost, replayed = sum(sample.lost for sample in samples), sum(len(sample.earlier) for sample in samples)
-        return self.record.lost + lost, self.record.replayed + replayed
+        return {"lost": self.record.lost + lost, "replayed": self.record.replayed + replayed}
 
-    def group(self, policy: PolicyGroups, episodes: Sequence[Episode], samples: Iterable[FinishedEpisode]) -> Group:
-        record, agents = self.record, self.match.agents_of(policy.name)
-        lost, replayed = self.counts(samples)
+    def group_of(self, policy: str, episodes: Sequence[Episode], samples: Iterable[FinishedEpisode]) -> Group:
+        record, agents, losses = self.record, self.match.agents_of(policy), self.losses(samples)
         return Group(
             number=record.number,
             index=record.index,
-            version=self.match.versions[policy.name].number,
+            version=self.match.versions[policy].number,
             environment_version=record.environment_version,
             episodes=tuple(episode_of(episode, agents) for episode in episodes),
             component=record.component,
             replaced=record.replaced,
-            lost=lost,
-            replayed=replayed,
+            lost=losses["lost"],
+            replayed=losses["replayed"],
         )
 
     def done(self, policy: str, size: int) -> list[FinishedEpisode] | None:
@@ -341,14 +334,6 @@ def _mean(values: Iterable[float]) -> float | None:
     return math.fsum(listed) / len(listed) if listed else None
 
 
-class Resumed(NamedTuple):
-    """An attempt begun by an earlier engine."""
-
-    record: OpenPlay
-    match: Match
-    samples: Mapping[int, FinishedEpisode]
-
-
 class GroupRunner:
     """Fills one task's training groups."""
 
@@ -374,12 +359,8 @@ class GroupRunner:
         # at the end.
         self._early = not spec.train.deterministic and not spec.train.redundant
         self._replacements = replacements(spec)
-        self._asked: set[tuple[str, str]] = set()
-        """Components, with the environment version, that asked an agent at least once."""
-        self._silent: Counter[tuple[str, str]] = Counter()
-        """Episodes per component that ended well without a request to the model, before the first request."""
-        self._lost_draws = LostDraws()
-        self._short: Counter[tuple[str, str]] = Counter()
+        self._draws: defaultdict[tuple[str, str], DrawHistory] = defaultdict(DrawHistory)
+        """By component and version of its environment."""
         self._leading = next(iter(participants.agent_map.trained))
 
     async def room(self, number: int, policies: Iterable[str]) -> None:
@@ -392,286 +373,271 @@ class GroupRunner:
     def begin(self) -> None:
         self.services.rollout.begin(self._size)
 
-    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> Mapping[str, ClosedGroup]:
-        """Each policy's group, by name; too old ones are missing.
+    async def fill(self, group: GroupRun) -> None:
+        """Close a group for its policies; those for which it is too old keep waiting.
 
         Raises ``Paused`` if the environment keeps failing, ``Blocked`` if no version serves, ``WorkerDied``.
         """
-        component, place = self._mixture.of(number)
-        drawing = self._prompts.drawing(component)
-        resumed = self._resumed(number, policies)
-        replaced, lost, replayed, first = 0, 0, 0, 0
+        component, place = self._mixture.of(group.number)
+        drawing, resumed = self._prompts.drawing(component), self._resumed(group)
+        counts, first, lost_in_a_row = {"replaced": 0, "lost": 0, "replayed": 0}, 0, 0
         if resumed is not None:
-            record = resumed.record
-            replaced, lost, replayed, first = record.replaced, record.lost, record.replayed, record.attempt
-        lost_in_a_row = 0
-        done: dict[str, ClosedGroup] = {}
-        for attempt in range(first, MAX_ATTEMPTS):
-            if attempt > first:
-                listener.on_samples(self._size)
-            waiting = [policy for policy in policies if policy.name not in done]
-            run = await self._attempt(number, attempt, waiting, (replaced, lost, replayed), resumed, listener)
-            key = component.name, run.record.environment_version
-            self._count_silent(component, key, run.samples)
-            resumed, done = None, done | run.closed
-            if not run.waiting:
-                self._lost_draws.survived(key, lost_in_a_row)
-                self._short[key] = 0
-                self._bias.see(
-                    key[1], [run.ended.get(n) or _unfinished(n, {}) for n in range(self._size)], component.name
-                )
-                drawing.learn(place)
-                return done
-            if run.stale:
-                self._give_up(run)
-                return done
-            if not run.samples or (run.cut and any(sample.episode.status == "cancelled" for sample in run.samples)):
-                self._give_up(run)
+            record, first = resumed[0], resumed[0].attempt
+            counts = {"replaced": record.replaced, "lost": record.lost, "replayed": record.replayed}
+        for number in range(first, MAX_ATTEMPTS):
+            if number > first:
+                group.count(self._size)
+            attempt = await self._attempt(group, number, counts, resumed)
+            resumed, version = None, attempt.record.environment_version
+            history = self._draws[component.name, version]
+            if history.never_asked(attempt.samples):
+                raise never_asks(component.spec.environment, f"{history.silent} episodes")
+            if not group.waiting:
+                history.survived(lost_in_a_row)
+                begun = [attempt.ended.get(n) or _unfinished(n, {}) for n in range(self._size)]
+                self._bias.see(version, begun, component.name)
+                return
+            if attempt.stale:
+                return self._give_up(attempt)
+            if not attempt.samples or (
+                attempt.lease.cut and any(one.episode.status == "cancelled" for one in attempt.samples)
+            ):
+                self._give_up(attempt)
                 continue
-            begun = [*run.samples, *run.others]
-            self._bias.see(key[1], [sample for sample in begun if sample.outcomes], component.name)
-            lost, replayed = run.counts(begun)
+            begun = [*attempt.samples, *attempt.others]
+            self._bias.see(version, [sample for sample in begun if sample.outcomes], component.name)
+            counts |= attempt.losses(begun)
             if self.spec.train.redundant:
-                component.environment.left([sample.outcome for sample in run.others if sample.dropped], run.lease)
-            closed = self._close(run)
+                dropped_outcomes = [sample.outcome for sample in attempt.others if sample.dropped]
+                component.environment.left(dropped_outcomes, attempt.lease)
+            closed = self._close(attempt)
             if isinstance(closed, TooFewRewards):
-                lost_in_a_row = await self._count_lost(run, key, lost_in_a_row)
-                self._give_up(run)
+                lost_in_a_row = await self._count_lost(attempt, history, lost_in_a_row)
+                self._give_up(attempt)
                 continue
-            done |= closed
-            self._lost_draws.survived(key, lost_in_a_row)
-            lost_in_a_row = self._short[key] = 0
+            history.survived(lost_in_a_row)
+            lost_in_a_row, draws = 0, drawing.tried(place)
             if self._leading in closed:
-                drawing.note(place, attempt, run.record.index, closed[self._leading].rewards)
-            if replaced < self._replacements and all(group.rewards.constant for group in done.values()):
-                replaced, done = replaced + 1, {}
-                self._give_up(run)
+                draws = drawing.drawn(place, number, attempt.record.index, closed[self._leading].rewards)
+            replaces = counts["replaced"] < self._replacements and len(closed) == len(group.policies)
+            if replaces and all(one.rewards.constant for one in closed.values()):
+                drawing.keep(place, draws)
+                counts["replaced"] += 1
+                self._give_up(attempt)
                 continue
-            await self._store(run, closed, drawing.tried(place))
-            drawing.learn(place)
-            return done
+            await self._store(attempt, closed, draws)
+            drawing.learn(place, draws)
+            for name, one in closed.items():
+                group.close(name, one)
+            return
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
         )
 
     async def _attempt(
-        self,
-        number: int,
-        attempt: int,
-        policies: Sequence[PolicyGroups],
-        counts: tuple[int, int, int],
-        resumed: Resumed | None,
-        listener: Filling,
-    ) -> GroupRun:
-        component, place = self._mixture.of(number)
-        match = resumed.match if resumed else self._participants.match(number, attempt)
-        names = tuple(policy.name for policy in policies)
+        self, group: GroupRun, number: int, counts: Mapping[str, int], resumed: tuple[OpenPlay, Match] | None
+    ) -> Attempt:
+        component, place = self._mixture.of(group.number)
+        match, policies = resumed[1] if resumed else self._participants.match(group.number, number), group.waiting
         async with self._participants.playing(match), component.environment.bound() as lease:
-            if resumed and resumed.record.environment_version != lease.environment_version:
-                self.services.store.open_plays.drop(resumed.record)
+            if resumed and resumed[0].environment_version != lease.environment_version:
+                self.services.store.open_plays.drop(resumed[0])
                 resumed = None
             # also if resumed, so that a curriculum counts it
-            index = await self._prompts.drawing(component).instance(lease, place, attempt)
+            index = await self._prompts.drawing(component).instance(lease, place, number)
             record = OpenPlay(
                 self._task,
+                group.number,
+                resumed[0].policies if resumed else tuple(policies),
                 number,
-                resumed.record.policies if resumed else names,
-                attempt,
-                resumed.record.index if resumed else index,
+                resumed[0].index if resumed else index,
                 component.name,
                 lease.environment_version,
                 {name: (version.number, version.checksum) for name, version in match.versions.items()},
-                *counts,
+                **counts,
             )
-            some = "" if len(names) == len(self._participants.agent_map.trained) else f"-{'+'.join(names)}"
-            run = GroupRun(
+            some = "" if len(policies) == len(self._participants.agent_map.trained) else f"-{'+'.join(policies)}"
+            attempt = Attempt(
+                group,
                 record,
                 component,
                 match,
-                policies,
+                tuple(policies.values()),
                 lease,
                 held_out=await self._prompts.kept_out(component, lease),
                 replicas=self._participants.replicas(match),
-                name=f"{next(iter(match.versions.values())).name}/g{number}{some}.{attempt}",
-                listener=listener,
+                name=f"{next(iter(match.versions.values())).name}/g{group.number}{some}.{number}",
                 stored=resumed is not None,
                 asking=set(range(self._size)),
             )
-            ended = await self._run(run, resumed.samples if resumed else {})
-            run.samples, run.others = closing(ended, self.spec.train.group_size)
+            ended = await self._run(attempt, self.services.store.open_plays.members(record) if resumed else [])
+            attempt.samples, attempt.others = closing(ended, self.spec.train.group_size)
             if lease.declared.ranked:
-                outcomes = [sample.outcome for sample in run.samples]
+                outcomes = [sample.outcome for sample in attempt.samples]
                 verdicts = await ranked(self.services.environments, lease, outcomes, counts=True)
-                run.samples = [s.judged(verdict) for s, verdict in zip(run.samples, verdicts, strict=True)]
-            run.cut = lease.cut
-            return run
+                attempt.samples = [s.judged(verdict) for s, verdict in zip(attempt.samples, verdicts, strict=True)]
+            return attempt
 
-    async def _run(self, run: GroupRun, finished: Mapping[int, FinishedEpisode]) -> list[FinishedEpisode]:
+    async def _run(self, attempt: Attempt, finished: Sequence[FinishedEpisode]) -> list[FinishedEpisode]:
         """By end; empty if the prompt is held out, or all groups closed early."""
-        if any(episode.prompt in run.held_out for episode in finished.values()):
+        if any(episode.prompt in attempt.held_out for episode in finished):
             return []
-        samples = [Sample(self, run, n, finished.get(n)) for n in range(self._size)]
+        attempt.ended = {episode.episode.member: episode for episode in finished}
+        for number in attempt.ended:
+            attempt.stop_asking(number)
+        self.close_early(attempt)
+        samples = [Sample(self, attempt, n) for n in range(self._size) if n not in attempt.ended]
         ended: list[FinishedEpisode] = []
 
         async def run_all() -> None:
             with suppress(HeldOutPrompt):
-                ended.extend(await run_samples(samples, self.spec.train.group_size))
+                ended.extend(await run_samples(samples, self.spec.train.group_size, finished))
 
-        for policy in run.policies:
-            policy.running.add(run)
+        for policy in attempt.policies:
+            policy.running.add(attempt)
         try:
-            await until_first(run_all(), run.unneeded.wait())
+            await until_first(run_all(), attempt.unneeded.wait())
         except BaseException:
-            self._save(run)
+            self._save(attempt)
             raise
         finally:
-            if run.timer is not None:
-                run.timer.cancel()
-            for policy in run.policies:
-                policy.running.remove(run)
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+            for policy in attempt.policies:
+                policy.running.remove(attempt)
         return ended
 
-    def keep(self, run: GroupRun, sample: FinishedEpisode) -> None:
-        if sample.rewarded and run.waiting:
-            run.unsaved.append(sample)
-            if run.timer is None:
-                run.timer = asyncio.get_running_loop().call_later(KEEP_AFTER, self._save, run)
+    def keep(self, attempt: Attempt, sample: FinishedEpisode) -> None:
+        if sample.rewarded and attempt.group.waiting:
+            attempt.unsaved.append(sample)
+            if attempt.timer is None:
+                attempt.timer = asyncio.get_running_loop().call_later(KEEP_AFTER, self._save, attempt)
 
-    def _save(self, run: GroupRun) -> None:
-        run.timer = None
-        samples, run.unsaved = run.unsaved, []
+    def _save(self, attempt: Attempt) -> None:
+        attempt.timer = None
+        samples, attempt.unsaved = attempt.unsaved, []
         try:
             if samples:
                 paid = [replace(s, outcome=replace(s.outcome, paid=s.episode.paid)) for s in samples]
-                self.services.store.open_plays.keep(run.record, paid)
-                run.stored = True
+                self.services.store.open_plays.keep(attempt.record, paid)
+                attempt.stored = True
         except StoreError:
-            run.unsaved = samples
+            attempt.unsaved = samples
 
-    def _give_up(self, run: GroupRun) -> None:
-        if run.stored:
-            run.stored = False
-            self.services.store.open_plays.drop(run.record)
+    def _give_up(self, attempt: Attempt) -> None:
+        if attempt.stored:
+            attempt.stored = False
+            self.services.store.open_plays.drop(attempt.record)
 
-    def _resumed(self, number: int, policies: Sequence[PolicyGroups]) -> Resumed | None:
-        """Removes attempts that cannot continue."""
-        store, names = self.services.store.open_plays, [policy.name for policy in policies]
-        record = store.find(self._task, number, names)
-        store.drop_others(self._task, number, names, record)
+    def _resumed(self, group: GroupRun) -> tuple[OpenPlay, Match] | None:
+        """The attempt that an earlier engine began; removes those that cannot continue."""
+        store, names = self.services.store.open_plays, tuple(group.waiting)
+        record = store.find(self._task, group.number, names)
+        store.drop_others(self._task, group.number, names, record)
         if record is None:
             return None
         match = self._participants.again(record.speaking)
         # a curriculum has lost the earlier attempts' draws
         unknown = record.attempt and self.spec.train.sampling == "difficulty"
+        policies = group.waiting.values()
         if match is None or unknown or any(match.versions[p.name].number < p.oldest for p in policies):
             store.drop(record)
             return None
-        return Resumed(record, match, {episode.episode.member: episode for episode in store.members(record)})
+        return record, match
 
-    def _count_silent(self, component: Component, key: tuple[str, str], samples: Sequence[FinishedEpisode]) -> None:
-        if any(sample.prompt is not None for sample in samples):
-            self._asked.add(key)
-        if key in self._asked:
-            return
-        self._silent[key] += sum(sample.rewarded for sample in samples)
-        if self._silent[key] >= MAX_SILENT:
-            raise never_asks(component.spec.environment, f"{self._silent[key]} episodes")
-
-    async def _count_lost(self, run: GroupRun, key: tuple[str, str], lost_in_a_row: int) -> int:
-        component, samples = run.component, run.samples
+    async def _count_lost(self, attempt: Attempt, history: DrawHistory, lost_in_a_row: int) -> int:
+        component, samples = attempt.component, attempt.samples
         if all(sample.lost for sample in samples):
             lost_in_a_row += 1
         elif any(sample.lost for sample in samples):
-            self._lost_draws.survived(key, lost_in_a_row)
+            history.survived(lost_in_a_row, short=True)
             lost_in_a_row = 0
-            self._short[key] += 1
-        hopeless = self._lost_draws.beyond_chance(key, lost_in_a_row)
-        if hopeless or self._short[key] >= MAX_SHORT:
+        hopeless = history.beyond_chance(lost_in_a_row)
+        if hopeless or history.short >= MAX_SHORT:
             await component.environment.check()  # a suspended environment makes the task wait instead of pause
             if hopeless:
-                raise all_lost(lost_in_a_row, samples, run.lease.environment, run.record.index, component.name)
-            fewest = max(closing_rules(policy.spec).min_members for policy in run.waiting)
-            raise too_few(self._short[key], fewest, samples, component.name)
+                raise all_lost(lost_in_a_row, samples, attempt.lease.environment, attempt.record.index, component.name)
+            fewest = max(closing_rules(policy.spec).min_members for policy in attempt.group.waiting.values())
+            raise too_few(history.short, fewest, samples, component.name)
         return lost_in_a_row
 
-    def _close(self, run: GroupRun) -> dict[str, ClosedGroup] | TooFewRewards:
-        waiting, episodes = run.waiting, [sample.episode for sample in run.samples]
-        groups = [run.group(policy, episodes, [*run.samples, *run.others]) for policy in waiting]
+    def _close(self, attempt: Attempt) -> dict[str, ClosedGroup] | TooFewRewards:
+        waiting, episodes = attempt.group.waiting, [sample.episode for sample in attempt.samples]
+        begun = [*attempt.samples, *attempt.others]
+        groups = [attempt.group_of(name, episodes, begun) for name in waiting]
         if self.spec.train.redundant:  # redundant samples need a single trained policy
-            agents = run.match.agents_of(waiting[0].name)
-            groups = [replace(groups[0], dropped=dropped(run.samples, run.others, agents))]
-        closed = close_groups(episodes, groups, [closing_rules(policy.spec) for policy in waiting])
+            agents = attempt.match.agents_of(*waiting)
+            groups = [replace(groups[0], dropped=dropped(attempt.samples, attempt.others, agents))]
+        closed = close_groups(episodes, groups, [closing_rules(policy.spec) for policy in waiting.values()])
         if isinstance(closed, TooFewRewards):
             return closed
-        return {policy.name: group for policy, group in zip(waiting, closed, strict=True)}
+        return dict(zip(waiting, closed, strict=True))
 
-    def close_early(self, run: GroupRun) -> None:
-        for policy in run.waiting if self._early else ():
-            samples = run.done(policy.name, self._size)
+    def close_early(self, attempt: Attempt) -> None:
+        """Close the groups of policies whose agents are done in all samples."""
+        for policy in [*attempt.group.waiting.values()] if self._early else ():
+            samples = attempt.done(policy.name, self._size)
             if samples is None:
                 continue
-            group = run.group(policy, [sample.episode for sample in samples], run.ended.values())
+            group = attempt.group_of(policy.name, [sample.episode for sample in samples], attempt.ended.values())
             closed = close_group(group, closing_rules(policy.spec))
             if isinstance(closed, TooFewRewards) or not closed.rewards.count:
                 continue
-            if closed.rewards.constant and run.record.replaced < self._replacements:
+            if closed.rewards.constant and attempt.record.replaced < self._replacements:
                 continue  # the whole group may be replaced
-            if not self._store_early(run, policy, closed, samples):
+            if not self._store_early(attempt, policy.name, closed, samples):
                 return
-            run.closed[policy.name] = closed
             reach(Point.GROUP_STORED)
-            run.listener.on_group(policy.name, closed)
-        if not run.waiting:
-            run.unneeded.set()
+            attempt.group.close(policy.name, closed)
+        if not attempt.group.waiting:
+            attempt.unneeded.set()
 
     def _store_early(
-        self, run: GroupRun, policy: PolicyGroups, closed: ClosedGroup, samples: Sequence[FinishedEpisode]
+        self, attempt: Attempt, policy: str, closed: ClosedGroup, samples: Sequence[FinishedEpisode]
     ) -> bool:
-        record, draws = run.record, tuple[Draw, ...]()
-        drawing, place = self._prompts.drawing(run.component), self._mixture.of(record.number)[1]
-        leads, last = policy.name == self._leading, len(run.waiting) == 1
+        record, draws = attempt.record, tuple[Draw, ...]()
+        drawing, place = self._prompts.drawing(attempt.component), self._mixture.of(record.number)[1]
+        leads, last = policy == self._leading, len(attempt.group.waiting) == 1
         if leads:
-            drawing.note(place, record.attempt, record.index, closed.rewards)
-            draws = drawing.tried(place)
-        add = self._adding(run, {policy.name: closed}, samples, draws)
+            draws = drawing.drawn(place, record.attempt, record.index, closed.rewards)
+        add = self._adding(attempt, {policy: closed}, samples, draws)
         try:
-            run.play = add(opens=None if last else record, closes=record if last else None)
+            attempt.play = add(opens=None if last else record, closes=record if last else None)
         except StoreError:
-            if leads:
-                drawing.take_back(place)
             return False
-        if leads:
-            drawing.learn(place)
-        run.stored = not last
+        if leads or last:
+            drawing.learn(place, draws)
+        attempt.stored = not last
         if last:
-            run.unsaved.clear()
+            attempt.unsaved.clear()
         return True
 
-    async def _store(self, run: GroupRun, closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]) -> None:
-        trained = {policy.name for policy in run.policies}
-        texts = _texts(run.samples)
-        others = untrained([sample.episode for sample in run.samples], texts, run.match, trained)
-        add = self._adding(run, closed, run.samples, draws)
-        await self.services.store.patiently(partial(add, others, closes=run.record if run.stored else None))
+    async def _store(self, attempt: Attempt, closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]) -> None:
+        trained = {policy.name for policy in attempt.policies}
+        episodes = [sample.episode for sample in attempt.samples]
+        others = untrained(episodes, texts(attempt.samples), attempt.match, trained)
+        add = self._adding(attempt, closed, attempt.samples, draws)
+        await self.services.store.patiently(partial(add, others, closes=attempt.record if attempt.stored else None))
         reach(Point.GROUP_STORED)
 
     def _adding(
         self,
-        run: GroupRun,
+        attempt: Attempt,
         closed: Mapping[str, ClosedGroup],
         samples: Sequence[FinishedEpisode],
         draws: Sequence[Draw],
     ) -> Callable[..., int]:
-        texts = _texts(samples)
+        whole = texts(samples)
         parts = [
-            PolicyGroup(policy.policy, closed[policy.name].group, texts_of(texts, run.match.agents_of(policy.name)))
-            for policy in run.policies
+            PolicyGroup(policy.policy, closed[policy.name].group, texts_of(whole, attempt.match.agents_of(policy.name)))
+            for policy in attempt.policies
             if policy.name in closed
         ]
         reach(Point.GROUP_CLOSED)
-        return partial(self.services.store.experience.add_play, "train", parts, draws=draws, play=run.play)
+        return partial(self.services.store.experience.add_play, "train", parts, draws=draws, play=attempt.play)
 
 
-def _texts(samples: Sequence[FinishedEpisode]) -> Transcripts:
+def texts(samples: Sequence[FinishedEpisode]) -> Transcripts:
+    """The texts of all samples."""
     return {key: text for sample in samples for key, text in sample.transcripts.items()}

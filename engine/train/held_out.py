@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from marlaas.plugins.messages import Ask, Reply
@@ -22,8 +22,9 @@ from ..machine.services import Services
 from ..rollout.conversation import Unplayable
 from ..rollout.episodes import PromptHash, Roles
 from ..spec.task import EvalSpec
-from ..store.versions import best
+from ..store.versions import Evaluation, best
 from ..trajectories import Split
+from .failures import never_asks
 from .selfplay import Match
 
 # The standard error is that of prompts' means, since samples of one prompt are not independent (Miller 2024, "Adding
@@ -41,42 +42,25 @@ class Sampled:
     failures: int = 0
 
 
-@dataclass(frozen=True)
-class Scored:
-    """The result over all prompts."""
+def score(prompts: Sequence[Sampled], measure: EvalSpec) -> Evaluation:
+    """The result over all prompts; without a score if too many episodes failed.
 
-    score: float | None
-    """avg@k; None if too many episodes failed."""
-    stderr: float
-    """0 if fewer than two prompts have a reward."""
-    n: int
-    failures: int
-    prompts: int
-    best_of: float | None
-    """best@k; None if k is 1."""
-    pass_at: float | None
-    """pass@k; None if k is 1."""
-
-
-def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
-    """Rewards of at least ``passes`` pass; ``samples``: episodes per prompt."""
-    n = sum(len(one.rewards) for one in prompts)
+    Prompts that lost a sample count neither for best@k nor for pass@k.
+    """
+    n, k = sum(len(one.rewards) for one in prompts), measure.samples
     failures = sum(one.failures for one in prompts)
-    found = [one for one in prompts if one.rewards]
+    found = [one.rewards for one in prompts if one.rewards]
+    result = Evaluation(0, "", None, 0.0, n, None, {}, failures=failures, prompts=len(found), samples=k)
     if not n or failures > MOST_FAILURES * (n + failures):
-        return Scored(None, 0.0, n, failures, len(found), None, None)
-    means = [fmean(one.rewards) for one in found]
-    whole = [one.rewards for one in found if len(one.rewards) == samples] if samples > 1 else []
-    passed = [sum(reward >= passes for reward in rewards) for rewards in whole]
-    return Scored(
-        fmean(means),
-        standard_error(means),
-        n,
-        failures,
-        len(found),
-        fmean([max(rewards) for rewards in whole]) if whole else None,
-        fmean([pass_at(samples, count, samples) for count in passed]) if whole else None,
-    )
+        return result
+    means = [fmean(rewards) for rewards in found]
+    result = replace(result, score=fmean(means), stderr=standard_error(means))
+    whole = [rewards for rewards in found if len(rewards) == k] if k > 1 else []
+    if not whole:
+        return result
+    passed = [sum(reward >= measure.pass_at_least for reward in rewards) for rewards in whole]
+    passes = [pass_at(k, count, k) for count in passed]
+    return replace(result, best_of=fmean(map(max, whole)), pass_at=fmean(passes))
 
 
 def pass_at(n: int, passed: int, k: int) -> float:
@@ -153,6 +137,8 @@ class Division:
     hashes: frozenset[PromptHash]
     """First prompts excluded from training."""
     remark: str = ""
+    asks: bool = True
+    """False if no training instance that was looked at asked the model."""
 
 
 def divide(
@@ -252,21 +238,20 @@ class HeldOutPrompts:
         self._prompts = prompts
         self._known: dict[tuple[str, str], Division] = {}
         self._told: set[str] = set()
-        self._silent: set[tuple[str, str]] = set()
         self._looking = asyncio.Lock()
         self.newest: frozenset[PromptHash] = frozenset()
 
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
-        """Raises ``Blocked`` as ``division`` does."""
+        """Raises as ``division`` does, and ``Fruitless`` if training never asks the model."""
         try:
             others = await self._beside.of(lease) if self._beside else frozenset()
-            self.newest = (await self.division(lease)).hashes | others
+            division = await self.division(lease)
+            if not division.asks:
+                raise never_asks(lease.environment, f"{DRAWS} training instances that were looked at")
+            self.newest = division.hashes | others
             return self.newest
         except Replaced:
             return frozenset()  # results of a lost lease are discarded
-
-    def asks(self, lease: Lease) -> bool:
-        return (lease.code, lease.digest) not in self._silent
 
     async def division(self, lease: Lease) -> Division:
         """Raises ``Blocked`` if not all prompts were seen, ``Replaced`` if the lease ended."""
@@ -286,15 +271,13 @@ class HeldOutPrompts:
         draws = [held_out_spec(lease, index, split="train") for index in range(DRAWS)]
         taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
         seen, silent = await self._seen(lease, [*specs, *draws])
-        if silent.issuperset(range(self._prompts, len(seen))):
-            self._silent.add((lease.code, lease.digest))
         trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
         division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split], taken)
         if self.split == "test":
             self._check_test(lease, division, seen)
         about = f"{self._component}: " if self._component and division.remark else ""
         self.tell(about + division.remark)
-        return division
+        return replace(division, asks=not silent.issuperset(range(self._prompts, len(seen))))
 
     def _check_test(self, lease: Lease, division: Division, seen: Sequence[PromptHash | None]) -> None:
         if any(seen[index] is not None for index in division.instances):
@@ -332,7 +315,7 @@ class HeldOutPrompts:
                 if ended.status == "ok":
                     silent.add(place)
             else:
-                failed += _fails_alike(ended)
+                failed += not (ended.died or ended.overloaded or _own_fault(ended))
                 return ended
             return None
 
@@ -367,10 +350,6 @@ class HeldOutPrompts:
 
 async def _silence(_ask: Ask) -> Reply:
     return await asyncio.Future()
-
-
-def _fails_alike(outcome: EpisodeOutcome) -> bool:
-    return not (outcome.died or outcome.overloaded or _own_fault(outcome))
 
 
 def _own_fault(outcome: EpisodeOutcome) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from functools import partial
 
-from ..adapters.statefile import is_there
 from ..clock import monotonic
 from ..errors import Fruitless
 from ..faults import Point, reach
@@ -20,7 +19,8 @@ from ..racing import until_first
 from ..spec.automatic import bounded, by_base, by_replies, unmeasured
 from ..spec.task import TaskSpec, agent_map_of, spec_of
 from ..store.versions import Version
-from ..trainer.advantages import train_group
+from ..trainer.advantages import ClosedGroup, train_group
+from ..trainer.protocol import Probe, StepResult
 from .admission import Admission, Background, PolicyGroups, step_groups
 from .canary import Asked, Canary
 from .drawing import TaskPrompts
@@ -42,7 +42,7 @@ from .opening import (
     version_path,
 )
 from .publishing import Retention
-from .selfplay import FrozenPolicies, Participants
+from .selfplay import FrozenPolicies, Participant, Participants
 from .watch import Watch
 
 
@@ -123,9 +123,10 @@ class TrainRun:
             if services.unadapted and not any(version.number for version in versions):
                 services.store.telemetry.event("base", services.unadapted, self._task, "warning")
             async with AsyncExitStack() as stack:
-                opponents = await self._frozen_policies.enter(stack)
-                published = {policy.name: policy.published for policy in self._policies}
-                yield versions, Participants(self._agents, published, opponents, self._kept)
+                policies = await self._frozen_policies.enter(stack)
+                for policy in self._policies:
+                    policies[policy.name] = Participant(policy.published, kept=partial(policy.kept, services))
+                yield versions, Participants(self._agents, policies)
         finally:
             services.router.leave(self._task)
             leaving = (policy.leave(services) for policy in self._policies)
@@ -178,10 +179,6 @@ class TrainRun:
         await asyncio.wait(loops)
         await asyncio.sleep(0)  # lets a failure cancel this body before it continues
 
-    def _kept(self, policy: str) -> list[Version]:
-        number = next(trained.number for trained in self._policies if trained.name == policy)
-        return [version for version in self._services.store.versions.candidates(number) if is_there(Path(version.path))]
-
     @property
     def hopeless(self) -> bool:
         return all(learner.silent for learner in self._learners)
@@ -224,7 +221,7 @@ class PolicyLearner:
             trained.number,
             trained.spec.keep.every,
             services.token_steps,
-            participants.opponents.versions_of(trained.name),
+            partial(participants.in_pools, trained.name),
             trained.given,
             deciding(trained.spec),
             trained.published.holds,
@@ -254,54 +251,58 @@ class PolicyLearner:
         store, one_by_one = services.store, train.deterministic
         tally = StepTally(step, kl=train.kl > 0.0)
         wanted = range(groups.end) if groups.arrival else step_groups(step, groups.batch)
-        path, result, missing = str(version_path(services, self._task, self.name, step + 1)), None, groups.batch
+        path, missing = str(version_path(services, self._task, self.name, step + 1)), groups.batch
 
         # Accumulate, at fixed weights.
         groups.give_up_stale()
-        while missing:
+        while True:
             ready = await groups.take_ready(wanted[-missing:] if one_by_one else wanted, missing, one_by_one)
             missing -= len(ready)
-            groups.taken = step if missing else step + 1
-            batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in ready)
-            # A deterministic run asks separately: a restart would choose other groups.
-            probe = None if one_by_one else self._canary.probe(ready)
-            # Last groups and step are one call; the canary comes between if deterministic.
-            stats = await services.trainer.accumulate(self._key, batch, probe, "" if missing or one_by_one else path)
-            result = stats.step
-            self._canary.learn(stats.scores)
-            self._log(stats.notice)
-            tally.add(ready, stats, batch)
-            await self._watch.see_first(tally.groups)
+            if not missing:
+                break
+            await self._accumulate(tally, ready)
+
+        # Make the step with the last groups, on a published and checked version.
+        groups.taken = step + 1
         self._evaluations.first(before, background)
         await self._await_scores()
-
-        # Step: only on a published and checked version.
-        shares = services.router.shares(self._task, self.name)
-        if one_by_one:  # else timing would decide what is compared next
-            with groups.exposed.step():
+        if one_by_one:  # else timing would decide what is compared
+            with groups.step_waits():
                 await self.settled()
-            await self._probe(tally)
-        asked = self._canary.ask({share.sampler for share in shares})
-        result = result or await services.trainer.step(self._key, path)
+        shares = services.router.shares(self._task, self.name)
+        asked = self._canary.ask([*tally.groups, *ready], {share.sampler for share in shares})
+        result = await self._accumulate(tally, ready, asked.probe, path)
+        assert result is not None, "a call with a path makes the step"
+        self._canary.learn(asked, result.scores)
         self._log(result.notice)
-        with groups.exposed.step():
-            await self._served()
+        with groups.step_waits():
+            await self.settled()
 
         # Commit step, version and consumed groups in one transaction.
         metrics = tally.metrics(result, monotonic() - started)
-        metrics |= self._prompts.metrics((step + 1) * groups.batch) | groups.exposed.take()
+        metrics |= self._prompts.metrics((step + 1) * groups.batch) | groups.waited
+        groups.waited = dict.fromkeys(groups.waited, 0.0)
         if groups.arrival:
             metrics["given_up"], groups.given_up = float(groups.given_up), 0
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
         version = await store.patiently(lambda: store.versions.commit_step(self._policy, *made))
-        groups.committed = version.number
-        groups.exposed.committed()
+        groups.commit(version.number)
 
         self._serving = background.start(self._serve(version, before, shares, asked, background))
         await self._watch_signal(tally, metrics)
         self._watch.see(version.number, metrics)
         await self._look()
         return version
+
+    async def _accumulate(
+        self, tally: StepTally, groups: Sequence[ClosedGroup], probe: Probe | None = None, path: str = ""
+    ) -> StepResult | None:
+        batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in groups)
+        stats = await self._services.trainer.accumulate(self._key, batch, probe, path)
+        self._log(stats.notice)
+        tally.add(groups, stats, batch)
+        await self._watch.see_first(tally.groups)
+        return stats.step
 
     async def _serve(
         self, version: Version, before: Version, shares: Sequence[Share], asked: Asked, background: Background
@@ -311,29 +312,19 @@ class PolicyLearner:
         with self._published.hold(before):
             await self._published.publish(version, shares)
             took = {"publish_seconds": monotonic() - began}
-            self.groups.exposed.served()
             self.groups.serve(version.number)
             self._evaluations.during(version, background)
             if asked.renewed:
                 await self._published.spread(before, shares)
             served = await self._canary.ask_samplers(version.name, before.name, endpoints, asked)
-        report = await self._canary.judge(version.name, asked, served)
+        report = self._canary.judge(version.name, asked, served)
         reach(Point.CANARY_DONE)
         store = self._services.store
         await store.patiently(lambda: store.versions.add_metrics(self._policy, version.number, took | report.metrics()))
         self._watch.add(version.number, report.metrics())
 
     async def settled(self) -> None:
-        """Wait for the last version's check, with a separate canary call."""
-        await self._probe(None)
-        await self._served()
-
-    async def _probe(self, tally: StepTally | None) -> None:
-        probe = self._canary.probe(tally.groups if tally else ())
-        if probe is not None:
-            self._canary.learn((await self._services.trainer.accumulate(self._key, (), probe)).scores)
-
-    async def _served(self) -> None:
+        """Wait until the last version is served and checked."""
         if self._serving is not None:
             await asyncio.wait((self._serving,))
             self._serving.result()

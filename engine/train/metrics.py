@@ -25,6 +25,7 @@ class StepTally:
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
     weights: dict[int, bytes] = field(default_factory=dict)
+    """Importance weights, by group."""
 
     def add(self, groups: Sequence[ClosedGroup], stats: GroupStats, trained: Sequence[TrainGroup] = ()) -> None:
         """``trained``: as the trainer got them, to keep importance weights."""

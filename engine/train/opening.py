@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from marlaas.plugins.messages import Answer, Ask, Reply
 
 from ..adapters.export import read_peft_folder
-from ..adapters.statefile import begin, begin_from, holds_moments, read_expected, restart_moments, spare, sweep
+from ..adapters.statefile import begin, holds_moments, is_there, read_expected, restart_moments, spare, sweep
 from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
 from ..environments.served_version import Lease
 from ..environments.service import EnvironmentService
@@ -173,7 +173,7 @@ async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path:
     if folder is not None:
         what, write = str(folder), lambda: begin(read_peft_folder(folder), path)
     elif start is not None:
-        what, write = start.name, partial(begin_from, Path(start.path), start.checksum, path)
+        what, write = start.name, lambda: begin(read_expected(Path(start.path), start.checksum), path)
     elif spec.policy.start:  # an untrained adapter would be a different run
         raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
     else:
@@ -231,6 +231,11 @@ class TrainedPolicy:
     def given(self) -> bool:
         """True if version 0 holds weights trained elsewhere."""
         return bool(self.spec.policy.start)
+
+    def kept(self, services: Services) -> list[Version]:
+        """Its versions with files."""
+        candidates = services.store.versions.candidates(self.number)
+        return [version for version in candidates if is_there(Path(version.path))]
 
     async def open(self, services: Services) -> Version:
         """Raises as ``open_policy`` and ``PublishedVersions.publish`` do."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
@@ -19,46 +18,6 @@ from ..machine.routing.assignment import Share
 from ..rollout.slots import SamplerEndpoint
 from ..store.store import Store
 from ..store.versions import Version, best
-
-
-class ExposedTime:
-    """*Exposed* time of publishing, per commit: steps and groups wait (RollArt, arXiv 2512.22560)."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._steps = self._groups = 0.0
-        self._committed = self._served = -math.inf
-        """When the newest version was committed and served; infinite until then."""
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self._steps += self._clock() - began
-
-    def committed(self) -> None:
-        self._committed, self._served = self._clock(), math.inf
-
-    def served(self) -> None:
-        self._served = self._clock()
-
-    def held_up(self, began: float) -> None:
-        """From ``began`` (of ``monotonic``): nothing ran, a group waited for the newest version."""
-        self._groups += unserved(began, self._clock(), self._committed, self._served)
-
-    def take(self) -> dict[str, float]:
-        """Seconds since the last call, by metric."""
-        taken = {"publish_wait_seconds": self._steps, "begin_wait_seconds": self._groups}
-        self._steps = self._groups = 0.0
-        return taken
-
-
-def unserved(began: float, ended: float, committed: float, served: float) -> float:
-    """Seconds of ``began`` to ``ended`` with a version committed, not served."""
-    return max(0.0, min(ended, served) - max(began, committed))
-
 
 # A version's *replicas* are its living endpoints. It is retired after the last running group; nobody waits.
 
@@ -87,10 +46,12 @@ class PublishedVersions:
             self.current = version
             reach(Point.PUBLISH_DONE)
 
-    async def spread(self, version: Version, shares: Sequence[Share]) -> None:
-        """Load a version on further endpoints for the canary. Raises as ``publish`` does."""
+    async def spread(self, version: Version, shares: Sequence[Share]) -> list[SamplerEndpoint]:
+        """Load a version on the endpoints of ``shares``, as for the canary. Raises as ``publish`` does."""
+        endpoints = [self._endpoints[share.sampler] for share in shares]
         with self.hold(version):
-            await self._load(version, self._at(shares))
+            await self._load(version, endpoints)
+        return endpoints
 
     @asynccontextmanager
     async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
@@ -138,13 +99,9 @@ class PublishedVersions:
         await asyncio.gather(*self._retiring)
 
     async def _serve(self, version: Version, shares: Sequence[Share]) -> None:
-        endpoints = self._at(shares)
-        await self._load(version, endpoints)
+        endpoints = await self.spread(version, shares)
         if not self.serves(version):
             self._routes[version.name] = tuple(endpoints)
-
-    def _at(self, shares: Sequence[Share]) -> list[SamplerEndpoint]:
-        return [self._endpoints[share.sampler] for share in shares]
 
     async def _load(self, version: Version, endpoints: Sequence[SamplerEndpoint]) -> None:
         missing = sorted(set(endpoints) - self._loaded[version.name], key=lambda endpoint: endpoint.name)

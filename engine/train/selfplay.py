@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from math import exp
 from pathlib import Path
@@ -129,10 +130,7 @@ class OpponentPool:
         self._seed = seed
         self.kept = kept
         self._scores = scores
-
-    @property
-    def policy(self) -> str:
-        return self._policy.pool
+        self.source = policy.pool
 
     def needs(self, numbers: Sequence[int]) -> Set[int]:
         return set(in_pool(numbers, self._policy))
@@ -152,60 +150,58 @@ class OpponentPool:
 
 
 @dataclass(frozen=True)
-class Opponents:
-    """All that act in one task."""
+class Participant:
+    """One policy that acts in a task: frozen, a pool, or trained."""
 
-    frozen: Mapping[str, Version] = field(default_factory=dict)
-    """Never trained; by policy, or text of ``[eval.agents]``."""
-    pools: Mapping[str, OpponentPool] = field(default_factory=dict)
-    hosts: Mapping[str, PublishedVersions] = field(default_factory=dict)
+    host: PublishedVersions
+    """Serves its versions."""
+    frozen: Version | None = None
+    pool: OpponentPool | None = None
+    kept: Callable[[], Sequence[Version]] = tuple
+    """The versions of a trained policy with files."""
 
-    def versions_of(self, policy: str) -> Callable[[Sequence[int]], Set[int]]:
-        """Versions in pools; their files stay."""
-        pools = [pool for pool in self.pools.values() if pool.policy == policy]
-        return lambda numbers: set().union(*(pool.needs(numbers) for pool in pools))
+    def version(self, number: int, attempt: int) -> Version:
+        """Raises ``WorkerDied`` if a trained policy is not served."""
+        if self.frozen is not None:
+            return self.frozen
+        return self.pool.draw(number, attempt) if self.pool else self.host.now()
+
+    def known(self, number: int, checksum: str) -> Version | None:
+        if self.frozen is not None:
+            versions: Sequence[Version] = [self.frozen]
+        else:
+            versions = self.pool.kept() if self.pool else [self.host.now(), *self.kept()]
+        return next((one for one in versions if (one.number, one.checksum) == (number, checksum)), None)
 
 
 class Participants:
     """One task's policies with one generation of the workers."""
 
-    def __init__(
-        self,
-        agent_map: AgentMap,
-        published_versions: Mapping[str, PublishedVersions],
-        opponents: Opponents,
-        kept: Callable[[str], Sequence[Version]] = lambda policy: (),
-    ) -> None:
-        """``kept`` lists a policy's versions with files."""
+    def __init__(self, agent_map: AgentMap, policies: Mapping[str, Participant]) -> None:
+        """``policies``: by name, or by a version's text of ``[eval.agents]``."""
         self.agent_map = agent_map
-        self.kept = kept
-        self.opponents = opponents
-        self._published_versions = published_versions
+        self._policies = policies
 
     def agents_of(self, policy: str) -> tuple[str, ...]:
         return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
 
+    def in_pools(self, policy: str, numbers: Sequence[int]) -> Set[int]:
+        """Versions in opponent pools; their files stay."""
+        pools = (one.pool for one in self._policies.values())
+        return set().union(*(pool.needs(numbers) for pool in pools if pool and pool.source == policy))
+
     def match(self, number: int, attempt: int) -> Match:
         """Raises ``WorkerDied``."""
-        drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponents.pools.items()}
-        return Match(self.agent_map.agents, {**self.opponents.frozen, **drawn, **self._current()})
+        versions = {name: policy.version(number, attempt) for name, policy in self._policies.items()}
+        return Match(self.agent_map.agents, versions)
 
     def again(self, speaking: Mapping[str, Speaking]) -> Match | None:
         """None if a version is void or not on the disk."""
-        versions = {name: self._known(name, *wanted) for name, wanted in speaking.items()}
-        if set(versions) != {*self.opponents.frozen, *self.opponents.pools, *self._published_versions}:
+        if speaking.keys() != self._policies.keys():
             return None
+        versions = {name: policy.known(*speaking[name]) for name, policy in self._policies.items()}
         there = {name: version for name, version in versions.items() if version is not None}
         return Match(self.agent_map.agents, there) if len(there) == len(versions) else None
-
-    def _known(self, name: str, number: int, checksum: str) -> Version | None:
-        if name in self.opponents.frozen:
-            known = [self.opponents.frozen[name]]
-        elif name in self.opponents.pools:
-            known = [*self.opponents.pools[name].kept()]
-        else:
-            known = [self._published_versions[name].now(), *self.kept(name)]
-        return next((one for one in known if (one.number, one.checksum) == (number, checksum)), None)
 
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """The match that measures ``version`` of policy ``name``.
@@ -220,33 +216,28 @@ class Participants:
         if agents and turns:
             names = list(agents)
             agents = {agent: agents[names[(place + turns) % len(names)]] for place, agent in enumerate(names)}
-        drawn = {pool: opponent_pool.draw(0, 0) for pool, opponent_pool in self.opponents.pools.items()}
-        return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
+        return Match(agents, {**self.match(0, 0).versions, name: version})
 
     def replicas(self, match: Match) -> dict[str, Replicas]:
         """By policy; equal for all samples of a group."""
-        published = {**self.opponents.hosts, **self._published_versions}
-        return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
+        return {name: Replicas(self._policies[name].host.replicas(version)) for name, version in match.versions.items()}
 
     def endpoints(self, policy: str) -> list[SamplerEndpoint]:
         """Raises ``WorkerDied`` if there is none."""
-        published = self._published_versions[policy]
+        published = self._policies[policy].host
         return published.replicas(published.now())
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:
         """Served during the block; old versions may be loaded first."""
         async with AsyncExitStack() as stack:
-            hosts = {**self._published_versions, **{name: self.opponents.hosts[name] for name in self.opponents.pools}}
+            hosts = {name: policy.host for name, policy in self._policies.items() if policy.frozen is None}
             for name, published in hosts.items():  # before the first await: a file must not go before it is loaded
                 stack.enter_context(published.hold(match.versions[name]))
             for name, published in hosts.items():
                 if not published.serves(match.versions[name]):
                     await stack.enter_async_context(published.lent(match.versions[name]))
             yield
-
-    def _current(self) -> dict[str, Version]:
-        return {name: published.now() for name, published in self._published_versions.items()}
 
 
 class FrozenPolicies:
@@ -265,31 +256,29 @@ class FrozenPolicies:
         self._made: list[Path] = []
         self._numbers = count()
 
-    async def enter(self, stack: AsyncExitStack) -> Opponents:
-        """Serve all until ``stack`` is left. Raises ``AdapterError`` for a lost one."""
-        frozen = {}
-        for name, words in self._frozen().items():
-            frozen[name] = await self.version(words)
+    async def enter(self, stack: AsyncExitStack) -> dict[str, Participant]:
+        """Serve all until ``stack`` is left, and draw from pools. Raises ``AdapterError`` for a lost one."""
+        frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
+        others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
+        participants = {}
+        for name, words in (frozen | {words: words for words in others}).items():
+            version = await self.version(words)
             shares = self._services.router.shares(self._task, name)
-            await stack.enter_async_context(self._published.lent(frozen[name], shares))
-        pools, hosts = {}, dict.fromkeys(frozen, self._published)
+            await stack.enter_async_context(self._published.lent(version, shares))
+            participants[name] = Participant(self._published, version)
         for name, policy in self._spec.policies.items():
             if policy.pool:
                 own = self._policies[policy.pool]
-                pools[name] = OpponentPool(name, policy, self._spec.train.seed, self._kept(own), self._scores(own))
-                hosts[name] = own.published
-        return Opponents(frozen, pools, hosts)
+                scores = partial(self._services.store.evaluations.scores, own.number)
+                pool = OpponentPool(name, policy, self._spec.train.seed, partial(own.kept, self._services), scores)
+                participants[name] = Participant(own.published, pool=pool)
+        return participants
 
     async def leave(self) -> None:
         await asyncio.gather(self._published.clear(), return_exceptions=True)
         for path in self._made:
             with suppress(OSError):
                 path.unlink()
-
-    def _frozen(self) -> dict[str, str]:
-        frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
-        others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
-        return frozen | {words: words for words in others}
 
     async def version(self, words: str) -> Version:
         """Raises ``AdapterError`` for a lost one."""
@@ -346,10 +335,3 @@ class FrozenPolicies:
         path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
-
-    def _kept(self, policy: TrainedPolicy) -> Callable[[], Sequence[Version]]:
-        versions = self._services.store.versions
-        return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
-
-    def _scores(self, policy: TrainedPolicy) -> Callable[[], dict[int, float]]:
-        return lambda: self._services.store.evaluations.scores(policy.number)

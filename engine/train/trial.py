@@ -8,11 +8,10 @@ import math
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TypeVar
 
 import numpy as np
 import psutil
@@ -42,8 +41,6 @@ from .opening import policy_config
 
 # A step is estimated: a burst of tokens, and on a slow machine one group's training.
 
-T = TypeVar("T")
-
 TASK = TaskSpec(
     tenant="trial",
     name="trial",
@@ -56,44 +53,26 @@ POLICY = "trial"
 PATIENCE = 10.0
 """Expected seconds of training on all groups."""
 TURNS = 3
-"""Measurements per sampler; the shortest counts."""
+"""Measurements; the shortest counts."""
 BURST = 1.0
 """Seconds of a burst."""
 START = 4
 """Prompt tokens of a burst: few, to measure decoding."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The estimate of one step."""
-
-    prompt_tokens: int
-    sampling: float
-    """In seconds, replies of full length."""
-    training: float
-    """In seconds, with the optimizer step."""
-    gap_mean: float
-    """Of log-probabilities, in nats."""
-    gap_max: float
-
-    @property
-    def seconds(self) -> float:
-        return max(self.sampling, self.training)
-
-
 @asynccontextmanager
-async def loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
-    """A fresh policy in trainer and samplers."""
+async def loaded(sampler: Sampler, trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
+    """A fresh policy in trainer and sampler."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = Path(folder, "0.safetensors")
         version = f"{POLICY}/{start.parent.name}"
         try:
             await trainer.open(POLICY, policy_config(TASK), str(start), False)
-            async with AsyncExitStack() as stack:
-                for sampler in samplers:
-                    await sampler.load(version, str(start))
-                    stack.push_async_callback(sampler.retire, version)
+            await sampler.load(version, str(start))
+            try:
                 yield version, start.parent
+            finally:
+                await sampler.retire(version)
         finally:
             await trainer.close(POLICY)
 
@@ -104,27 +83,20 @@ def prompts_of(renderer: Renderer) -> list[Tokens]:
     return [np.array(renderer.open([Message("user", text)]), np.int32) for text in sums]
 
 
-async def time_sampling(
-    samplers: Sequence[Sampler], renderer: Renderer, version: str, turns: int = TURNS
-) -> list[float]:
-    """Seconds of sampling for ``TASK``, per sampler. Raises what the workers raise.
-
-    Samplers take turns: changes of load meet all.
-    """
+async def time_sampling(sampler: Sampler, renderer: Renderer, version: str, turns: int = TURNS) -> float:
+    """Seconds of sampling for ``TASK``. Raises what the workers raise."""
     prompts, groups, longest = prompts_of(renderer), TASK.train.groups_per_step, as_number(TASK.sampling.max_tokens)
     starts = [prompt[:START] for prompt in prompts]
-    token = 0.0
-    for sampler in reversed(samplers):  # the first run takes longer and is not counted
-        await sampler.score(version, prompts[0], 1, TASK.sampling.temperature)
-        token, _ = await _timed(_sample(sampler, starts[:1], version, "warm", 1))
+    # the first run takes longer and is not counted
+    await sampler.score(version, prompts[0], 1, TASK.sampling.temperature)
+    token = await _timed(_sample(sampler, starts[:1], version, "warm", 1))
     rows = starts if groups * token <= 4 * BURST else starts[:1]
     tokens = max(2, min(16, int(BURST / (len(rows) * token))))
-    shortest = [math.inf] * len(samplers)
+    shortest = math.inf
     for turn in range(turns):
-        for place, sampler in enumerate(samplers):
-            read, _ = await _timed(sampler.score(version, prompts[turn % groups], 1, TASK.sampling.temperature))
-            burst, _ = await _timed(_sample(sampler, rows, version, f"burst {turn}", tokens))
-            shortest[place] = min(shortest[place], groups * read + burst * longest / tokens * groups / len(rows))
+        read = await _timed(sampler.score(version, prompts[turn % groups], 1, TASK.sampling.temperature))
+        burst = await _timed(_sample(sampler, rows, version, f"burst {turn}", tokens))
+        shortest = min(shortest, groups * read + burst * longest / tokens * groups / len(rows))
     return shortest
 
 
@@ -162,18 +134,16 @@ async def time_training(trainer: Trainer, renderer: Renderer, folder: Path) -> f
         TrainGroup(number, tuple(sequence(prompt, member) for member in members))
         for number, prompt in enumerate(prompts_of(renderer))
     )
-    first, _ = await _timed(trainer.accumulate(POLICY, groups[:1]))
-    passes = first * len(groups)
+    passes = len(groups) * await _timed(trainer.accumulate(POLICY, groups[:1]))
     if passes <= PATIENCE:
-        passes, _ = await _timed(trainer.accumulate(POLICY, groups))
-    step, _ = await _timed(trainer.step(POLICY, str(folder / "1.safetensors")))
-    return passes + step
+        passes = await _timed(trainer.accumulate(POLICY, groups))
+    return passes + await _timed(trainer.step(POLICY, str(folder / "1.safetensors")))
 
 
-async def _timed(work: Awaitable[T]) -> tuple[float, T]:
+async def _timed(work: Awaitable[object]) -> float:
     begun = perf_counter()
-    result = await work
-    return perf_counter() - begun, result
+    await work
+    return perf_counter() - begun
 
 
 def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...]:
@@ -214,12 +184,19 @@ class Tried:
     resident: int
     """Bytes of both workers after the step, with the mapped file."""
     agreement: Agreement
-    trial: Trial
-    """Further copies differ in sampling only."""
+    prompt_tokens: int
+    sampling: float
+    """Seconds of a step of ``TASK``, with replies of full length."""
+    training: float
+    """Seconds with the optimizer step; further copies differ in sampling only."""
+
+    @property
+    def seconds(self) -> float:
+        return max(self.sampling, self.training)
 
     @property
     def speed(self) -> CopySpeed:
-        return CopySpeed(self.copy, self.trial.sampling, self.agreement.gap_mean)
+        return CopySpeed(self.copy, self.sampling, self.agreement.gap_mean)
 
 
 async def try_base(
@@ -242,32 +219,25 @@ async def try_base(
     spec = replace(spec, kwargs=spec.kwargs | {"precision": precision})
     first: Tried | None = None
     began = time.monotonic()
-    async with AsyncExitStack() as stay:
-        training = await stay.enter_async_context(_worker(spec, home))
+    async with _worker(spec, home) as training:
         trainer: Trainer = training.proxy(Trainer)
-        samplers: list[Sampler] = []
         for copy, memory in plans.items():
             now = time.monotonic()
             if first is not None and 2 * now - began > until:
                 return  # it takes as long as the copy before
             began, own = now, with_copy(settings, copy)
-            async with AsyncExitStack() as leave:
-                worker = _worker(sampler_spec(base, home, own, memory), home, f"-{copy.weights}")
-                sampling = await (stay if first is None else leave).enter_async_context(worker)
+            async with _worker(sampler_spec(base, home, own, memory), home, f"-{copy.weights}") as sampling:
                 sampler: Sampler = sampling.proxy(Sampler, posted=("release",))
                 limits = await sampler.limits()
                 stored, file = stored_as(base, own, memory), llama_file(base, home, own, memory)
                 agreement = await compare(sampler, trainer, comparison_tokens(renderer, limits.context), home.scratch)
                 tolerance = tolerance_of(own.rollout, stored, precision == "f32")
                 agreement.check(tolerance, f"The file {file}" if file else "The sampler")
-                samplers, training_time = [*samplers[:1], sampler], first.trial.training if first else 0.0
-                async with loaded(samplers, trainer, home.scratch) as (version, folder):
-                    times = await time_sampling(samplers, renderer, version, TURNS if first else 1)
+                training_time = first.training if first else 0.0
+                async with loaded(sampler, trainer, home.scratch) as (version, folder):
+                    sampling_time = await time_sampling(sampler, renderer, version)
                     if train and first is None:
                         training_time = await time_training(trainer, renderer, folder)
-                faster = first.trial.sampling / times[0] if first else 1.0
-                prompt = len(prompts_of(renderer)[0])
-                trial = Trial(prompt, times[-1] * faster, training_time, agreement.gap_mean, agreement.gap_max)
                 tried = Tried(
                     copy=Copy(copy.sampler, GGUF if own.rollout.weights == GGUF else stored),
                     memory=memory,
@@ -275,7 +245,9 @@ async def try_base(
                     file_bytes=file.stat().st_size if file else 0,
                     resident=sum(psutil.Process(handle.pid).memory_info().rss for handle in (sampling, training)),
                     agreement=agreement,
-                    trial=trial,
+                    prompt_tokens=len(prompts_of(renderer)[0]),
+                    sampling=sampling_time,
+                    training=training_time,
                 )
                 first = first or tried
                 yield tried

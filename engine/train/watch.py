@@ -120,11 +120,10 @@ OF_PASSES = ("drift_mean", "weight_ess")
 
 @dataclass
 class Course:
-    """A policy's metrics over its steps."""
+    """A policy's metrics: of its first ``WINDOW`` steps, and of the last ``LATELY``."""
 
     environment_version: str = ""
-    _first: dict[int, dict[str, float]] = field(default_factory=dict)
-    _last: dict[int, dict[str, float]] = field(default_factory=dict)
+    steps: dict[int, dict[str, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, steps: Iterable[StepSeen]) -> Course:
@@ -135,45 +134,35 @@ class Course:
 
     def see(self, step: int, environment_version: str, metrics: Mapping[str, float]) -> None:
         if environment_version != self.environment_version:
-            self._first, self._last = {}, {}
-            self.environment_version = environment_version
+            self.environment_version, self.steps = environment_version, {}
         if metrics.get("tokens", 0.0) > 0.0:
+            self.steps[step] = {}
             unknown = OF_PASSES if metrics.get("entropy") == 0.0 else ()
-            finite = (name for name in NAMES if math.isfinite(metrics.get(name, math.nan)))
-            known = {name: metrics[name] for name in finite if name not in unknown}
-            if len(self._first) < WINDOW:
-                self._first[step] = known
-            self._last[step] = known
-            while len(self._last) > LATELY:
-                del self._last[next(iter(self._last))]
+            self.add(step, {name: value for name, value in metrics.items() if name not in unknown})
+            if len(self.steps) > WINDOW + LATELY:
+                del self.steps[[*self.steps][WINDOW]]
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        found = {name: value for name, value in metrics.items() if name in NAMES and math.isfinite(value)}
-        for steps in (self._first, self._last):
-            if step in steps:
-                steps[step] |= found
+        if step in self.steps:
+            known = {name: value for name, value in metrics.items() if name in NAMES and math.isfinite(value)}
+            self.steps[step] |= known
 
     @property
     def newest(self) -> int:
-        return next(reversed(self._last), 0)
-
-    @property
-    def seen(self) -> int:
-        return len(self._last)
+        return next(reversed(self.steps), 0)
 
     def values(self, name: str) -> list[float]:
-        return [one[name] for one in self._steps.values() if name in one]
+        return [one[name] for one in self.steps.values() if name in one]
 
     def first(self, name: str) -> list[float]:
-        return [one[name] for one in self._first.values() if name in one]
+        return [one[name] for one in islice(self.steps.values(), WINDOW) if name in one]
 
     def last(self, name: str, before: int = 0) -> list[float]:
-        newest_first = (one[name] for one in reversed(self._last.values()) if name in one)
-        found = list(islice(newest_first, before, before + WINDOW))
-        return found[::-1] if len(found) == WINDOW else []
+        newest_first = self.values(name)[::-1][before : before + WINDOW]
+        return newest_first[::-1] if len(newest_first) == WINDOW else []
 
     def around(self, name: str, step: int) -> list[float]:
-        led = [one[name] for number, one in self._last.items() if step - WINDOW < number <= step and name in one]
+        led = [one[name] for number, one in self.steps.items() if step - WINDOW < number <= step and name in one]
         return led if len(led) == WINDOW else self.first(name)
 
     def blocks(self, name: str) -> list[float]:
@@ -181,10 +170,6 @@ class Course:
         found = self.values(name)
         begin = len(found) % WINDOW
         return [fmean(found[place : place + WINDOW]) for place in range(begin, len(found), WINDOW)]
-
-    @property
-    def _steps(self) -> dict[int, dict[str, float]]:
-        return self._first | self._last
 
 
 @dataclass(frozen=True)
@@ -426,7 +411,7 @@ def found(seen: Learning) -> dict[str, Evidence]:
 
 
 def _long_enough(course: Course, now: Sequence[float]) -> bool:
-    return bool(now) and course.seen >= 3 * WINDOW
+    return bool(now) and len(course.steps) >= 3 * WINDOW
 
 
 def _fall(seen: Learning, name: str) -> tuple[float, float, int] | None:
@@ -494,7 +479,7 @@ class Watch:
 
     async def see_first(self, groups: Sequence[ClosedGroup]) -> None:
         episodes = [one for closed in groups for one in closed.group.episodes]
-        if self._opening is None and not self._course.seen and len(episodes) >= FIRST:
+        if self._opening is None and not self._course.steps and len(episodes) >= FIRST:
             self._opening = sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes)
             await self.look()
 

@@ -17,18 +17,8 @@ from .protocol import Advantages, LogWeights, PolicyConfig, TrainGroup, TrainSeq
 
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
-    """True if the group's gradient can differ from zero."""
-    return config.kl > 0.0 or config.entropy > 0.0 or teaches(group)
-
-
-def teaches(group: TrainGroup) -> bool:
-    """True if a sampled token has an advantage."""
-    return any(map(_pulls, group.sequences))
-
-
-def pass_tokens(groups: Iterable[TrainGroup], config: PolicyConfig) -> int:
-    """Tokens of a pass; a group's shared prompt counts once."""
-    return sum(_tokens(group) for group in groups if has_signal(group, config))
+    """True if the group's gradient can differ from zero: a sampled token has an advantage, or a term of its own."""
+    return config.kl > 0.0 or config.entropy > 0.0 or any(map(_pulls, group.sequences))
 
 
 def _pulls(sequence: TrainSequence) -> bool:
@@ -37,13 +27,15 @@ def _pulls(sequence: TrainSequence) -> bool:
     return bool(sequence.advantages[sequence.mask != 0].any())
 
 
-def _tokens(group: TrainGroup) -> int:
-    every = sum(len(sequence.tokens) for sequence in group.sequences)
-    if len(group.sequences) < 2:
-        return every
-    prompts = [sequence.tokens[: int(np.argmax(sequence.mask))] for sequence in group.sequences]
-    shared = all(np.array_equal(prompt, prompts[0]) for prompt in prompts[1:])
-    return every - (len(prompts) - 1) * len(prompts[0]) if shared else every
+def pass_tokens(groups: Iterable[TrainGroup], config: PolicyConfig) -> int:
+    """Tokens of a pass; a group's shared prompt counts once."""
+    tokens = 0
+    for group in groups:
+        if has_signal(group, config):
+            prompts = {sequence.tokens[: int(np.argmax(sequence.mask))].tobytes() for sequence in group.sequences}
+            shared = int(np.argmax(group.sequences[0].mask)) if len(prompts) == 1 else 0
+            tokens += sum(len(sequence.tokens) - shared for sequence in group.sequences) + shared
+    return tokens
 
 
 # GRPO's process supervision (arXiv 2402.03300, section 4.1.3) normalises single rewards over the group's steps. Here

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import AdapterError
@@ -66,40 +68,37 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
     )
 
 
-class ImportanceNotes:
-    """Importance weights over a pass's batches."""
+def by_sequence(lesson: Lesson, values: Tensor) -> list[NDArray[np.float32]]:
+    """The values (N,) of each sequence's trained tokens."""
+    return np.split(values.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
 
-    def __init__(self) -> None:
-        self._found: dict[int, LogWeights] = {}
-        """By the sequence's ``id``: batches hold sequences in any order, and the groups keep them alive."""
 
-    def note(self, lesson: Lesson, logp: Tensor) -> None:
-        trained = lesson.trained
-        moved = np.clip(logp.cpu().numpy() - trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).astype(np.float16)
-        parts = np.split(moved, np.flatnonzero(np.diff(trained.sequence)) + 1)
-        self._found.update((id(s), part) for s, part in zip(lesson.sequences, parts, strict=True))
+def log_weights(passed: Sequence[tuple[Lesson, Tensor]], groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
+    """Importance weights by group, of lessons with their log-probabilities (N,)."""
+    found: dict[int, LogWeights] = {}  # by the sequence's ``id``: batches hold sequences in any order
+    for lesson, logp in passed:
+        moved = (logp - torch.from_numpy(lesson.trained.behaviour)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        parts = zip(lesson.sequences, by_sequence(lesson, moved), strict=True)
+        found.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
+    weights = {group.number: [found.get(id(sequence)) for sequence in group.sequences] for group in groups}
+    return {
+        number: np.concatenate(whole)
+        for number, parts in weights.items()
+        if len(whole := [part for part in parts if part is not None]) == len(parts) and whole
+    }
 
-    def of(self, groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
-        found = {group.number: [self._found.get(id(s)) for s in group.sequences] for group in groups}
-        return {
-            number: np.concatenate(whole)
-            for number, parts in found.items()
-            if len(whole := [part for part in parts if part is not None]) == len(parts) and whole
-        }
+
+SUMS = ("loss", "entropy", "clipped", "gap_sum", "kl", "measured")
+"""What ``GroupStats`` adds up over the tokens of a pass."""
 
 
 @dataclass
 class PolicyLoss:
-    """Sums over trained tokens so far; named as in ``protocol.GroupStats``."""
+    """One policy's loss, and sums over its trained tokens so far."""
 
     config: PolicyConfig
-    measured: int = 0
-    loss: float = 0.0
-    entropy: float = 0.0
-    clipped: int = 0
-    gap_sum: float = 0.0
+    sums: dict[str, Any] = field(default_factory=partial(dict.fromkeys, SUMS, 0))
     gap_max: float = 0.0
-    kl: float = 0.0
 
     def gradient(
         self,
@@ -121,11 +120,11 @@ class PolicyLoss:
         with torch.enable_grad():
             leaf = logp.detach().requires_grad_()
             terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
-            values = terms.values
+            values, kl = terms.values, 0.0
             if base is not None:
                 divergence = kl_to_base(leaf, base)
                 values = values + config.kl * divergence
-                self.kl += float(divergence.detach().sum())
+                kl = float(divergence.detach().sum())
             spread = entropy.detach().requires_grad_()
             if config.entropy > 0.0:
                 values = values - config.entropy * spread
@@ -134,12 +133,10 @@ class PolicyLoss:
             loss = values.sum()
             gradient, by_entropy = torch.autograd.grad(loss, (leaf, spread), allow_unused=True)
         gap = (logp.detach() - behaviour).abs()
-        self.measured += len(trained.targets)
-        self.loss += float(loss.detach())
-        self.entropy += float(entropy.sum())
-        self.clipped += int(terms.clipped.sum())
-        self.gap_sum += float(gap.sum())
         self.gap_max = max(self.gap_max, float(gap.max()))
+        clipped, gaps = int(terms.clipped.sum()), float(gap.sum())
+        found = float(loss.detach()), float(entropy.sum()), clipped, gaps, kl, len(trained.targets)
+        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, found, strict=True)}
         return Slopes(gradient, by_entropy)
 
 
@@ -147,27 +144,20 @@ Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
 
 
-def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]) -> GroupStats:
-    """``add_gradients`` for one policy."""
-    return add_gradients(model, [(memory, groups)])[0]
-
-
 def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     """Add the gradients of checked groups; return their statistics.
 
-    Policies share passes if the model ``mixes``. A loss that is not finite becomes the ``fault`` of its policy only.
+    A loss that is not finite becomes the ``fault`` of its policy only.
     """
-    if len(work) > 1 and not model.mixes:
-        return tuple(stats for one in work for stats in add_gradients(model, [one]))
     begun = perf_counter()
     policies = [memory for memory, _ in work]
     losses = [PolicyLoss(memory.config) for memory in policies]
-    notes = [ImportanceNotes() for _ in policies]
+    passed: list[list[tuple[Lesson, Tensor]]] = [[] for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
     model.mount(policies)
     for batch in model.batches([[g for g in groups if has_signal(g, m.config)] for m, groups in work]):
         base = _references(model, policies, batch, temperatures)
-        model.differentiate(batch, temperatures, partial(_gradient, policies, losses, notes, batch.lessons, base))
+        model.differentiate(batch, temperatures, partial(_gradient, policies, losses, passed, batch.lessons, base))
     tokens = [sum(map(count_trained, groups)) for _, groups in work]
     for memory, count in zip(policies, tokens, strict=True):
         memory.tokens += count
@@ -175,17 +165,12 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     return tuple(
         GroupStats(
             tokens=count,
-            loss=loss.loss,
-            entropy=loss.entropy,
-            clipped=loss.clipped,
-            gap_sum=loss.gap_sum,
+            **loss.sums,
             gap_max=loss.gap_max,
-            kl=loss.kl,
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
-            measured=loss.measured,
-            weights=weights.of(groups),
+            weights=log_weights(own, groups),
         )
-        for loss, weights, count, (_, groups) in zip(losses, notes, tokens, work, strict=True)
+        for loss, own, count, (_, groups) in zip(losses, passed, tokens, work, strict=True)
     )
 
 
@@ -197,23 +182,22 @@ def _references(
     starts = [lesson for lesson in pulled if policies[lesson.policy].reference is not None]
     if not pulled:
         return None
-    base = model.logprobs(batch, temperatures, adapted=False) if len(starts) < len(pulled) else None
-    if not starts:
-        return base
-    model.mount([policy.reference or policy for policy in policies])
-    started = model.logprobs(batch, temperatures)
-    model.mount(policies)
-    if base is None:
-        return started
-    for lesson in starts:
-        base[lesson.tokens] = started[lesson.tokens]
+    base = torch.zeros(sum(len(lesson.trained.targets) for lesson in batch.lessons))
+    if len(starts) < len(pulled):
+        base = model.logprobs(batch, temperatures, adapted=False)
+    if starts:
+        model.mount([policy.reference or policy for policy in policies])
+        started = model.logprobs(batch, temperatures)
+        model.mount(policies)
+        for lesson in starts:
+            base[lesson.tokens] = started[lesson.tokens]
     return base
 
 
 def _gradient(
     policies: Sequence[PolicyMemory],
     losses: Sequence[PolicyLoss],
-    notes: Sequence[ImportanceNotes],
+    passed: Sequence[list[tuple[Lesson, Tensor]]],
     lessons: Sequence[Lesson],
     base: Tensor | None,
     logp: Tensor,
@@ -234,16 +218,15 @@ def _gradient(
         result[own] = slopes.logp
         if by_entropy is not None and slopes.entropy is not None:
             by_entropy[own] = slopes.entropy
-        notes[lesson.policy].note(lesson, values)
+        passed[lesson.policy].append((lesson, values))
         if memory.config.epochs > 1 and lesson.trained.proximal is None:
             memory.rehearsal += _noted(lesson, values)
     return Slopes(result, by_entropy)
 
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
-    parts = np.split(logp.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
     noted: dict[int, list[TrainSequence]] = {}
-    for number, sequence, part in zip(lesson.groups, lesson.sequences, parts, strict=True):
+    for number, sequence, part in zip(lesson.groups, lesson.sequences, by_sequence(lesson, logp), strict=True):
         proximal = np.zeros(len(sequence.tokens), dtype=np.float32)
         proximal[sequence.mask != 0] = part
         noted.setdefault(number, []).append(replace(sequence, proximal=proximal))
@@ -271,9 +254,9 @@ def group_logprobs(
     model.mount([memory])
     scores: dict[int, Logprobs] = {}
     for batch in model.batches([[group]]):
-        logp = model.logprobs(batch, (temperature,)).cpu().numpy()
+        logp = model.logprobs(batch, (temperature,))
         for lesson in batch.lessons:
-            parts = np.split(logp[lesson.tokens], np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
+            parts = by_sequence(lesson, logp[lesson.tokens])
             scores |= {id(own): part.copy() for own, part in zip(lesson.sequences, parts, strict=True)}
     return tuple(scores.get(id(own), np.zeros(0, dtype=np.float32)) for own in group.sequences)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import secrets
 import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -138,15 +138,6 @@ class TrainingState:
     rehearsal: tuple[TrainGroup, ...]
     """Groups with first-epoch log-probabilities, for several epochs."""
     fault: str
-
-    @property
-    def size(self) -> int:
-        return sum(vector.nbytes for vector in self.vectors)
-
-    @property
-    def vectors(self) -> tuple[Numbers, ...]:
-        vectors = (self.weights, self.moment1, self.moment2, self.gradient, self.reference)
-        return tuple(vector for vector in vectors if vector is not None)
 
 
 VECTORS = 4
@@ -364,6 +355,7 @@ WORD = 8
 class Page:
     """A pickle then arrays, and their checksum."""
 
+    path: Path
     sizes: tuple[int, ...]
     checksum: int
 
@@ -375,7 +367,7 @@ def write_page(path: Path, state: TrainingState) -> Page:
     parts = [memoryview(index), *(array.raw() for array in arrays)]
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.writelines(parts)
-    return Page(tuple(map(len, parts)), page_checksum(parts))
+    return Page(path, tuple(map(len, parts)), page_checksum(parts))
 
 
 def page_checksum(parts: Iterable[memoryview]) -> int:
@@ -406,7 +398,6 @@ class AdapterCache:
         self._held: dict[str, PolicyMemory] = {}
         self._sizes: dict[str, int] = {}
         self.pages: dict[str, Page] = {}
-        self._files: dict[str, Path] = {}
         self._folder: PrivateFolder | None = None
         self._paging = threading.Lock()
         remove_orphans(scratch, PREFIX)
@@ -442,7 +433,6 @@ class AdapterCache:
 
     def close(self) -> None:
         self.pages.clear()
-        self._files.clear()
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
@@ -450,8 +440,8 @@ class AdapterCache:
     def _forget(self, policy: str) -> None:
         for known in (self._held, self._sizes, self.pages):
             known.pop(policy, None)
-        if policy in self._files:
-            self._files.pop(policy).unlink(missing_ok=True)
+        if self._folder is not None:
+            self._file(self._folder, policy).unlink(missing_ok=True)
 
     def _make_room(self, needed: Collection[str]) -> None:
         for policy in tuple(self._held):
@@ -469,13 +459,16 @@ class AdapterCache:
     def _page_out(self, policy: str, memory: PolicyMemory) -> None:
         if self._folder is None:
             self._folder = PrivateFolder(self._scratch, PREFIX)
-        path = self._files.setdefault(policy, self._folder.path / secrets.token_hex(8))
+        path = self._file(self._folder, policy)
         try:
             self.pages[policy] = write_page(path, to_host(memory))
         except OSError:
-            self._files.pop(policy).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
         reach(Point.PAGE_OUT)
+
+    def _file(self, folder: PrivateFolder, policy: str) -> Path:
+        return folder.path / sha256(policy.encode()).hexdigest()[:16]
 
     def _page_in(self, policy: str) -> PolicyMemory:
         try:
@@ -490,7 +483,7 @@ class AdapterCache:
     def _read(self, policy: str) -> TrainingState:
         if policy not in self.pages:
             raise AdapterError(f"Policy {policy} is not open in this trainer.")
-        page, path = self.pages[policy], self._files[policy]
+        page, path = self.pages[policy], self.pages[policy].path
         parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
         try:
             with open(path, "rb") as file:

@@ -150,15 +150,11 @@ Criterion = Callable[[Tensor, Tensor], Slopes]
 
 
 class Model(Protocol[B]):
-    """A frozen base with adapters of one policy, or of several if it ``mixes``."""
+    """A frozen base with adapters of several policies."""
 
     @property
     def vocabulary(self) -> int:
         """Number of token ids, V."""
-
-    @property
-    def mixes(self) -> bool:
-        """True if policies may be mounted together."""
 
     def layout(self, rank: int) -> Layout:
         """An adapter's layout at this rank."""

@@ -60,52 +60,38 @@ class PeftModel:
         }
         self._peft: Any = None
         self._slots: dict[int, str] = {}
-        self._mounted: PolicyMemory | None = None
+        self._policies: tuple[PolicyMemory, ...] = ()
+        self._used: PolicyMemory | None = None
 
     @property
     def vocabulary(self) -> int:
         return int(self._model.get_input_embeddings().weight.shape[0])
 
-    @property
-    def mixes(self) -> bool:
-        return False
-
     def layout(self, rank: int) -> Layout:
         return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        (memory,) = policies
-        if memory is self._mounted:
-            return
-        slot = self._slot(memory.config.rank)
-        for name in self._modules:
-            layer = self._model.get_submodule(name)
-            if layer.active_adapters != [slot]:
-                # before the weights change: PEFT froze them when the slot was turned off
-                layer.set_adapter(slot)
-            layer.lora_A[slot].weight = memory.parameters[f"{name}.lora_A"]
-            layer.lora_B[slot].weight = memory.parameters[f"{name}.lora_B"]
-            layer.scaling[slot] = memory.scale
-        self._mounted = memory
+        self._policies = tuple(policies)
 
     def unmount(self) -> None:
-        self._mounted = None
+        self._policies, self._used = (), None
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
-        (groups,) = map(tuple, jobs)
         self._largest = 0
-        for batch in padded_batches(groups, self._budget.tokens(self._config)):
-            self._largest = max(self._largest, batch.inputs.size)
-            yield batch
+        for policy, groups in enumerate(jobs):
+            for batch in padded_batches(policy, groups, self._budget.tokens(self._config)):
+                self._largest = max(self._largest, batch.inputs.size)
+                yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
+        self._use(self._policies[batch.lesson.policy])
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
             return self._scores(batch, temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
+        self._use(self._policies[batch.lesson.policy])
         self._again = not self._budget.keeps_all(self._config, batch.inputs.size)
-        bonus = self._mounted is not None and self._mounted.config.entropy > 0.0
-        logp, entropy = self._scores(batch, temperatures, bonus)
+        logp, entropy = self._scores(batch, temperatures)
         slopes = criterion(logp.detach().cpu(), entropy.detach().cpu())
         if slopes.entropy is None:
             logp.backward(slopes.logp.to(logp.device))  # type: ignore[no-untyped-call]
@@ -123,15 +109,15 @@ class PeftModel:
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
-    def _scores(
-        self, batch: PaddedBatch, temperatures: tuple[float, ...], bonus: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def _scores(self, batch: PaddedBatch, temperatures: tuple[float, ...]) -> tuple[Tensor, Tensor]:
         """(N,) each, in chunks: only one chunk's logits are in memory."""
+        temperature = temperatures[batch.lesson.policy]
+        bonus = self._policies[batch.lesson.policy].config.entropy > 0.0
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
             for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)
         )
-        hidden, (temperature,) = self._hidden_states(inputs, rows, columns), temperatures
+        hidden = self._hidden_states(inputs, rows, columns)
         size = max(1, MAX_LOGITS // self.vocabulary)
         scores = [
             checkpoint(self._chunk, chunk, some, temperature, bonus, use_reentrant=False, preserve_rng_state=False)
@@ -139,6 +125,21 @@ class PeftModel:
         ]
         logp, entropy = zip(*scores, strict=True)
         return torch.cat(logp), torch.cat(entropy)
+
+    def _use(self, memory: PolicyMemory) -> None:
+        """Put a policy's matrices and scale into PEFT's layers."""
+        if memory is self._used:
+            return
+        slot = self._slot(memory.config.rank)
+        for name in self._modules:
+            layer = self._model.get_submodule(name)
+            if layer.active_adapters != [slot]:
+                # before the weights change: PEFT froze them when the slot was turned off
+                layer.set_adapter(slot)
+            layer.lora_A[slot].weight = memory.parameters[f"{name}.lora_A"]
+            layer.lora_B[slot].weight = memory.parameters[f"{name}.lora_B"]
+            layer.scaling[slot] = memory.scale
+        self._used = memory
 
     def _hidden_states(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         """Inputs of the output head, (N, H), at places ``(rows[n], columns[n])`` of ``inputs`` int64 (B, S)."""
@@ -253,39 +254,35 @@ class PaddedBatch:
         return self.lesson.trained
 
 
-def padded_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
-    """Batches of at most ``max_tokens``; a larger sequence gets its own.
+def padded_batches(policy: int, groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
+    """A policy's batches, of at most ``max_tokens`` and of one group; a larger sequence gets its own.
 
     Cut after the last token with needed logits.
     """
     for group in groups:
-        yield from _cut(group, max_tokens)
-
-
-def _cut(group: TrainGroup, max_tokens: int) -> Iterator[PaddedBatch]:
-    pending: list[TrainSequence] = []
-    longest = 0
-    for sequence in group.sequences:
-        if not sequence.mask.any():
-            continue
-        length = max(longest, _input_length(sequence))
-        if pending and length * (len(pending) + 1) > max_tokens:
-            yield _pad(group.number, pending)
-            pending, length = [], _input_length(sequence)
-        pending.append(sequence)
-        longest = length
-    if pending:
-        yield _pad(group.number, pending)
+        pending: list[TrainSequence] = []
+        longest = 0
+        for sequence in group.sequences:
+            if not sequence.mask.any():
+                continue
+            length = max(longest, _input_length(sequence))
+            if pending and length * (len(pending) + 1) > max_tokens:
+                yield _pad(policy, group.number, pending)
+                pending, length = [], _input_length(sequence)
+            pending.append(sequence)
+            longest = length
+        if pending:
+            yield _pad(policy, group.number, pending)
 
 
 def _input_length(sequence: TrainSequence) -> int:
     return int(np.flatnonzero(sequence.mask)[-1])
 
 
-def _pad(group: int, sequences: Sequence[TrainSequence]) -> PaddedBatch:
+def _pad(policy: int, group: int, sequences: Sequence[TrainSequence]) -> PaddedBatch:
     lengths = [_input_length(sequence) for sequence in sequences]
     inputs = np.zeros((len(sequences), max(lengths)), dtype=np.int64)
     for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
         inputs[row, :length] = sequence.tokens[:length]
     columns = np.concatenate([np.flatnonzero(sequence.mask) for sequence in sequences]) - 1
-    return PaddedBatch(inputs, columns, lesson_of(0, 0, [group] * len(sequences), sequences))
+    return PaddedBatch(inputs, columns, lesson_of(policy, 0, [group] * len(sequences), sequences))

@@ -103,10 +103,12 @@ LogWeights: TypeAlias = "NDArray[np.float16]"
 
 @dataclass(frozen=True)
 class Probe:
-    """Tokens to score under a pass's weights."""
+    """Tokens to score once a step is made."""
 
     sequences: tuple[tuple[Tokens, int], ...]
     """Tokens, int32 (T,), and index of the first to score."""
+    before: bool = False
+    """True: also before the step."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Job:
     policy: str
     groups: tuple[TrainGroup, ...]
     probe: Probe | None = None
+    """Of the step."""
     path: str = ""
     """State file of the completed step; empty: none."""
 
@@ -126,17 +129,17 @@ class Refused:
 
     reason: str
     hint: str = ""
-    bad_input: bool = False
-    kind: type[AdapterError] = AdapterError
-    """A task continues after a full disk only."""
+    kind: type[AdapterError | ValueError] = AdapterError
+    """``ValueError``: bad input. A task continues after a full disk only."""
 
     @classmethod
-    def of(cls, error: AdapterError) -> Refused:
-        return cls(error.message, error.hint, kind=type(error))
+    def of(cls, error: AdapterError | ValueError) -> Refused:
+        if isinstance(error, AdapterError):
+            return cls(error.message, error.hint, type(error))
+        return cls(str(error), kind=ValueError)
 
-    def error(self) -> ValueError:
-        """``AdapterError``, or ``ValueError`` on bad input."""
-        return ValueError(self.reason) if self.bad_input else self.kind(self.reason, self.hint)
+    def error(self) -> AdapterError | ValueError:
+        return self.kind(self.reason, self.hint) if self.hint else self.kind(self.reason)
 
 
 @dataclass(frozen=True)
@@ -163,8 +166,6 @@ class GroupStats:
     """Of sampled tokens, by group number, in order."""
     notice: str = field(default="", compare=False)
     """For the event log, or empty."""
-    scores: tuple[Logprobs, ...] = field(default=(), compare=False)
-    """Of the probe, per sequence: float32 (T-start,), at the policy's temperature."""
     step: StepResult | None = field(default=None, compare=False)
     calls: float = field(default=1.0, compare=False)
     """A fraction for a shared call."""
@@ -185,6 +186,8 @@ class StepResult:
     divisor: float = 1.0
     learning_rate: float = 0.0
     notice: str = ""
+    scores: tuple[Logprobs, ...] = ()
+    """Of the probe, per sequence: float32 (T-start,), at the policy's temperature; those before the step come first."""
 
 
 class PolicyTrainer(Protocol):
@@ -204,8 +207,8 @@ class PolicyTrainer(Protocol):
     ) -> GroupStats:
         """Add the groups' gradients; return sums over their tokens.
 
-        With a ``path``, ``step`` follows in the call. Gradients repeat to the last bit if groups come one by one, in
-        order. A ``probe`` is scored first.
+        With a ``path``, ``step`` follows in the call, and the ``probe`` is scored. Gradients repeat to the last bit if
+        groups come one by one, in order.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:

@@ -9,8 +9,7 @@ import itertools
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from ..models.kernels import library
 from ..models.memory import PASS_BYTES
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
-from .group_pass import Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
+from .group_pass import SUMS, Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
 from .memory import AdapterCache, PolicyMemory, TrainingState, fresh, from_state, to_device, to_state, weights_of
 from .model import Model, limit, policy_room
 from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
@@ -56,49 +55,6 @@ def on(name: str, work: Callable[[], R]) -> R:
     raise DeviceFull(name)  # outside of the handler, so that the pass's frames and tensors are freed
 
 
-class PassBackoff:
-    """Repeats work in smaller passes. ``shrink`` halves a pass; False: it is the smallest."""
-
-    def __init__(self, shrink: Callable[[], bool]) -> None:
-        self._shrink = shrink
-        self._notices: list[str] = []
-
-    def make(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
-        while True:
-            try:
-                return work()
-            except DeviceFull as error:
-                (name,) = error.args
-            undo()
-            release()
-            if not self._shrink():
-                raise AdapterError(
-                    f"Training ran out of memory on {name}, even with a single sequence in a pass.",
-                    "Lower `max_episode_tokens` in the task file or the rank, or leave the trainer more memory.",
-                )
-            notice = f"Training ran out of memory on {name}; passes are half as large from now on."
-            log.warning(notice)
-            self._notices.append(notice)
-
-    def notice(self) -> str:
-        notices, self._notices = self._notices, []
-        if len(notices) > 1:
-            return notices[-1].replace("half as large", f"{2 ** len(notices)} times smaller")
-        return "".join(notices)
-
-
-def once_more(name: str, work: Callable[[], R]) -> R:
-    """Run work that is no pass, twice if memory runs out, then raise ``AdapterError``."""
-    for _ in range(2):
-        with suppress(DeviceFull):
-            return on(name, work)
-        release()
-    raise AdapterError(
-        f"There is no memory on {name} for an optimizer step.",
-        "Lower the rank in the task file or `slots` under [training] in marlaas.toml, or leave the trainer more.",
-    )
-
-
 def release() -> None:
     """Give cached memory back."""
     gc.collect()
@@ -113,18 +69,8 @@ WORTH = 1024
 """Least tokens per device that are worth the copies."""
 
 
-@dataclass(frozen=True)
-class Replica:
-    """A copy of the base."""
-
-    model: Model[Any]
-    device: str
-    name: str
-    thread: ThreadPoolExecutor | None = None
-
-
 class Replicas:
-    """The first is the primary.
+    """Copies of the base; the first is the primary, others compute on threads.
 
     ``make`` loads a model onto a device; ``threads``: cores of each.
     """
@@ -132,98 +78,71 @@ class Replicas:
     def __init__(
         self, make: Callable[[str], Model[Any]], devices: Sequence[str], names: Sequence[str], threads: int
     ) -> None:
-        self._all = [Replica(make(devices[0]), devices[0], names[0])]
-        for device, name in list(zip(devices, names, strict=True))[1:]:
-            thread = ThreadPoolExecutor(1, f"trainer on {name}", initializer=torch.set_num_threads, initargs=(threads,))
-            self._all.append(Replica(thread.submit(make, device).result(), device, name, thread))
-
-    @property
-    def primary(self) -> Replica:
-        return self._all[0]
+        self.name, self._devices, self._names = names[0], devices, names
+        self._threads = [
+            ThreadPoolExecutor(1, f"trainer on {name}", initializer=torch.set_num_threads, initargs=(threads,))
+            for name in names[1:]
+        ]
+        further = [thread.submit(make, device) for thread, device in zip(self._threads, devices[1:], strict=True)]
+        self.primary = make(devices[0])
+        self._models = [self.primary, *(loading.result() for loading in further)]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        if len(self._all) == 1:
-            return on(self.primary.name, partial(add_gradients, self.primary.model, work))
+        """Raises the first error once all have ended."""
+        if not self._threads:
+            return on(self.name, partial(add_gradients, self.primary, work))
         begun = perf_counter()
-        parts = shares([groups for _, groups in work], len(self._all), WORTH)
+        parts = shares([groups for _, groups in work], len(self._models))
         policies = [memory for memory, _ in work]
-        copies = [policies, *([policy.on(replica.device) for policy in policies] for replica in self._all[1:])]
+        copies = [policies, *([policy.on(device) for policy in policies] for device in self._devices[1:])]
         passes = [
-            partial(on, replica.name, partial(add_gradients, replica.model, list(zip(own, part, strict=True))))
-            for replica, own, part in zip(self._all, copies, parts, strict=True)
+            partial(on, name, partial(add_gradients, model, list(zip(own, part, strict=True))))
+            for name, model, own, part in zip(self._names, self._models, copies, parts, strict=True)
         ]
-        stats = self._at_once(passes)
+        further = [thread.submit(one) for thread, one in zip(self._threads, passes[1:], strict=True)]
+        try:
+            first = passes[0]()
+        finally:
+            wait(further)
+        stats = [first, *(one.result() for one in further)]
         for others in copies[1:]:
             for policy, other in zip(policies, others, strict=True):
                 policy.take(other)
         seconds = (perf_counter() - begun) / len(work)
         return tuple(together(parts, seconds) for parts in zip(*stats, strict=True))
 
-    def logprobs(self, memory: PolicyMemory, group: TrainGroup, temperature: float) -> tuple[Logprobs, ...]:
-        primary = self.primary
-        return on(primary.name, partial(group_logprobs, primary.model, memory, group, temperature))
-
     def unmount(self) -> None:
-        for replica in self._all:
-            replica.model.unmount()
+        for model in self._models:
+            model.unmount()
 
     def shrink(self) -> bool:
-        return any([replica.model.shrink() for replica in self._all])
+        return any([model.shrink() for model in self._models])
 
     def shutdown(self) -> None:
-        for replica in self._all:
-            if replica.thread is not None:
-                replica.thread.shutdown()
-
-    def _at_once(self, passes: Sequence[Callable[[], R]]) -> list[R]:
-        """An error is raised once all have ended; ``DeviceFull`` first."""
-        others = [replica.thread for replica in self._all if replica.thread is not None]
-        futures = [thread.submit(_ending, one) for thread, one in zip(others, passes[1:], strict=True)]
-        ends = [_ending(passes[0]), *(future.result() for future in futures)]
-        failures = [end for end in ends if isinstance(end, Exception)]
-        for failure in sorted(failures, key=lambda failure: not isinstance(failure, DeviceFull)):
-            raise failure
-        return [end for end in ends if not isinstance(end, Exception)]
+        for thread in self._threads:
+            thread.shutdown()
 
 
-def _ending(work: Callable[[], R]) -> R | Exception:
-    try:
-        return work()
-    except Exception as error:
-        return error
+def shares(work: Sequence[Sequence[TrainGroup]], replicas: int) -> list[list[tuple[TrainGroup, ...]]]:
+    """Groups per replica and policy, in order: each to the one with the fewest tokens so far.
 
-
-PolicyGroups = tuple[TrainGroup, ...]
-
-
-def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> list[list[PolicyGroups]]:
-    """Groups per replica and policy, in order.
-
-    Largest first. Below ``worth`` tokens per replica, the first computes everything.
+    Below ``WORTH`` tokens per replica, the first computes everything.
     """
-    sizes = {
-        (policy, place): sum(len(sequence.tokens) for sequence in group.sequences)
-        for policy, groups in enumerate(work)
-        for place, group in enumerate(groups)
-    }
-    loads, owner = [0] * (replicas if sum(sizes.values()) >= worth * replicas else 1), {}
-    for key in sorted(sizes, key=lambda key: -sizes[key]):
-        owner[key] = loads.index(min(loads))
-        loads[owner[key]] += sizes[key]
-    return [
-        [
-            tuple(group for place, group in enumerate(groups) if owner[policy, place] == replica)
-            for policy, groups in enumerate(work)
-        ]
-        for replica in range(replicas)
-    ]
+    parts: list[list[list[TrainGroup]]] = [[[] for _ in work] for _ in range(replicas)]
+    sizes = [[sum(len(sequence.tokens) for sequence in group.sequences) for group in groups] for groups in work]
+    loads = [0] * (replicas if sum(map(sum, sizes)) >= WORTH * replicas else 1)
+    for policy, groups in enumerate(work):
+        for group, size in zip(groups, sizes[policy], strict=True):
+            least = loads.index(min(loads))
+            loads[least] += size
+            parts[least][policy].append(group)
+    return [[tuple(groups) for groups in part] for part in parts]
 
 
 def together(stats: Sequence[GroupStats], seconds: float) -> GroupStats:
     """In order, so that the sum repeats."""
-    sums = ("tokens", "loss", "entropy", "clipped", "gap_sum", "kl", "measured")
     return GroupStats(
-        **{name: sum(getattr(part, name) for part in stats) for name in sums},
+        **{name: sum(getattr(part, name) for part in stats) for name in ("tokens", *SUMS)},
         gap_max=max(part.gap_max for part in stats),
         seconds=seconds,
         weights={number: weights for part in stats for number, weights in part.weights.items()},
@@ -269,7 +188,7 @@ def keep_freed_memory() -> None:
         tune(M_ARENA_MAX, 1)
 
 
-# One thread computes, in call order. A second writes state files; a third reads states.
+# One thread computes, in call order. A second writes state files, and reads states.
 
 P = ParamSpec("P")
 
@@ -283,6 +202,9 @@ class _Made:
     opening: int
     step: Step
     state: PolicyState
+    probed: TrainGroup
+    scores: tuple[Logprobs, ...]
+    """Before the step, if wanted."""
     seconds: float
 
 
@@ -324,15 +246,15 @@ class TorchTrainer:
         self._repeats = True
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
-        self._moves = ThreadPoolExecutor(1, "moves")
 
         def make(device: str) -> Model[Any]:
             limit(device, memory)
             return model() if model is not None else load_model(base, device, room, precision, self._settle)
 
         self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
-        self._model = self._replicas.primary.model
-        self._backoff = PassBackoff(self._replicas.shrink)
+        self._model = self._replicas.primary
+        self._notices: list[str] = []
+        """Of passes that did not fit, for the event log."""
         self._cache = AdapterCache(
             Path(scratch or tempfile.gettempdir()), slots, held or policy_room(self._device), self._device
         )
@@ -350,12 +272,14 @@ class TorchTrainer:
         A group of zero advantages only counts its tokens, unless there is a KL term or an entropy bonus. With a
         ``path``, raises as ``step`` does; the gradients then stay.
         """
-        stats, made = await self._run(self._accumulate, Job(policy, groups, probe, path))
-        return stats if made is None else replace(stats, step=await self._finish(policy, path, made))
+        (result,) = await self.accumulate_together((Job(policy, groups, probe, path),))
+        if isinstance(result, Refused):
+            raise result.error()
+        return result
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """If a shared pass fails, its jobs run one by one. A policy that fails again is closed."""
-        results = await self._run(self._together, jobs)
+        """If a shared pass fails, its jobs run one by one."""
+        results = await self._run(self._accumulate, jobs)
         return tuple(await asyncio.gather(*(self._end(job, *one) for job, one in zip(jobs, results, strict=True))))
 
     async def step(self, policy: str, path: str) -> StepResult:
@@ -364,7 +288,7 @@ class TorchTrainer:
 
     async def _finish(self, policy: str, path: str, made: _Made) -> StepResult:
         digest, size, writing = await _in(self._disk, self._write, Path(path), made.state)
-        version, seconds = await self._run(self._adopt, policy, made)
+        version, scores, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
             step=version,
             path=path,
@@ -374,7 +298,8 @@ class TorchTrainer:
             seconds=made.seconds + writing + seconds,
             divisor=made.step.divisor,
             learning_rate=made.step.learning_rate,
-            notice=self._backoff.notice(),
+            notice=self._notice(),
+            scores=scores,
         )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -385,7 +310,7 @@ class TorchTrainer:
 
     async def get_state(self, policy: str) -> TrainingState:
         """Read while others compute."""
-        return await _in(self._moves, self._cache.look, policy)
+        return await _in(self._disk, self._cache.look, policy)
 
     async def set_state(self, policy: str, state: TrainingState) -> None:
         await self._run(self._set_state, policy, state)
@@ -397,7 +322,6 @@ class TorchTrainer:
         self._thread.shutdown()
         self._replicas.shutdown()
         self._disk.shutdown()
-        self._moves.shutdown()
         self.tidy()
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -448,8 +372,8 @@ class TorchTrainer:
             for (memory, _), gathered in zip(work, before, strict=True):
                 memory.go_back(gathered)
 
-        stats = self._backoff.make(partial(self._replicas.add_gradients, work), undo)
-        return (replace(stats[0], notice=self._backoff.notice()), *stats[1:])
+        stats = self._fitting(partial(self._replicas.add_gradients, work), undo)
+        return (replace(stats[0], notice=self._notice()), *stats[1:])
 
     async def _end(self, job: Job, result: GroupStats | Refused, made: _Made | None) -> GroupStats | Refused:
         if made is None or isinstance(result, Refused):
@@ -459,117 +383,104 @@ class TorchTrainer:
         except AdapterError as error:
             return Refused.of(error)
 
-    def _accumulate(self, job: Job) -> tuple[GroupStats, _Made | None]:
-        (result,) = self._run_jobs((job,))
-        if isinstance(result, Refused):
-            raise result.error()
-        return result, self._make(job.policy) if job.path else None
-
-    def _together(self, jobs: Sequence[Job]) -> list[tuple[GroupStats | Refused, _Made | None]]:
-        found: list[tuple[GroupStats | Refused, _Made | None]] = []
-        for job, result in zip(jobs, self._run_jobs(jobs), strict=True):
-            made = None
-            if job.path and not isinstance(result, Refused):
-                try:
-                    made = self._make(job.policy)
-                except AdapterError as error:
-                    result = Refused.of(error)
-            found.append((result, made))
-        return found
-
-    def _run_jobs(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
+    def _accumulate(self, jobs: Sequence[Job]) -> list[tuple[GroupStats | Refused, _Made | None]]:
         if len({job.policy for job in jobs}) < len(jobs):
             raise ValueError("A policy has two jobs in one call.")
         results: dict[str, GroupStats | Refused] = {}
         pending: list[Job] = []
-        begun = perf_counter()
-        add = self._add if len(jobs) == 1 else self._add_or_refuse
         for job in jobs:
-            if not self._cache.fit([other.policy for other in (*pending, job)]):
-                results |= add(pending, begun)
-                pending, begun = [], perf_counter()
             try:
-                self._cache.use(*(other.policy for other in pending), job.policy)
-                for group in (*job.groups, scored_group(job.probe.sequences if job.probe else ())):
+                for group in job.groups:
                     check_group(group, self._model.vocabulary)
-                pending.append(job)
-            except AdapterError as error:
-                results[job.policy] = Refused.of(error)
             except ValueError as error:
-                results[job.policy] = Refused(str(error), bad_input=True)
-        results |= add(pending, begun)
-        return tuple(results[job.policy] for job in jobs)
+                results[job.policy] = Refused.of(error)
+                continue
+            if not self._cache.fit([other.policy for other in (*pending, job)]):
+                results |= self._add(pending)
+                pending = []
+            pending.append(job)
+        results |= self._add(pending)
+        made: dict[str, _Made] = {}
+        for job in jobs:
+            if job.path and not isinstance(results[job.policy], Refused):
+                try:
+                    made[job.policy] = self._make(job.policy, job.probe)
+                except (AdapterError, ValueError) as error:
+                    results[job.policy] = Refused.of(error)
+        return [(results[job.policy], made.get(job.policy)) for job in jobs]
 
-    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        try:
-            return self._add(jobs, begun)
-        except Exception as error:
-            policies = " and ".join(job.policy for job in jobs)
-            log.exception("A pass over groups of policy %s failed.", policies)
-            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
-            return {job.policy: Refused(reason) for job in jobs}
-
-    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """A policy whose pass fails is closed: its gradient may hold some of the groups."""
+    def _add(self, jobs: Sequence[Job]) -> dict[str, GroupStats | Refused]:
+        """A pass that fails leaves gradients as they were."""
         if not jobs:
             return {}
-        memories = self._cache.use(*(job.policy for job in jobs))
-        try:  # a score that fails leaves gradients as they are
-            scores = [
-                self._logprobs(memory, scored_group(job.probe.sequences), memory.config.temperature)
-                if job.probe
-                else ()
-                for memory, job in zip(memories, jobs, strict=True)
-            ]
-        except Exception:
-            if len(jobs) == 1:
-                raise
-            return self._one_by_one(jobs)
-        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
+        begun, policies = perf_counter(), [job.policy for job in jobs]
         try:
+            memories = self._cache.use(*policies)
             reach(Point.ACCUMULATE_BEGUN)
             stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
-        except Exception:
-            if not before:
-                self._close(jobs[0].policy)
-                raise
-            for memory, gathered in zip(memories, before, strict=True):
-                memory.go_back(gathered)
-            return self._one_by_one(jobs)
+        except Exception as error:
+            if len(jobs) > 1:  # one of them may be the cause
+                return {policy: result for job in jobs for policy, result in self._add([job]).items()}
+            if isinstance(error, AdapterError):
+                return {policies[0]: Refused.of(error)}
+            log.exception("A pass over groups of policy %s failed.", *policies)
+            reason = f"Training on groups of policy {policies[0]} failed: {type(error).__name__}: {error}."
+            return {policies[0]: Refused(reason)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
-        return {
-            job.policy: replace(one, seconds=one.seconds + paging, scores=own)
-            for job, one, own in zip(jobs, stats, scores, strict=True)
-        }
+        return {policy: replace(one, seconds=one.seconds + paging) for policy, one in zip(policies, stats, strict=True)}
 
-    def _one_by_one(self, jobs: Sequence[Job]) -> dict[str, GroupStats | Refused]:
-        results: dict[str, GroupStats | Refused] = {}
-        for job in jobs:
-            results |= self._add_or_refuse([job], perf_counter())
-        return results
-
-    def _make(self, policy: str) -> _Made:
+    def _make(self, policy: str, probe: Probe | None = None) -> _Made:
         begun = perf_counter()
         (memory,) = self._cache.use(policy)
+        probed = scored_group(probe.sequences if probe else ())
+        check_group(probed, self._model.vocabulary)
+        scores = self._logprobs(memory, probed, memory.config.temperature) if probe and probe.before else ()
         reach(Point.STEP_READY)
-        step = once_more(self._replicas.primary.name, partial(make_step, self._gradients, memory))
+        step = self._fitting(partial(on, self._replicas.name, partial(make_step, self._gradients, memory)))
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
-        return _Made(self._opened[policy], step, state, perf_counter() - begun)
+        return _Made(self._opened[policy], step, state, probed, scores, perf_counter() - begun)
+
+    def _fitting(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
+        """Do ``work`` in smaller and smaller passes until it fits; undo it if it fails."""
+        while True:
+            try:
+                return work()
+            except DeviceFull as error:
+                (name,) = error.args
+            except Exception:
+                undo()
+                raise
+            undo()
+            release()
+            if not self._replicas.shrink():
+                raise AdapterError(
+                    f"Training ran out of memory on {name}, even with a single sequence in a pass.",
+                    "Lower `max_episode_tokens` in the task file or the rank, or leave the trainer more memory.",
+                )
+            self._notices.append(f"Training ran out of memory on {name}; passes are half as large from now on.")
+            log.warning(self._notices[-1])
+
+    def _notice(self) -> str:
+        notices, self._notices = self._notices, []
+        if len(notices) > 1:
+            return notices[-1].replace("half as large", f"{2 ** len(notices)} times smaller")
+        return "".join(notices)
 
     def _write(self, path: Path, state: PolicyState) -> tuple[str, int, float]:
         begun = perf_counter()
         size = write_state(path, state, self._sync)
         return checksum(state.adapter), size, perf_counter() - begun
 
-    def _adopt(self, policy: str, made: _Made) -> tuple[int, float]:
+    def _adopt(self, policy: str, made: _Made) -> tuple[int, tuple[Logprobs, ...], float]:
         begun = perf_counter()
         if self._opened.get(policy) != made.opening:
             raise AdapterError(f"Policy {policy} was closed while a step of it was being written.")
         (memory,) = self._cache.use(policy)
         memory.adopt(made.step.optimised)
         reach(Point.STEP_MADE)
-        return memory.version, perf_counter() - begun
+        scores = made.scores + self._logprobs(memory, made.probed, memory.config.temperature)
+        return memory.version, scores, perf_counter() - begun
 
     def _set_state(self, policy: str, state: TrainingState) -> None:
         self._close(policy)
@@ -583,8 +494,11 @@ class TorchTrainer:
         return self._logprobs(memory, scored_group([(tokens, start)]), temperature)[0]
 
     def _logprobs(self, memory: PolicyMemory, group: TrainGroup, temperature: float) -> tuple[Logprobs, ...]:
+        if not group.sequences:
+            return ()
         self._repeats = memory.config.repeats
-        return self._backoff.make(partial(self._replicas.logprobs, memory, group, temperature))
+        scores = partial(group_logprobs, self._model, memory, group, temperature)
+        return self._fitting(partial(on, self._replicas.name, scores))
 
     def _close(self, policy: str) -> None:
         self._cache.drop(policy)

@@ -1,4 +1,4 @@
-"""Drawn charts: curves, bands, points, axes; scales, rows of scores, plots of a task."""
+"""Drawn charts: curves, bands, points, axes; scales, plots of a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from marlaas.app.chart.draw import (
     WITHIN,
     Curve,
     Drawing,
-    Mark,
     Plot,
     Point,
     Scale,
@@ -29,9 +28,9 @@ from marlaas.app.chart.draw import (
     logarithmic,
     smoothed,
 )
-from marlaas.app.chart.task_plot import Look, ScoreRow, moved, plot, score_rows
+from marlaas.app.chart.task_plot import Look, moved, plot
 from marlaas.app.lists.lines import Learner
-from marlaas.app.questions import LearningCurve, TaskAnswer
+from marlaas.app.questions import LearningAnswer, LearningCurve
 from marlaas.app.text.format import cells
 from marlaas.engine.store.queries.learning import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
@@ -122,12 +121,12 @@ def curves(draw: st.DrawFn) -> Curve:
 @st.composite
 def plots(draw: st.DrawFn) -> Plot:
     points = draw(st.lists(st.builds(Point, st.integers(0, 500), numbers, numbers, st.booleans()), max_size=5))
-    marks = draw(st.lists(st.builds(Mark, st.integers(0, 500), st.sampled_from(["", "9f2c41"])), max_size=5))
+    marks = draw(st.lists(st.integers(0, 500), max_size=5))
     return Plot(
         draw(st.lists(curves(), max_size=MOST_CURVES)),
         sorted(points, key=lambda point: point.step),
         draw(st.none() | numbers),
-        sorted(marks, key=lambda mark: mark.step),
+        marks,
         draw(st.integers(1, 100_000)),
         draw(st.booleans()),
         draw(st.booleans()),
@@ -237,33 +236,6 @@ def test_any_range_is_covered(one: float, other: float, most: int) -> None:
         assert all(len(label) <= 12 for label in labels(scale))
 
 
-ROWS = (ScoreRow("base", "0.25 ± 0.25", 0.25, 0.25), ScoreRow("1@best", "1.00 ± 0.00", 1.0), ScoreRow("1@9", "not yet"))
-
-
-def text(rows: tuple[ScoreRow, ...], baseline: float | None, width: int, height: int) -> list[str]:
-    return ["".join(part for part, _ in runs) for runs in score_rows(rows, baseline, width, height)]
-
-
-def test_the_best_comes_first_and_what_is_missing_last() -> None:
-    assert text(ROWS, 0.75, 42, 8) == [
-        "       0.00               1.00",
-        "1@best │               ╌    ◆│ 1.00 ± 0.00",
-        "base   │├────◆────┤    ╌     │ 0.25 ± 0.25",
-        "1@9    │               ╌     │     not yet",
-    ]
-
-
-@given(
-    st.lists(st.tuples(st.floats(-9, 9), st.floats(0, 2)), max_size=6), st.integers(0, 90), st.integers(0, 9),
-    st.none() | st.floats(-3, 3),
-)  # fmt: skip
-def test_rows_fit_whatever_the_scores(scores: list[tuple[float, float]], width: int, height: int, floor: float) -> None:
-    rows = tuple(ScoreRow(f"v{place}", f"{one:.2f}", one, error) for place, (one, error) in enumerate(scores))
-    shown = text(rows, floor, width, height)
-    assert len(shown) <= max(0, height) and all(cells(line) <= width for line in shown)
-    assert all(line.count("◆") == 1 for line in shown[1:])
-
-
 def track(first: int, *values: float) -> Track:
     return Track(array("q", range(first, first + len(values))), array("d", values))
 
@@ -272,12 +244,11 @@ def evaluation(step: int, score: float, version: str) -> EvalRow:
     return EvalRow(step, "e", score, 0.05, 64, 0.1, {}, prompts=64, series=version)
 
 
-def answer(metric: str = "reward", **tracks: Track) -> TaskAnswer:
+def answer(metric: str = "reward", **tracks: Track) -> LearningAnswer:
     evals = (evaluation(0, 0.1, "old"), evaluation(2, 0.3, "old"), evaluation(2, 0.2, "fresh"))
-    history = History(tracks, (Change(1, "old"), Change(3, "[/fresh]\x1b[2J")))
-    return TaskAnswer(
-        Learner(1), metric, LearningCurve(history, evals), {Learner(7): LearningCurve(History({metric: track(1, 0.9)}))}
-    )
+    history = History(tracks, (Change(1, "old"), Change(3, "fresh")))
+    other = LearningCurve(History({metric: track(1, 0.9)}))
+    return LearningAnswer(metric, {Learner(1): LearningCurve(history, evals), Learner(7): other})
 
 
 def test_a_curve_is_smoothed_with_its_band() -> None:
@@ -291,11 +262,11 @@ def test_a_curve_is_smoothed_with_its_band() -> None:
     assert list(scores.values) == [0.2] and not scores.raw, "a score is a mean already"
 
 
-def test_points_say_whether_they_compare_and_marks_are_letters() -> None:
+def test_points_say_whether_they_compare() -> None:
     drawn = plot(answer(reward=track(1, 0.4, 0.5)), [], Look())
     points = [(point.step, point.score, point.earlier) for point in drawn.points]
     assert points == [(0, 0.1, True), (2, 0.3, True), (2, 0.2, False)], "what compares covers what does not"
-    assert [(mark.step, mark.label) for mark in drawn.marks] == [(3, "fresh2")]
+    assert drawn.marks == [3], "the environment was edited before this step"
     assert not plot(answer("loss", loss=track(1, 0.4)), [], Look()).points, "scores are no losses"
 
 

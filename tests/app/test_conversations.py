@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.lines import Learner
 from marlaas.app.rollouts.answers import (
     LONGEST,
     Prompts,
@@ -24,11 +23,10 @@ from marlaas.app.rollouts.answers import (
     shares,
     wrapped,
 )
-from marlaas.app.rollouts.exporting import episode_text, export, joined, json_line, new_file, scopes
+from marlaas.app.rollouts.exporting import episode_text, export, joined, json_line, new_file
 from marlaas.app.rollouts.reading import (
     ADVANTAGE,
     ADVANTAGES,
-    ALL,
     CHUNK,
     GIVEN,
     LOGPROB,
@@ -39,9 +37,7 @@ from marlaas.app.rollouts.reading import (
     VERSION,
     WEIGHT,
     WEIGHTS,
-    Selection,
     Shading,
-    blocks,
     decoder,
     episode_blocks,
     home_decoder,
@@ -105,7 +101,7 @@ def decode(ids: Any) -> str:
 
 
 def read(one: StoredConversation) -> str:
-    return joined(blocks(one, Shading(TURNS), None))
+    return joined(episode_blocks([one], Shading(TURNS), None))
 
 
 def said(*turns: tuple[str, str]) -> StoredConversation:
@@ -132,7 +128,7 @@ def test_rewards_for_turns_stand_behind_their_replies() -> None:
         ("user", "?"),
     ]
     paid = (Paid(0, 0.1, "early"), Paid(1, 0.25, "step"), Paid(2, -1.0, ""), Paid(9, 1.0, HOSTILE))
-    shown = joined(blocks(replace(said(*turns), paid=paid), Shading(TURNS), None))
+    shown = joined(episode_blocks([replace(said(*turns), paid=paid)], Shading(TURNS), None))
     places = [
         shown.index(word) for word in ("left", "+0.1 for early", "+0.25 for step", "only", "paid -1", "?", "paid +1")
     ]
@@ -141,10 +137,10 @@ def test_rewards_for_turns_stand_behind_their_replies() -> None:
 
 def test_what_cannot_be_shaded_is_read_as_turns_and_says_why() -> None:
     one = conversation(parts=(StoredTrajectory(5, 5, (Turn("user", "2+2="),), Tokens()),))
-    shown = joined(blocks(one, shading_of(WEIGHT, one), decode))
+    shown = joined(episode_blocks([one], shading_of(WEIGHT, one), decode))
     assert "deleted to save disk space" in shown and "2+2=" in shown
     whole = conversation()
-    assert "No base." in joined(blocks(whole, shading_of(WEIGHT, whole), None, "No base."))
+    assert "No base." in joined(episode_blocks([whole], shading_of(WEIGHT, whole), None, "No base."))
 
 
 @pytest.mark.parametrize("shade", [TURNS, LOGPROB])
@@ -154,7 +150,7 @@ def test_every_line_of_every_text_is_harmless(name: str, shade: str) -> None:
     one = conversation(
         agent=text, failure=text, scores={text: 1.0}, parts=(StoredTrajectory(5, 5, (Turn(text, text),), TOKENS),)
     )
-    found = blocks(one, shading_of(shade, one), lambda ids: text[:9000] * len(ids))
+    found = episode_blocks([one], shading_of(shade, one), lambda ids: text[:9000] * len(ids))
     lines = [found[line.block].text[line.start : line.stop] for line in lines_of(found, 40)]
     assert all(harmless(line) and "\n" not in line and cells(line) <= 40 for line in lines)
 
@@ -396,22 +392,14 @@ def test_a_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> Non
 
 
 def test_an_export_holds_what_was_asked_for(reader: Reader, home: Home, tmp_path: Path) -> None:
-    one = reader.conversation(700)
-    assert one is not None
-    found = scopes(Selection(Learner(1), ALL), one, [5, 3])
-    counts = {}
-    for name, scope in found.items():
-        counts[name] = export(home, scope.ids, tmp_path / f"{name}.jsonl")
-    assert counts == {"one": 1, "hits": 2, "group": 8, "step": 64, "task": 1944}
-    assert [json.loads(line)["id"] for line in (tmp_path / "hits.jsonl").read_text().splitlines()] == [3, 5]
-    failures = scopes(Selection(Learner(1), ALL, failures=True), one, None)
-    assert failures["task"].words == "the whole task with failures" and "hits" not in failures
-    assert export(home, failures["task"].ids, tmp_path / "failures.txt") == 30
-    assert "the sum was no number" in (tmp_path / "failures.txt").read_text()
+    assert export(home, [3, 5], tmp_path / "two.jsonl") == 2
+    assert [json.loads(line)["id"] for line in (tmp_path / "two.jsonl").read_text().splitlines()] == [3, 5]
+    failures, file = sorted(reader.conversation_ids(1, failures=True)), tmp_path / "failures.txt"
+    assert export(home, failures, file) == 30 and "the sum was no number" in file.read_text()
     with pytest.raises(ConfigError, match="is there already"):
-        export(home, failures["task"].ids, tmp_path / "failures.txt")
+        export(home, failures, file)
     with pytest.raises(ConfigError, match="cannot be written"):
-        export(home, failures["task"].ids, tmp_path / "no" / "where")
+        export(home, failures, tmp_path / "no" / "where")
 
 
 def test_where_it_comes_from_and_what_it_was_paid() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from dataclasses import replace
 
@@ -130,19 +129,19 @@ def test_nothing_is_said_too_early() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "tone", "words"),
+    ("state", "tone", "words"),
     [
-        ("running", "", "none", "No step yet"),
-        ("queued", "slots", "none", "Not begun"),
-        ("blocked", "blocked", "bad", "Blocked"),
-        ("paused", "person", "fair", "Paused before"),
-        ("failed", "failed", "bad", "Failed before"),
-        ("cancelled", "", "none", "It ended before"),
-        ("?", "", "none", "It ended before"),
+        ("running", "none", "No step yet"),
+        ("queued", "none", "Not begun"),
+        ("blocked", "bad", "Blocked"),
+        ("paused", "fair", "Paused before"),
+        ("failed", "bad", "Failed before"),
+        ("cancelled", "none", "It ended before"),
+        ("?", "none", "It ended before"),
     ],
 )
-def test_before_the_first_step(state: str, code: str, tone: str, words: str) -> None:
-    found = verdict(Evidence(state, code))
+def test_before_the_first_step(state: str, tone: str, words: str) -> None:
+    found = verdict(Evidence(state))
     assert found.tone == tone and found.words.startswith(words)
 
 
@@ -175,7 +174,6 @@ def test_anything_recorded_has_a_verdict(
 ) -> None:
     known = Evidence(
         state,
-        "",
         len(rewards),
         60,
         range(len(rewards)),
@@ -269,24 +267,14 @@ def test_a_difference_by_hand() -> None:
     assert found is not None and (found.mean, found.prompts, found.differing) == (0.5, 4, 2)
     half = pytest.approx(3.1824463 * math.sqrt(1 / 12))
     assert found.high - found.mean == half and found.mean - found.low == half
-    assert not found.clear
+    assert found.low < 0 < found.high
 
 
 def test_pairing_by_prompt_sees_what_two_scores_cannot() -> None:
     hard = {prompt: float(prompt % 2) for prompt in range(64)}
     better = {prompt: value + 0.1 + 0.001 * (prompt % 3) for prompt, value in hard.items()}
     found = paired(better, hard)
-    assert found is not None and found.clear and found.high - found.low < 0.001
-
-
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
-    draw, covered, runs = random.Random(0), 0, 2000
-    for _ in range(runs):
-        first = {prompt: draw.gauss(0.3, 1.0) for prompt in range(12)}
-        found = paired(first, dict.fromkeys(first, 0.0))
-        covered += found is not None and found.low <= 0.3 <= found.high
-    # binomial with p = 0.95: a deviation of 4 standard errors, 0.0195, comes by chance once in 16,000 seeds
-    assert abs(covered / runs - 0.95) < 0.0195
+    assert found is not None and found.low > 0 and found.high - found.low < 0.001
 
 
 POLICIES = (

@@ -28,7 +28,6 @@ from marlaas.app.lists.lines import (
     table_cells,
     version_columns,
     version_row,
-    version_totals,
 )
 from marlaas.app.text.format import cells
 from marlaas.engine.environments.conformance.finding import Finding
@@ -268,7 +267,7 @@ def test_rows_of_versions_have_their_width_whatever_they_say(width: int, name: s
     version = kept(1, 5, 0.5)
     version = replace(version, row=replace(version.row, task_name=name, tenant=name, policy=name, label=name))
     columns = version_columns(width)
-    row = version_row(version, columns, 1000 + seconds, version_totals([version], "task"))
+    row = version_row(version, columns, 1000 + seconds)
     for column, cell in zip(columns, row.cells, strict=True):
         text = filling(column, cell.text)
         assert cells(text) == column.width + 1 and harmless(text) and "\n" not in text

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.questions import AdaptersQuestion, EngineQuestion, LogsQuestion
+from marlaas.app import questions
+from marlaas.app.questions import Question
 from marlaas.app.reading import exists, find_task, opened, reading
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.home.paths import Home
@@ -305,13 +306,14 @@ def test_what_changed_is_read_again(filling: Filling, home: Home, monkeypatch: p
         return kept_versions(reader, policies)
 
     monkeypatch.setattr(Reader, "kept_versions", reading)
+    question = Question(questions.adapters, (None, lambda: NOW))
     with opened(home) as reader:
-        first = AdaptersQuestion().read(reader, None)
+        first = question.read(reader, None)
         assert [(kept.row.task, kept.row.number) for kept in first.versions] == [(3, 0), (2, 3), (2, 2), (1, 2), (1, 1)]
-        assert AdaptersQuestion().read(reader, first) is first
+        assert question.read(reader, first) is first
         filling.execute(CHANGES[change])
-        second = AdaptersQuestion().read(reader, first)
-        assert second.versions == AdaptersQuestion().read(reader, None).versions != first.versions
+        second = question.read(reader, first)
+        assert second.versions == question.read(reader, None).versions != first.versions
     assert asked[:2] == [{1, 2, 3}, set() if change == "a task without any" else {2}]
 
 
@@ -324,7 +326,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("grain", [1, 60])
 def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> None:
     filling = fill_machine(home)
-    question = EngineQuestion(home, grain, 30)
+    question = Question(questions.engine, (home, grain, 30))
     with opened(home) as reader:
         answer = question.read(reader, None)
         for age in range(5):
@@ -346,7 +348,7 @@ def test_files_are_read_on_and_no_other_file_is(home: Home, filling: Filling) ->
     home.logs.mkdir(parents=True)
     log = home.logs / "engine.log"
     log.write_text("info: one\nerror: two\n")
-    question = LogsQuestion(home, "engine.log", EventFilter(level="error"))
+    question = Question(questions.logs, (home, "engine.log", EventFilter(level="error")))
     with opened(home) as reader:
         first = question.read(reader, None)
         assert first.files == ("engine.log",) and list(first.listing.ids) == [10]
@@ -356,5 +358,5 @@ def test_files_are_read_on_and_no_other_file_is(home: Home, filling: Filling) ->
         second = question.read(reader, first)
         assert second.listing.at_hand is not None
         assert [line.text for line in second.listing.at_hand.values()] == ["two", "three"]
-        outside = LogsQuestion(home, "../marlaas.toml", EventFilter()).read(reader, None)
+        outside = Question(questions.logs, (home, "../marlaas.toml", EventFilter())).read(reader, None)
         assert len(outside.listing.ids) == 0

@@ -13,13 +13,10 @@ from marlaas.app.report.telling import (
     Chart,
     Code,
     Document,
-    Line,
     Piece,
     Played,
     Section,
     Table,
-    Text,
-    Transcript,
     chosen,
 )
 from marlaas.app.report.writing import NARROW, WIDE, described, html, markdown, svg
@@ -69,11 +66,11 @@ VALUES = st.floats(allow_nan=True, allow_infinity=True)
 
 def chart(values: list[float], large: bool = False, words: str = "what it is") -> Chart:
     curve = Curve(list(range(1, len(values) + 1)), values)
-    return Chart("one", words, words, [Line(words, curve)] if values else [], large=large)
+    return Chart("one", words, words, [(words, curve)] if values else [], large=large)
 
 
 def test_words_for_who_cannot_see() -> None:
-    one = Chart("a", "A", "What.", [Line("reward", Curve([1, 9], [0.25, 0.5]))], [Point(0, 0.1), Point(9, 0.9)])
+    one = Chart("a", "A", "What.", [("reward", Curve([1, 9], [0.25, 0.5]))], [Point(0, 0.1), Point(9, 0.9)])
     assert described(one) == ("What. reward: 0.25 at step 1, 0.5 at step 9. Held-out: 0.10 at step 0, 0.90 at step 9.")
     root = ElementTree.fromstring(svg(one, alone=True))
     assert [child.text for child in root if child.tag.endswith("desc")] == [described(one)]
@@ -137,7 +134,7 @@ def read(text: str) -> Tags:
 
 def test_every_piece_is_on_the_web_page() -> None:
     tags = read(html(document("some words")))
-    assert {"h1", "h2", "h3", "table", "svg", "article", "details", "style"} <= tags.seen
+    assert {"h1", "h2", "h3", "table", "svg", "details", "style"} <= tags.seen
     assert "".join(tags.text).count("some words") >= 12
 
 
@@ -163,7 +160,7 @@ def evaluated(rewards: dict[int, tuple[float, ...]], step: int) -> dict[int, Pla
 def test_what_changed_most_comes_first() -> None:
     first = evaluated({0: (0.0,), 1: (1.0,), 2: (0.0,), 3: (1.0,)}, 0)
     best = evaluated({0: (1.0,), 1: (0.0,), 2: (0.0,), 3: (1.0,)}, 9)
-    found = chosen([first, best], [], [])
+    found = chosen([first, best], [])
     assert [(one.group, one.reward) for one in found] == [(0, 0), (900, 1), (1, 1), (901, 0), (2, 0), (902, 0)]
     assert found[0].why == "Most was gained on prompt 0: at step 0" and found[1].why.endswith("at step 9")
     assert found[2].why.startswith("Most was lost on prompt 1") and "Prompt 2 is not solved" in found[4].why
@@ -176,7 +173,7 @@ def test_each_choice_can_be_found(
     measured = [evaluated(first, 0), evaluated(best, 9)]
     groups = [Played(5000 + place, place, 9, rewards) for place, rewards in enumerate(trained)]
     known = {one.group: one.rewards for one in (*measured[0].values(), *measured[1].values(), *groups)}
-    found = chosen(measured, groups, [])
+    found = chosen(measured, groups)
     assert all(one.reward in known[one.group] for one in found)
     assert len({(one.group, one.reward) for one in found}) == len(found)
 
@@ -185,11 +182,11 @@ def document(words: str) -> Document:
     """Every kind of piece, with the same words in each place."""
     curve = Curve([1, 2, 3], [0.1, 0.2, 0.4], [0.0, 0.1, 0.2], [0.2, 0.3, 0.9])
     pieces: list[Piece] = [
-        Text(words),
+        words,
         Table((words, "n"), [(words, "1"), ("", words)], ("n",)),
-        Chart("one", words, words, [Line(words, curve)], [Point(2, 0.5, 0.1)], 0.3, unit=True, large=True),
-        Chart("two", words, words, [Line(words, curve), Line(words, Curve([1], [5.0], place=1))]),
-        Transcript(words, [("user", words), (words, "x")]),
+        Chart("one", words, words, [(words, curve)], [Point(2, 0.5, 0.1)], 0.3, unit=True, large=True),
+        Chart("two", words, words, [(words, curve), (words, Curve([1], [5.0], place=1))]),
+        Code(words, words),
         Code(words, words, "toml"),
     ]
     return Document(words, words, [Section(words, pieces), Section(words, (), 3)])

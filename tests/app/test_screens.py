@@ -14,8 +14,6 @@ from textual.widgets import Button, Input
 
 from marlaas.app.screenshot import VIEWS, save_screenshots
 from marlaas.app.text.format import cells
-from marlaas.app.tui.screens import adapters
-from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
 
 from ..seldom import often
@@ -155,7 +153,6 @@ HOSTILE: dict[str, tuple[Callable[[Home], object], str]] = {
 def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every machine is this one, with its disk and its time of day."""
     same_machine(monkeypatch)
-    monkeypatch.setattr(adapters, "home_size", lambda home: HomeSize(5_000_000, 80_000_000, 0, 40_000))
     with monkeypatch.context() as here:
         here.setenv("TZ", "UTC")
         time.tzset()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import re
 import shlex
 from dataclasses import fields, replace
@@ -17,11 +16,9 @@ from marlaas.app.text.format import cells
 from marlaas.app.text.metrics import words
 from marlaas.app.text.terms import (
     TERMS,
-    UnknownTerm,
     find_term,
     new_key,
     search,
-    term_json,
     with_new_keys,
     with_new_names,
 )
@@ -143,16 +140,6 @@ def test_a_term_is_found_under_each_of_its_names(typed: str, name: str) -> None:
     assert find_term(typed).name == name
 
 
-@pytest.mark.parametrize(
-    ("typed", "near"),
-    [("entrpy", "entropy"), ("stalness", "staleness"), ("grad", "grad norm"), ("hacking", "reward hacking")],
-)
-def test_a_mistyped_term_finds_the_nearest(typed: str, near: str) -> None:
-    with pytest.raises(UnknownTerm) as raised:
-        find_term(typed)
-    assert raised.value.near[0].name == near
-
-
 def test_json_has_todays_names_beside_the_old_ones() -> None:
     assert with_new_keys({"gap_mean": 0.1, "reward": 1.0, "sums: prompts_solved": 2.0}) == {
         "gap": 0.1,
@@ -168,12 +155,6 @@ def test_json_has_todays_names_beside_the_old_ones() -> None:
         "basis": {"episodes": 4, "n": 4},
         "eval": [{"failed": 1, "failures": 1, "metrics": {"floor": 2.0}}],
     }, "what an environment logs keeps its name"
-
-
-def test_json_is_whole() -> None:
-    table = term_json(find_term("gap"))
-    assert json.loads(json.dumps(table))["deprecated"] == ["gap_mean"] and "old" not in table
-    assert (table["key"], table["important"], table["kind"]) == ("gap", True, "metric")
 
 
 def test_a_search_looks_at_names_and_lines() -> None:

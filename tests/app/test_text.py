@@ -206,7 +206,7 @@ def test_values(name: str, value: float | None, text: str) -> None:
 def test_a_slower_step_is_never_judged_better(one: float, other: float) -> None:
     order = ("fit", "slow", "unfit")
     one, other = sorted((one, other))
-    assert order.index(judge(one, 60).word) <= order.index(judge(other, 60).word)
+    assert order.index(judge(one, 60)[0]) <= order.index(judge(other, 60)[0])
 
 
 def test_findings_of_the_serving_version_are_listed(filling: Filling, marlaas: Commander) -> None:

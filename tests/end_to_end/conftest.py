@@ -185,9 +185,13 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def lab(shared_lab: Lab) -> Lab:
+def lab(shared_lab: Lab) -> Iterator[Lab]:
+    """The shared home; what a test leaves running is cancelled, or it would take a core from all later tests."""
     control.ensure_running(shared_lab.home)
-    return shared_lab
+    yield shared_lab
+    running = shared_lab.rows("SELECT id FROM tasks WHERE state IN ('queued', 'running', 'blocked')")
+    if running and holder(shared_lab.home.lock) is not None:
+        shared_lab.marlaas("cancel", *(str(task) for (task,) in running))
 
 
 def consumed_once(home: Home, task: int) -> None:

@@ -16,9 +16,7 @@ import pytest
 from examples.learning_rates import TASK, sweep
 from marlaas.app.client import Home as Client
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 
 from ..app.filling import fill_full
 from .conftest import Lab, environment, served
@@ -149,7 +147,7 @@ def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, early: bool) -> N
         assert screen.drawn.rfind(b"\x1b[?25l") < screen.drawn.rfind(b"\x1b[?25h"), "the cursor stays hidden"
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_no_fault(tmp_path: Path, closed: str) -> None:
     home = Home(tmp_path)
     create_database(home)
@@ -181,7 +179,6 @@ def test_a_home_is_heard_from_the_task_to_the_error(lab: Lab) -> None:
     (group, *_) = heard(lab, "rollouts", number, "--step", "1")
     assert re.match(r"group \d+: prompt \S+; reward \d\.\d\d plus or minus \d\.\d\d; replies (right|wrong): ", group)
     assert heard(lab, "show", "77", code=2)[0] == "marlaas: There is no task 77."
-    assert any(line.startswith("python: ok, ") for line in heard(lab, "doctor"))
 
 
 def test_prompts_are_typed_without_drawing(lab: Lab) -> None:
@@ -189,13 +186,18 @@ def test_prompts_are_typed_without_drawing(lab: Lab) -> None:
         screen.until("you>")
         screen.press("12\n")
         screen.until("reward")
-        screen.press("/quit\n")
-        screen.end()
+        screen.press("again\n")
+        screen.until("you>")
+        screen.press("\x03")
+        screen.until("Interrupted")
+        assert screen.end() == 130
         drawn = screen.drawn.decode()
     assert "\x1b" not in drawn and not re.search(r"\r(?!\n)", drawn), drawn
 
 
+@pytest.mark.slow
 def test_the_demo_is_told_in_sentences(lab: Lab) -> None:
+    """Daily, without an engine: ``tests/app/cli/test_demo.py``."""
     with terminal(lab.home, "--plain", "demo", columns=200, rows=50) as screen:
         screen.until_like(r"Task \d+, [^:]*: running, step [1-9]\d* of 60, reward ")
         screen.press("\x03")
@@ -206,21 +208,8 @@ def test_the_demo_is_told_in_sentences(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_learns_on_llama_and_stops_its_engine(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home")
-    with terminal(home, "--plain", "demo", "--sampler", "llama.cpp", columns=200, rows=50) as screen:
-        screen.until_like(r"Task 3, [^:]*: running, step [2-9]")
-        screen.press("\x03")
-        assert screen.end() == 130
-    assert holder(home.lock) is None, "the demo's engine is stopped"
-    with Reader(home.database) as reader:
-        engine, tasks = reader.engine(), reader.tasks()
-    assert engine is not None and engine.sampler == "llama.cpp" and list(home.base.glob("*.gguf"))
-    assert len(tasks) == 3 and all(task.unfinished for task in tasks)
-
-
 def test_a_sweep_from_python(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The example that is a script does what it says."""
+    """The example that is a script does what it says. Daily: ``tests/app/client``."""
     short = {
         "steps": 2,
         "train": {"learning_rate": [1e-4, 1e-3], "groups_per_step": 2, "group_size": 4},

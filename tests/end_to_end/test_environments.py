@@ -1,11 +1,10 @@
-"""Environments of a real engine: edited while it trains, programs that ask over HTTP, libraries, rare failures."""
+"""Environments of a real engine: edited while it trains, programs that ask over HTTP, programs without a network."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,56 +12,36 @@ import pytest
 
 from marlaas.engine.environments.process.launch import obstacle
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EnvironmentRow
 
-from .conftest import Lab, configured, consumed_once, environment, served
+from .conftest import Lab, configured, consumed_once, served
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
-GOOD = "return reply.text[:1].isdigit() + ep.noise.random() / 1000"
 PLUGIN = """
-import asyncio
 from marlaas.plugins import env
 {top}
 
 @env(timeout=20)
-async def live(ep, pause: float = {pause}):
+async def live(ep):
     "Rewards replies that begin with a digit."
     reply = await ep.ask(f"say {{ep.rng.randint(0, 10**6)}}")
     ep.log(edition={edition})
-    await asyncio.sleep(pause)
-    {end}
+    return reply.text[:1].isdigit() + ep.noise.random() / 1000
 """
-REFUSED = {
-    "def oops(:": "SyntaxError",
-    "import nothing_of_that_name": "ModuleNotFoundError",
-    "raise SystemExit(1)": "SystemExit",
-}
-"""What is never served: lines of the file, and what is said of them."""
-FAILING = {
-    'return float("nan")': "must be finite",
-    'return "1.0"': "must be a number, not str",
-    "pass": "returned None",
-    'return {"agent": 1, "nobody": 0}': "'nobody'",
-    "(lambda: {}['lost'])()": "KeyError",
-    "import os; os._exit(3)": "code 3",
-    "return len(bytearray(4 << 30))": "MemoryError",
-}
-"""What is served and then fails: last lines of the function, and why the task waits."""
 
 
 class Author:
     """A person with an editor, who looks at what happens to a task."""
 
-    def __init__(self, lab: Lab, name: str, pause: float = 0.0) -> None:
-        self.lab, self.name, self.pause, self.edition, self.task = lab, f"{name}/live", pause, 0, 0
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab, self.name, self.edition, self.task = lab, f"{name}/live", 0, 0
         self.path = lab.home.plugins / f"{name}.py"
 
-    def saves(self, state: str, end: str = GOOD, top: str = "") -> str:
+    def saves(self, state: str, top: str = "") -> str:
         """Write the next edition and wait until it is in a state; the version that serves."""
         self.edition += 1
         before = self.version() if state == "ready" else ""
-        self.path.write_text(PLUGIN.format(top=top, end=end, edition=self.edition, pause=self.pause))
+        self.path.write_text(PLUGIN.format(top=top, edition=self.edition))
         return served(self.lab, self.name, state, other_than=before)
 
     def version(self) -> str:
@@ -100,53 +79,13 @@ def test_new_edited_and_broken_files(lab: Lab) -> None:
     author.trains(4)
     assert author.saves("stale", top="def broken(:") == second
     (row,) = [r for r in json.loads(lab.marlaas("env", "list", "--json")) if r["name"] == author.name]
-    assert row["file"].endswith("digits.py") and row["line"] == 4
+    assert row["file"].endswith("digits.py") and row["line"] == 3
     author.trains()
     author.path.unlink()
     lab.reaches(author.task, "blocked")
     author.saves("ready")
     author.trains()
     assert {first, second} < author.ends()
-
-
-def says_so(words: str) -> Callable[[EnvironmentRow], bool]:
-    return lambda row: row.state == "stale" and words in (row.message or "")
-
-
-@pytest.mark.slow
-def test_twenty_edits(lab: Lab) -> None:
-    """An author breaks a plugin in every way known while a task trains on it. Minutes."""
-    author = Author(lab, "edited", pause=0.5)
-    author.saves("ready")
-    file = lab.home.root / "wrong.toml"
-    file.write_text('tenant = "lab"\nname = "w"\nenvironment = "edited/live"\n[environment_config]\npause = "long"\n')
-    assert "must be" in lab.marlaas("submit", str(file), code=2)
-    author.task = lab.submit("edited", author.name, steps=3000, train={"patience": 3000}, eval={"every": 25})
-    author.trains()
-    for top, says in REFUSED.items():
-        author.saves("stale", top=top)
-        environment(lab, author.name, says_so(says))
-        author.trains()
-    author.path.write_text("while True: pass\n")  # the import never ends, and the last good version serves
-    author.trains(10)
-    for end, says in FAILING.items():
-        author.saves("ready", end)
-        lab.reaches(author.task, "blocked", says)
-        author.saves("ready")
-        author.trains()
-    author.saves("ready", "while True: pass")
-    author.saves("ready", f"[print('x' * 100) for _ in range(10_000)]; {GOOD}")
-    author.trains()
-    text = author.path.read_text()
-    author.path.write_text(text[: len(text) // 2])  # as over a slow network
-    served(lab, author.name, "stale")
-    author.path.write_text(text)
-    served(lab, author.name, "ready")
-    author.path.unlink()
-    lab.reaches(author.task, "blocked", "There is no environment")
-    author.path.write_text(text)
-    author.trains()
-    assert len(author.ends()) > len(FAILING), "the task followed each mended edition"
 
 
 PROGRAM = '''
@@ -192,16 +131,14 @@ SPANS = """
 """
 
 
-def test_a_program_learns_over_http(lab: Lab) -> None:
+def test_a_program_is_trained_over_http(lab: Lab) -> None:
     pytest.importorskip("starlette")
     (lab.home.plugins / "asking_program.py").write_text(PROGRAM)
-    train = {"groups_per_step": 2, "group_size": 6, "learning_rate": 0.02}
-    task = lab.submit("asking program", "asking_program", steps=6, train=train, eval={"prompts": 4, "every": 0})
+    train = {"groups_per_step": 1, "group_size": 4}
+    task = lab.submit("asking program", "asking_program", steps=2, train=train, eval={"prompts": 2, "every": 0})
     lab.marlaas("wait", str(task))
     shown = lab.show(task)
-    assert (shown["state"], shown["step"]) == ("done", 6)
-    first, last = (row["score"] for row in shown["eval"] if not row["suite"])
-    assert last > first, "it has learned"
+    assert (shown["state"], shown["step"]) == ("done", 2)
     spans = [json.loads(row) for (row,) in lab.rows(SPANS, task)]
     assert spans and all(len(span) == 2 for span in spans)
     messages = [message for (message,) in lab.rows("SELECT message FROM events WHERE task = ?", task)]
@@ -284,43 +221,3 @@ def test_a_program_without_a_network_is_trained(confined: Lab) -> None:
     parts = [json.loads(row) for (row,) in confined.rows("SELECT parts FROM trajectories")]
     assert any(parts) and not any(part.get("reached") for part in parts), parts
     confined.sound(task)
-
-
-LATE = '''"""Sums with rows that are broken."""
-
-from marlaas.plugins import Episode, env
-
-
-@env
-async def {name}(ep: Episode) -> bool:
-    a, b = ep.rng.randint(0, 10**9), ep.rng.randint(0, 10**9)  # no prompt is held out, so no group draws twice
-    if {fails}:
-        raise LookupError(f"row {{ep.index}} is broken")
-    reply = await ep.ask(f"{{a}}+{{b}}=")
-    return reply.text == str(a + b)
-'''
-
-
-@pytest.mark.slow
-def test_rare_failures_cost_a_draw_and_all_others_are_named(lab: Lab) -> None:
-    """Of one environment every fiftieth row is broken, of the other all rows above forty.
-
-    Every day, draws are lost in ``tests/engine/train``.
-    """
-    for name, fails in {
-        "one_in_fifty": "ep.index % 50 == 49",
-        "above_forty": "ep.split == 'train' and ep.index > 40",
-    }.items():
-        (lab.home.plugins / f"{name}.py").write_text(LATE.format(name=name, fails=fails))
-    rare = lab.submit("rare", "one_in_fifty", steps=14, train={"groups_per_step": 4, "patience": 100})
-    row = lab.until(rare, 14)
-    assert (row.step, row.reason) == (14, ""), "group 49 was drawn again"
-    # Four open groups lose five draws each before the environment itself rests, which takes 24 failed instances.
-    train = {"groups_per_step": 4, "max_staleness": 0, "patience": 100}
-    late = lab.submit("late", "above_forty", steps=40, train=train)
-    row = lab.until(late, 40)
-    assert row.state == "paused" and row.step <= 10
-    said = re.search(r"LookupError: row (\d+) is broken \(above_forty\.py, line 10\)\. `marlaas (.*)`", row.reason)
-    assert said and said[2] == f"env play above_forty/above_forty --index {said[1]}", row.reason
-    with pytest.raises(AssertionError, match=f"row {said[1]} is broken"):
-        lab.marlaas(*said[2].split())

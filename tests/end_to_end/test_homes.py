@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -73,8 +71,9 @@ def files(root: Path) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
+@pytest.mark.slow
 def test_a_home_goes_on_where_it_was_backed_up_while_it_trained(new_lab: Callable[[str], Lab], tmp_path: Path) -> None:
-    """Versions are pruned all the time: with two kept, a file lives for two steps."""
+    """Versions are pruned all the time: with two kept, a file lives for two steps. Daily: ``tests/app/operations``."""
     lab, new, archive = new_lab("home"), new_lab("new"), str(tmp_path / "backup.tar")
     lab.marlaas("home", "new")
     task = lab.submit("sums", steps=5_000, train=QUIET)
@@ -141,6 +140,7 @@ def used(lab: Lab) -> list[str]:
     return [row["name"] for row in json.loads(lab.marlaas("base", "list", "--json")) if row["used"]]
 
 
+@pytest.mark.slow
 def test_another_base_gets_a_home_of_its_own_or_waits(new_lab: Callable[[str], Lab], folder: Path) -> None:
     lab, second = new_lab("home"), new_lab("second")
     lab.marlaas("home", "new")
@@ -193,10 +193,10 @@ def test_another_base_is_checked_and_trained(new_lab: Callable[[str], Lab], fold
     assert (lab.show(task)["state"], lab.show(task)["step"]) == ("done", 1)
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
     """What the wheel is built from: all that git has or would take, but for the tests."""
-    copy = tmp_path_factory.mktemp("source") / "marlaas"
+    copy = tmp_path / "source"
     listing = ["git", "ls-files", "-z", "-co", "--exclude-standard"]
     tracked = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.decode()
     for name in filter(None, tracked.split("\0")):
@@ -207,9 +207,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_what_the_program_reads(source: Path, tmp_path: Path) -> None:
-    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path / "built")]
     subprocess.run(build, cwd=source, check=True, capture_output=True)
-    names = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    built = tmp_path / "built"
+    names = {path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()}
     assert {
         "marlaas/app/app.tcss",
         "marlaas/engine/models/tiny/model.safetensors",
@@ -219,46 +220,3 @@ def test_the_wheel_holds_what_the_program_reads(source: Path, tmp_path: Path) ->
         "marlaas/plugins/py.typed",
     } <= names
     assert not any(name.startswith(("tests", "tools", "app/", "engine/")) for name in names)
-
-
-@pytest.mark.slow
-def test_it_trains_from_another_folder(source: Path, tmp_path: Path) -> None:
-    """The wheel in an environment that borrows what it needs, in a folder where another ``marlaas`` lies in the way."""
-    pip = [sys.executable, "-m", "pip"]
-    wheel = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path / "wheel"), str(source)]
-    subprocess.run(wheel, check=True, capture_output=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-
-    def runs(code: str) -> str:
-        command = [str(python), "-P", "-c", code]
-        return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
-
-    purelib = runs("import sysconfig; print(sysconfig.get_path('purelib'))")
-    (built,) = (tmp_path / "wheel").glob("*.whl")
-    install = [*pip, "install", "-q", "--no-deps", "--no-index", "--target", purelib, str(built)]
-    subprocess.run(install, check=True, capture_output=True)
-    (Path(purelib) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-
-    (tmp_path / "marlaas" / "engine").mkdir(parents=True)
-    for package in ("marlaas", "marlaas/engine"):
-        (tmp_path / package / "__init__.py").write_text("raise ImportError('the wrong marlaas')\n")
-    (tmp_path / "task.toml").write_text(
-        'tenant = "a"\nname = "b"\nenvironment = "arithmetic"\nsteps = 2\n'
-        "[train]\ngroups_per_step = 2\ngroup_size = 4\n[sampling]\nmax_tokens = 8\n[eval]\nprompts = 8\nevery = 0\n"
-    )
-
-    def marlaas(*words: str) -> str:
-        environment = {**os.environ, "MARLAAS_HOME": str(tmp_path / "home")}
-        command = [str(python), "-P", "-m", "marlaas.app.cli.main", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    try:
-        (task,) = json.loads(marlaas("submit", "task.toml", "--json"))["ids"]
-        marlaas("wait", str(task))
-        assert json.loads(marlaas("show", str(task), "--json"))["step"] == 2
-        assert str(tmp_path / "venv") in runs("import marlaas.engine; print(marlaas.engine.__file__)")
-    finally:
-        marlaas("engine", "stop")

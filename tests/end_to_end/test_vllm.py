@@ -1,4 +1,4 @@
-"""Whole tasks on vLLM's build for processors: learned, served, brought back; with a trainer and without one."""
+"""Whole tasks on vLLM's build for processors: learned, served, brought back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ sequences = 64
 context = 256
 largest_rank = 16
 """
-SHARED = '[resources]\nshare = "base"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -35,16 +34,9 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conftest, "PATIENCE", 400.0)
 
 
-@pytest.fixture(scope="module", params=["", SHARED], ids=["two processes", "one process"])
-def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A home with a sampler and a trainer, or with one process that does both over one copy of the base."""
-    with configured(tmp_path_factory.mktemp("vllm"), SETTINGS + request.param) as lab:
-        yield lab
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with configured(tmp_path_factory.mktemp("alone"), SETTINGS) as lab:
+    with configured(tmp_path_factory.mktemp("vllm"), SETTINGS) as lab:
         yield lab
 
 
@@ -54,33 +46,29 @@ def steps(lab: Lab, task: int) -> list[dict[str, Any]]:
     return [row["metrics"] for row in rows if row["kind"] == "step"]
 
 
-def test_a_task_learns_and_outlives_its_worker(either: Lab) -> None:
-    task = either.submit("learns", steps=30, train=TRAIN, eval={"prompts": 64, "every": 15})
-    either.marlaas("wait", str(task))
-    shown, made = either.show(task), steps(either, task)
+def test_a_task_learns_and_outlives_its_worker(lab: Lab) -> None:
+    task = lab.submit("learns", steps=30, train=TRAIN, eval={"prompts": 64, "every": 15})
+    lab.marlaas("wait", str(task))
+    shown, made = lab.show(task), steps(lab, task)
     assert (shown["state"], shown["step"], len(made)) == ("done", 30, 30)
     scores = [entry["score"] for entry in shown["eval"]]
-    assert scores[-1] > scores[0] + 0.1 and either.row(task).adapter_version
-    consumed_once(either.home, task)
-    assert len(either.worker_pids("rollout")) == 1
-    shared = SHARED in either.home.config.read_text()
-    assert bool(either.worker_pids("training")) != shared
-    if not shared:
-        assert max(row["gap_max"] for row in made) < 1e-4  # float32 on both sides
-        resolved = [row["gap_followed"] for row in made if row["gap_resolved"]]
-        assert len(resolved) > 20 and all(abs(followed - 1) < 0.05 for followed in resolved)
+    assert scores[-1] > scores[0] + 0.1 and lab.row(task).adapter_version
+    consumed_once(lab.home, task)
+    assert max(row["gap_max"] for row in made) < 1e-4  # float32 on both sides
+    resolved = [row["gap_followed"] for row in made if row["gap_resolved"]]
+    assert len(resolved) > 20 and all(abs(followed - 1) < 0.05 for followed in resolved)
 
-    tasks = [either.submit(name, steps=12, train=TRAIN) for name in ("killed", "at the same time")]
-    either.until(tasks[0], 3)
-    (worker,) = either.worker_pids("rollout")
+    tasks = [lab.submit(name, steps=12, train=TRAIN) for name in ("killed", "at the same time")]
+    lab.until(tasks[0], 3)
+    (worker,) = lab.worker_pids("rollout")
     os.kill(worker, signal.SIGKILL)
-    committed = either.row(tasks[0]).step
-    either.marlaas("wait", *map(str, tasks))
-    assert committed >= 3 and worker not in either.worker_pids("rollout")
+    committed = lab.row(tasks[0]).step
+    lab.marlaas("wait", *map(str, tasks))
+    assert committed >= 3 and worker not in lab.worker_pids("rollout")
     for task in tasks:
-        assert either.show(task)["step"] == 12
-        consumed_once(either.home, task)
-    assert shared or len(list(either.home.scratch.glob("vllm-*"))) == 1
+        assert lab.show(task)["step"] == 12
+        consumed_once(lab.home, task)
+    assert len(list(lab.home.scratch.glob("vllm-*"))) == 1
 
 
 def test_tasks_of_several_ranks_at_the_same_time(lab: Lab) -> None:

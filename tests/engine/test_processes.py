@@ -122,31 +122,21 @@ class Endless:
             self.ended = True
 
 
+async def loses() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise LookupError("too late")
+
+
 async def test_the_others_have_ended_when_it_returns() -> None:
     slow = Endless()
-    assert await until_first(slow.run(), ends_at_once()) == {1}
-    assert slow.ended
-
-
-async def test_all_that_ended_in_the_same_moment_are_named() -> None:
-    assert await until_first(ends_at_once(), asyncio.sleep(0), Endless().run(), ends_at_once()) >= {0, 3}
-
-
-async def test_what_ended_it_is_raised_after_the_others_have_ended() -> None:
+    assert await until_first(slow.run(), loses(), ends_at_once(), ends_at_once()) == {2, 3}
+    assert slow.ended, "what others raise at their end is lost"
     slow = Endless()
     with pytest.raises(LookupError, match="lost"):
         await until_first(slow.run(), fails())
     assert slow.ended
-
-
-async def test_what_a_loser_raises_while_it_is_cancelled_is_nobodys() -> None:
-    async def loses() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise LookupError("too late")
-
-    assert await until_first(loses(), ends_at_once()) == {1}
 
 
 async def test_cancelling_ends_all() -> None:
@@ -170,18 +160,9 @@ def one_of(kind: type[T]) -> T:
     return made
 
 
-def test_judged_trajectories_keep_the_rest() -> None:
-    given = one_of(Trajectory)
-    assert given.judged(1.5, ()) == replace(given, advantage=1.5, spans=())
-
-
-def test_episodes_with_other_trajectories_keep_the_rest() -> None:
-    given = one_of(Episode)
-    assert given.having(()) == replace(given, trajectories=())
-
-
-def test_requests_of_an_account_keep_the_rest() -> None:
-    given = one_of(SampleRequest)
-    assert given.of("a:1", "ann", 2.0, alike=False) == replace(
-        given, conversation="a:1", account="ann", weight=2.0, alike=False
-    )
+def test_copies_keep_all_other_fields() -> None:
+    trajectory, episode, request = one_of(Trajectory), one_of(Episode), one_of(SampleRequest)
+    assert trajectory.judged(1.5, ()) == replace(trajectory, advantage=1.5, spans=())
+    assert episode.having(()) == replace(episode, trajectories=())
+    asked = replace(request, conversation="a:1", account="ann", weight=2.0, alike=False)
+    assert request.of("a:1", "ann", 2.0, alike=False) == asked

@@ -19,11 +19,11 @@ from marlaas.engine.replay import (
     AT_ONCE,
     BeyondRecord,
     Playback,
-    Replay,
     Replayed,
     Summary,
     Verdict,
     at_once,
+    replay,
     summarise,
     verdicts,
 )
@@ -56,7 +56,7 @@ async def replayed(world: World, split: Split = "train", ranked: bool = False, l
     with Reader(world.home.database) as recordings:
         spec = parse(recordings.task_config(world.task), "task")
         groups = recordings.recorded_groups(world.task, split, last)
-    return await Replay(cast(EnvironmentService, world.environments), lease, spec, split, calls).run(groups)
+    return await replay(cast(EnvironmentService, world.environments), lease, spec, split, calls, groups)
 
 
 def counted(found: Sequence[Verdict]) -> Summary:
@@ -175,7 +175,7 @@ async def test_replies_come_again_with_thoughts_and_calls() -> None:
     assert played.unheard == "it ends after 1 of 3 replies"
     assert await played(ask("3", role="tool")) == Reply("", "length", 1, (), "cut off in the middle")
     assert await played(ask("so?")) == Reply("three", "stop", 2)
-    assert not played.difference and not played.unheard
+    assert not played.unheard
 
 
 async def test_a_stop_is_cut_off_and_a_limit_is_told() -> None:
@@ -193,12 +193,10 @@ async def test_a_stop_is_cut_off_and_a_limit_is_told() -> None:
         (ask("a", "b"), "it says more to the agent 'agent' than it did then"),
     ],
 )
-async def test_another_prompt_is_noticed_and_answered_all_the_same(asked: Ask, says: str) -> None:
+async def test_another_prompt_ends_the_replay(asked: Ask, says: str) -> None:
     played = playback("user: a\nassistant: x\nuser: c\nassistant: y", replies=(1, 1))
-    assert (await played(asked)).text == "x"
-    assert played.difference == says
-    assert (await played(ask("c"))).text == "y"
-    assert played.difference == says, "the first one is told"
+    with pytest.raises(BeyondRecord, match=says):
+        await played(asked)
 
 
 async def test_more_asks_than_replies_end_the_replay() -> None:
@@ -220,7 +218,7 @@ async def test_a_fork_with_a_name_goes_on_in_its_own_words() -> None:
     await played(ask("a"))
     left = Ask("judge", (Message("user", "and?"),), fork=Fork("agent", 0, 1))
     assert await played(left) == Reply("four", "stop", 1)
-    assert not played.difference and not played.unheard
+    assert not played.unheard
     with pytest.raises(BeyondRecord, match="branches"):
         await played(Ask("agent", (Message("user", "b"),), branch=1, fork=Fork("agent", 0, 1)))
 
@@ -343,7 +341,7 @@ async def test_many_groups_do_not_open_too_many_files(tmp_path: Path) -> None:
     await service.start()
     try:
         with await service.bind("pipes/pipes") as lease:
-            found = await Replay(service, lease, spec(), "train", calls).run(recorded())
+            found = await replay(service, lease, spec(), "train", calls, recorded())
         with await service.bind("pipes/peak") as lease:
             peak = await service.play(lease, EpisodeSpec("train", 0, 0, 0), _silent)
     finally:

@@ -1,4 +1,4 @@
-"""Imaginary machines with NVIDIA cards: ``driver.c``, compiled, stands in for the driver of child processes.
+"""Imaginary machines with NVIDIA cards: ``driver.c``, compiled, stands in for the driver.
 
 nvidia-ml-py and all of ours are the real ones; only what lies below them is imagined.
 """
@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pynvml
 import pytest
 
 SOURCE = Path(__file__).with_name("driver.c")
@@ -63,7 +65,7 @@ def uuid_of(card: int, part: int | None = None) -> str:
 
 
 class ImaginaryMachine:
-    """What child processes of this one find, once ``install`` was called."""
+    """What this process and its children find, once ``install`` was called."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "machine"
@@ -72,6 +74,8 @@ class ImaginaryMachine:
         """Put the libraries in place of the real ones."""
         monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries()))
         monkeypatch.setenv("IMAGINARY_MACHINE", str(self._file))
+        monkeypatch.setattr(pynvml, "nvmlLib", CDLL(str(libraries() / "libnvidia-ml.so.1")))
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
         for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
             monkeypatch.delenv(name, raising=False)
 
@@ -118,7 +122,7 @@ def libraries() -> Path:
 
 
 def imagine(monkeypatch: pytest.MonkeyPatch, folder: Path) -> ImaginaryMachine:
-    """For fixtures: a machine that children of this test see; it has no card until it is told."""
+    """For fixtures: it has no card until it is told."""
     machine = ImaginaryMachine(folder)
     machine.have()
     machine.install(monkeypatch)

@@ -31,7 +31,7 @@ from tests.engine.train.test_several_policies import SPEC as TWO_POLICIES, Quiet
 from tests.engine.trainer.tiny_qwen import save_tiny_qwen
 from tests.oracle.audit import audit
 from tests.oracle.report import Report
-from tests.seldom import seldom
+from tests.seldom import often, seldom
 
 from .true_home import BATCH, SIZE, Slip, go_on, make_home, spec
 
@@ -201,7 +201,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", often(("gspo", "ppo"), LOSSES))
 async def test_every_loss_is_made_again(loss: str, base: str, tmp_path: Path) -> None:
     train = TrainSpec(loss=loss, groups_per_step=BATCH, group_size=SIZE, max_staleness=1, learning_rate=1e-3)
     made = await make_home(tmp_path / "home", base, spec(replace(train, **LOSSES[loss])))
@@ -217,7 +217,7 @@ TURNS = TrainSpec(
 )
 
 
-@pytest.mark.parametrize("loss", ["dr_grpo", seldom("grpo"), "gspo"])
+@pytest.mark.parametrize("loss", ["dr_grpo", seldom("grpo"), seldom("gspo")])
 async def test_advantages_of_turns_are_made_again(loss: str, base: str, tmp_path: Path) -> None:
     """The last member of each group is paid after its first reply and after its second."""
     made = await make_home(tmp_path / "home", base, spec(replace(TURNS, loss=loss, **LOSSES.get(loss, {}))))

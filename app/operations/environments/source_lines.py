@@ -5,7 +5,7 @@ Only the plugin's own files are read, and only their beginning.
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,10 +30,6 @@ _WHOLE = 200
 """Lines of a definition."""
 _FILES = 20
 """Searched files of a plugin."""
-_NEXT = re.compile(r"[^\s)\]}]")
-"""How a line begins after a definition; a bracket ends what began before."""
-_OTHER = re.compile(r"[^\s)\]}@#]")
-"""The same before a definition: decorators and comments belong to it."""
 
 
 def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
@@ -49,9 +45,10 @@ def source_line(plugin: str, file: str, line: int) -> str:
     if path is None or line < 1:
         return ""
     try:
-        return _line(path, line, path.stat().st_mtime_ns)
+        lines = _lines(path, path.stat().st_mtime_ns)
     except OSError:
         return ""
+    return lines[line - 1].strip() if line <= len(lines) else ""
 
 
 @dataclass(frozen=True)
@@ -84,50 +81,45 @@ def excerpt(path: Path, line: int) -> Excerpt | None:
 def definition(row: EnvironmentRow) -> Excerpt | None:
     """An environment's definition with its decorators, else the beginning of its plugin; None if that cannot be read.
     Slow."""
-    name, first = row.name.rpartition("/")[2], None
+    first = None
     for path in _own_files(row.path):
         try:
             changed = path.stat().st_mtime_ns
-            if found := _defined(path, name, changed):
+            if found := _defined(path, row.name.rpartition("/")[2], changed):
                 return found
-            first = first or _beginning(path, changed)
+            lines = _lines(path, changed)[:_WHOLE]
         except OSError:
             continue
+        first = first or Excerpt(path.name, 0, 1, tuple(text.rstrip()[:LONGEST] for text in lines))
     return first
 
 
 def _own_files(plugin: str) -> Iterator[Path]:
+    """The files of a plugin, the one that is imported first."""
     own = Path(plugin)
-    names = [own.name] if plugin else []
+    files = [own]
     if plugin and own.is_dir():
-        inside = sorted(path.name for path in own.glob("*.py"))
-        names = [f"{own.name}/{name}" for name in sorted(inside, key="__init__.py".__ne__)[:_FILES]]
-    yield from filter(None, (source_file(plugin, name) for name in names))
+        files = sorted(own.glob("*.py"), key=lambda path: (path.name != "__init__.py", path.name))[:_FILES]
+    yield from filter(None, (source_file(plugin, str(path.relative_to(own.parent))) for path in files))
 
 
 @lru_cache(256)
 def _defined(path: Path, name: str, changed: int) -> Excerpt | None:
     """The function or class of that name at the left edge."""
     lines = _lines(path, changed)
-    head = re.compile(rf"(?:async\s+def|def|class)\s+{re.escape(name)}\b")
-    place = next((place for place, text in enumerate(lines) if head.match(text)), None)
-    if place is None:
+    try:
+        body = ast.parse("\n".join(lines)).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the error of the environment says more
         return None
-    first = place
-    while first and lines[first - 1].strip() and _OTHER.match(lines[first - 1]) is None:
-        first -= 1  # decorators, and the lines that they go on in
-    first = next(each for each in range(first, place + 1) if not lines[each][:1].isspace())
-    body = range(place + 1, min(len(lines), place + _WHOLE))
-    end = next((each for each in body if _NEXT.match(lines[each])), body.stop)
-    shown = [text.rstrip()[:LONGEST] for text in lines[first:end]]
-    while not shown[-1]:
-        shown.pop()
-    return Excerpt(path.name, place + 1, first + 1, tuple(shown))
-
-
-@lru_cache(64)
-def _beginning(path: Path, changed: int) -> Excerpt:
-    return Excerpt(path.name, 0, 1, tuple(text.rstrip()[:LONGEST] for text in _lines(path, changed)[:_WHOLE]))
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            while first > 1 and lines[first - 2].startswith("#"):
+                first -= 1
+            last = min(node.end_lineno or node.lineno, node.lineno + _WHOLE - 1)
+            shown = tuple(text.rstrip()[:LONGEST] for text in lines[first - 1 : last])
+            return Excerpt(path.name, node.lineno, first, shown)
+    return None
 
 
 def source_file(plugin: str, file: str) -> Path | None:
@@ -186,13 +178,7 @@ def _to_mend(
     return next((one for one in used if trouble(*one)), used[0])
 
 
-@lru_cache(256)
-def _line(path: Path, line: int, changed: int) -> str:
-    lines = _lines(path, changed)
-    return lines[line - 1].strip() if line <= len(lines) else ""
-
-
-@lru_cache(4)
+@lru_cache(32)
 def _lines(path: Path, changed: int) -> Sequence[str]:
     with path.open("rb") as file:
         return file.read(MOST).decode("utf-8", "replace").splitlines()

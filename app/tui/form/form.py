@@ -299,14 +299,6 @@ def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Prospect:
-    """The cost of the tasks."""
-
-    rows: tuple[tuple[str, str], ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True)
 class Prompts:
     """The first prompts of an environment."""
 
@@ -316,15 +308,15 @@ class Prompts:
     """As stored."""
 
 
-def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
-    """Estimate the cost of the tasks."""
+def prospect(home: Home, submissions: Sequence[Submission]) -> tuple[Sequence[tuple[str, str]], str]:
+    """The cost of the tasks as (what, amount), or why it is unknown."""
     from ...operations.estimating import estimate_all, told
 
     try:
         estimates = estimate_all(home, submissions)
     except (MarlaasError, OSError) as error:
-        return Prospect(problem=line(str(error)))
-    return Prospect(tuple(told(estimates, [each.spec.played for each in submissions])))
+        return (), line(str(error))
+    return told(estimates, [each.spec.played for each in submissions]), ""
 
 
 def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:
@@ -403,28 +395,33 @@ def read(field: FormField, text: str) -> Any:
     return _scalar(field.kind, text)
 
 
-def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The table with only the typed values. Sweeps of parameters are in ``[sweep]``."""
-    table: dict[str, Any] = {}
+def table_of(
+    fields: Sequence[FormField], texts: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The table with the typed values, and with what has no field. Sweeps of parameters are in ``[sweep]``."""
+    table = deepcopy(dict(more))
     for each in fields:
         text = texts.get(each.key, "")
         if each.kind == NAMES:
             for name in names_in(text) if each.key == POLICIES else ():
-                table.setdefault(POLICIES, {}).setdefault(name, {})
+                _table(table, (POLICIES, name))
         elif text.strip():
             value = read(each, text)
             if isinstance(value, tuple) and each.table.startswith((PARAMETERS, f"{POLICIES}.")):
-                table.setdefault("sweep", {})[each.key] = list(value)
+                _table(table, ("sweep",))[each.key] = list(value)
             else:
-                _put(table, each, list(value) if isinstance(value, tuple) else value)
+                *inner, name = each.path
+                _table(table, inner)[name] = list(value) if isinstance(value, tuple) else value
     return table
 
 
-def _put(table: dict[str, Any], field: FormField, value: Any) -> None:
-    *inner, name = field.path
-    for each in inner:
-        table = table.setdefault(each, {})
-    table[name] = value
+def _table(table: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """The table at a path, made if it is missing."""
+    for name in path:
+        if not isinstance(table.get(name), dict):
+            table[name] = {}
+        table = table[name]
+    return table
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -479,16 +476,6 @@ def _names(key: str, value: Any) -> str:
         return ""
     text = ", ".join(map(str, value))
     return text if text.isprintable() and [*names_in(text)] == [*value] else ""
-
-
-def joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A table extended by another."""
-    return {
-        key: joined(table[key], more[key])
-        if key in table and isinstance(table[key], Mapping) and isinstance(more.get(key), Mapping)
-        else table.get(key, more.get(key))
-        for key in {**table, **more}
-    }
 
 
 def _typed(field: FormField, value: Any, swept: bool) -> str:
@@ -604,8 +591,8 @@ class Form:
         values = field.choices or (("true", "false") if field.kind == "bool" else ())
         return own.get(field.key, tuple(map(Choice, values)))
 
-    def typed(self, key: str, text: str) -> Form:
-        return replace(self, texts={**self.texts, key: text}, touched=True)
+    def typed(self, key: str, text: str, touched: bool = True) -> Form:
+        return replace(self, texts={**self.texts, key: text}, touched=touched)
 
     def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
         environment = replace(self, texts=texts_of((*task_fields(), *NAME_FIELDS), table))
@@ -616,10 +603,7 @@ class Form:
         """Of several policies, the version's own begins from it."""
         several = version.policy in self.policies
         key = f"{POLICIES}.{version.policy}.start" if several else "policy.start"
-        return replace(self.typed(key, reference(version)), touched=self.touched)
-
-    def on(self, environment: str) -> Form:
-        return replace(self.typed("environment", environment), touched=self.touched)
+        return self.typed(key, reference(version), self.touched)
 
     def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
         return replace(self, looked_up=(environment, parameters))
@@ -656,7 +640,7 @@ def check(
     ``environments``: served ones, empty if no engine has looked; ``folder``: root of relative base folders; ``more``:
     the task file's part without fields.
     """
-    table, source = joined(table_of(fields, texts), more), ""
+    table, source = table_of(fields, texts, more), ""
     given = {"environment"} if more.get("mixture") else set()
     missing = frozenset(e.key for e in fields if e.required and not texts.get(e.key, "").strip()) - given
     submissions: list[Submission] = []

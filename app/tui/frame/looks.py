@@ -1,4 +1,4 @@
-"""Themes, legible text, ``--ascii``, NO_COLOR.
+"""Themes, legible text, ``--ascii``.
 
 No other code knows the terminal.
 """
@@ -154,19 +154,6 @@ def _legible(style: Style, ground: Colour | None) -> Style:
 
 def _rgb(ink: Ink | None) -> Colour | None:
     return None if ink is None or ink.triplet is None else (ink.triplet.red, ink.triplet.green, ink.triplet.blue)
-
-
-class Colourless(LineFilter):
-    """Removes all colours."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [Segment(text, _plain(style) if style else style, control) for text, style, control in segments]
-
-
-@lru_cache(4096)
-def _plain(style: Style) -> Style:
-    kept = {name: getattr(style, name) for name in ("bold", "italic", "underline", "reverse", "strike", "meta")}
-    return Style(**kept)
 
 
 _SAME = {

@@ -23,8 +23,21 @@ _RENAMED = {
     **{f"{name}.next": "ask.next" for name in ("api", "manner", "export")},
     "new.up": "ask.up",
     "new.down": "ask.down",
+    **{f"task.{way}": f"pane.{way}" for way in ("up", "down", "top", "bottom")},
+    "engine.start": "view.start_engine",
+    "api.copy_key": "reading.copy",
+    "exported.copy": "reading.copy",
 }
-"""Key names of version 0.1, still accepted."""
+"""Earlier names of keys, still accepted."""
+GONE = (
+    "task.grid",
+    "rollouts.unshade",
+    "export.gguf",
+    "configuration.all",
+    *(f"{dialog}.close" for dialog in ("configuration", "findings", "rates")),
+    *(f"multiples.{way}" for way in ("left", "right", "up", "down")),
+)
+"""Names of keys that exist no more: a file may still have them."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,8 @@ def _checked(path: Path, said: dict[str, Any]) -> Preferences:
         raise ConfigError(f"ascii must be true or false, not {ascii_!r}.", where=str(path))
     if not isinstance(keys, dict) or not all(isinstance(key, str) and key for key in keys.values()):
         raise ConfigError("[keys] must name keys in quotes, such as \"task.pause\" = 'P'.", where=str(path))
-    return Preferences(theme, ascii_, {_RENAMED.get(str(name), str(name)): key for name, key in keys.items()})
+    known = {name: key for name, key in keys.items() if name not in GONE}
+    return Preferences(theme, ascii_, {_RENAMED.get(name, name): key for name, key in known.items()})
 
 
 def check_theme(name: str, where: str) -> str:

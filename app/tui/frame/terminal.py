@@ -1,4 +1,4 @@
-"""The terminal: clipboard, order of keys, hang-up, resuming, pictures."""
+"""The terminal: clipboard, order of keys, hang-up, resuming."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import os
 import select
 import signal
 import threading
-import time
 from collections import deque
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -159,29 +157,3 @@ class KeyOrder(App[None]):
             await self.on_event(self._early.popleft())
         if self._early and self._patience is None:
             self._patience = self.set_timer(_PATIENCE, self._next_key)
-
-
-def save_picture(picture: str, folder: Path, otherwise: Path, name: str) -> Path:
-    """Write an SVG into ``folder`` (made if missing) or ``otherwise``; returns the new file.
-
-    Named after ``name`` and the time; replaces nothing. Raises ``OSError`` if neither is writable.
-    """
-    stem = f"{name.removesuffix('.svg')}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _written(picture, folder, stem)
-    except OSError:
-        return _written(picture, otherwise, f"marlaas-{stem}")
-
-
-def _written(picture: str, folder: Path, stem: str) -> Path:
-    for number in count(1):
-        file = folder / f"{stem}{f'-{number}' if number > 1 else ''}.svg"
-        try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # it may show what models wrote
-        except FileExistsError:
-            continue
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
-            opened.write(picture)
-        return file
-    raise AssertionError("Counting does not end.")

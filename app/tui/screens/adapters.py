@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.screen import Screen
 from textual.widgets import Static
 
 from marlaas.engine.adapters.use import USE
-from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.disk import home_size
 from marlaas.engine.queue.submission.transitions import TRANSITIONS
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.rows import FINISHED, VersionRow
@@ -34,10 +33,9 @@ from ...lists.lines import (
     summary,
     version_columns,
     version_row,
-    version_totals,
 )
 from ...operations.commands import arguments, owner, reference
-from ...questions import AdaptersAnswer, AdaptersQuestion
+from ...questions import AdaptersAnswer, Question, adapters
 from ...reading import opened
 from ...text.format import counted, line, size
 from ...text.scores import held_out
@@ -47,9 +45,6 @@ from ..widgets.bars import FilterBar, Nothing
 from ..widgets.tables import GUTTER, MARKS, KeyedTable, moves
 from .queue import Preview
 from .view import View
-
-if TYPE_CHECKING:
-    from .dialogs import Dialog
 
 
 class VersionTable(KeyedTable, inherit_bindings=False):
@@ -66,18 +61,15 @@ class VersionTable(KeyedTable, inherit_bindings=False):
         super().__init__(**options)
         self.versions: Mapping[str, KeptVersion] = {}
         self._now = 0.0
-        self._totals: Mapping[str, int] = {}
 
-    def show_versions(
-        self, versions: Sequence[KeptVersion], columns: tuple[Column, ...], now: float, sort: str
-    ) -> None:
+    def show_versions(self, versions: Sequence[KeptVersion], columns: tuple[Column, ...], now: float) -> None:
         self.versions = {str(kept.row.id): kept for kept in versions}
-        self._now, self._totals = now, version_totals(versions, sort)
+        self._now = now
         self.show_rows(columns, [Row(key, ()) for key in self.versions])
 
     def row_text(self, row: Row, width: int, below: bool = False) -> Content:
         kept = self.versions[row.key]
-        return super().row_text(version_row(kept, self.columns, self._now, self._totals), width)
+        return super().row_text(version_row(kept, self.columns, self._now), width)
 
 
 _NEED_A_VERSION = ("chat", "beside", "export", "delete", "roll_back", "begin", "copy_row", "copy_json")
@@ -110,7 +102,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
     ]
     DEFAULT_CSS = """
     AdaptersScreen #sums { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-    AdaptersScreen #version { height: 4; padding: 0 1; border-top: solid $panel-lighten-2; }
+    AdaptersScreen #version { height: 3; padding: 0 1; border-top: solid $panel-lighten-2; }
     AdaptersScreen #beside { height: 1fr; }
     AdaptersScreen VersionTable { width: 3fr; height: 1fr; }
     AdaptersScreen Preview { width: 2fr; height: 100%; border-left: solid $panel-lighten-2; }
@@ -127,8 +119,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self._choice = Choice()
         self._answer: AdaptersAnswer | None = None
         self._chosen: Sequence[KeptVersion] = ()
-        self._home = ""
-        """The size of the home, in words."""
         self._shown_task: int | None = None
         self._asked: Learner | None = None
 
@@ -144,8 +134,9 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
     def marked(self) -> Sequence[KeptVersion]:
         return [kept for key, kept in self.table.versions.items() if key in self.table.marks]
 
-    def question(self) -> AdaptersQuestion:
-        return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
+    def question(self) -> Question:
+        about = self._asked if self.has_class("-wide") else None
+        return Question(adapters, (about, self.marlaas.clock), self._answer)
 
     def content(self) -> ComposeResult:
         yield FilterBar("17 name tenant best")
@@ -156,15 +147,6 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         yield Static("", id="sums", markup=False)
         yield Nothing(_EMPTY)
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self.run_worker(self._measure, thread=True, exclusive=True, group="disk", exit_on_error=False)
-
-    def _measure(self) -> None:
-        taken = home_size(self.marlaas.home)
-        self._home = f"home {size(taken.total)}, {size(taken.adapters)} of it adapters"
-        self.app.call_from_thread(self.show_again)
-
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         self._answer = known = answer or self._answer
         versions = known.versions if known else ()
@@ -173,14 +155,13 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             widget.display = bool(versions)
         self.query_one(Nothing).display = not versions and (known is not None or snapshot.engine is None)
         width = (self.app.size.width * 3 // 5 if self.has_class("-wide") else self.app.size.width) - 4 - GUTTER
-        self.table.show_versions(self._chosen, version_columns(width), snapshot.now, self._choice.sort)
+        self.table.show_versions(self._chosen, version_columns(width), snapshot.now)
         if self._shown_task != self.marlaas.selected and versions:
             self._shown_task = self.marlaas.selected
             mine = [kept for kept in self._chosen if kept.row.task == self._shown_task]
             best = next((kept for kept in mine if "best" in kept.label), mine[0] if mine else None)
             self.table.go(str(best.row.id) if best else None)
-        sums = " · ".join(filter(None, (summary(self._chosen, versions), self._home)))
-        self.query_one("#sums", Static).update(sums)
+        self.query_one("#sums", Static).update(summary(self._chosen, versions))
         self._show_current()
         if self._choice.words:
             self.query_one(FilterBar).tell(f"{len(self._chosen)} of {len(versions)}")
@@ -200,21 +181,13 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
             self.ask_at_rest()
 
     def _detail(self, kept: KeptVersion) -> Content:
-        """Outside the list: identity, score, task."""
-        row, width, about = kept.row, self.app.size.width - 2, ""
+        """Identity and score."""
+        row, width = kept.row, self.app.size.width - 2
         measured = "not measured" if row.basis is None else f"held-out {held_out(row.score, row.basis)}"
         resumable = f"resumable: {'yes' if row.resumable else 'no'}"
-        words = (f"version {row.number}", kept.label, measured, size(row.size), resumable)
-        if task := self.marlaas.snapshot.task(row.task):
-            sizes = [
-                each.row.size for each in (self._answer.versions if self._answer else ()) if each.row.task == task.id
-            ]
-            together = f"its {len(sizes)} versions take {size(sum(sizes))}" if len(sizes) > 1 else "its only version"
-            state = line(shown_state(task, self.marlaas.snapshot.serving), 20)
-            about = f"Task {task.id} is {state}, step {task.step}/{task.steps}; {together}."
+        words = (f"version {row.number}", kept.label, measured, size(row.size), resumable, f"task {kept.task_state}")
         name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({kept.environment})", width)
-        numbers = line(" · ".join(filter(None, words)), width)
-        return Content.assemble((name, "bold"), "\n", numbers, "\n", (line(about, width), "$text-muted"))
+        return Content.assemble((name, "bold"), "\n", line(" · ".join(filter(None, words)), width))
 
     def on_virtual_list_moved(self) -> None:
         self._show_current()
@@ -277,19 +250,18 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
 
     def _open_chat(self, versions: Sequence[VersionRow | None]) -> None:
         """``versions``: sides; None is the base."""
-        ended = self.marlaas.under_way("Opening the chat …")
-        self.run_worker(partial(self._load_chat, versions, ended), thread=True, exclusive=True, group="chat")
 
-    def _load_chat(self, versions: Sequence[VersionRow | None], ended: Callable[[], None]) -> None:
-        from ..chat.talking import Side
-        from .chat import ChatScreen
+        def load() -> Screen[Any]:
+            from ..chat.talking import Side
+            from .chat import ChatScreen
 
-        def show() -> None:
-            ended()
+            return ChatScreen([Side(version) for version in versions])
+
+        def show(chat: Screen[Any]) -> None:
             if self.is_current:
-                self.app.push_screen(ChatScreen([Side(version) for version in versions]))
+                self.app.push_screen(chat)
 
-        self.app.call_from_thread(show)
+        self.marlaas.work(load, show, "Opening the chat …")
 
     def action_roll_back(self) -> None:
         if (kept := self.current) is None:
@@ -330,39 +302,34 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self.marlaas.confirm(question, act, typed=str(task))
 
     def action_export(self) -> None:
-        from .dialogs import ExportDialog
+        from ...operations.results import export, no_gain
+        from .dialogs import export_adapter, exported
 
         if (kept := self.current) is None:
             return
 
-        def write(wish: tuple[Path, bool] | None) -> None:
+        def write(folder: Path, gguf: bool) -> tuple[str, str]:
+            files = export(self.marlaas.home, kept.row, folder, gguf)
+            with opened(self.marlaas.home) as reader:
+                warning = no_gain(reader, kept.row)
+            return next(file for file in files if file.name == USE).read_text(encoding="utf-8"), warning
+
+        def show(folder: Path, gguf: bool, written: tuple[str, str]) -> None:
+            text, warning = written
+            programs = "PEFT, vLLM, llama.cpp and Ollama" if gguf else "PEFT and vLLM"
+            words = f"{folder.name} is there, for {programs}: {USE} says how. {warning}".rstrip()
+            self.marlaas.say(words, bad=bool(warning))
+            self.app.push_screen(exported(self.marlaas, folder, text))
+
+        def act(wish: tuple[Path, bool] | None) -> None:
             if wish:
                 self.marlaas.say(f"Writing {wish[0]} …")
-                self.run_worker(partial(self._export, kept, *wish), thread=True, exit_on_error=False)
+                self.marlaas.work(partial(write, *wish), partial(show, *wish))
 
         folder = Path.cwd() / f"task-{owner(kept.row).replace('/', '-')}-v{kept.row.number}"
         names = chain([folder], (folder.with_name(f"{folder.name}-{again}") for again in count(2)))
         unused = next(name for name in names if not name.exists())
-        self.app.push_screen(ExportDialog(f"{named_version(kept)}, {line(kept.row.task_name, 40)},", unused), write)
-
-    def _export(self, kept: KeptVersion, folder: Path, gguf: bool) -> None:
-        from ...operations.results import export, no_gain
-
-        try:
-            files = export(self.marlaas.home, kept.row, folder, gguf)
-            with opened(self.marlaas.home) as reader:
-                warning = no_gain(reader, kept.row)
-        except (MarlaasError, OSError) as error:
-            self.marlaas.say(str(error), bad=True)
-            return
-        from .dialogs import Exported
-
-        text = next(file for file in files if file.name == USE).read_text(encoding="utf-8")
-        programs = "PEFT, vLLM, llama.cpp and Ollama" if gguf else "PEFT and vLLM"
-        words = f"{folder.name} is there, for {programs}: {USE} says how. {warning}".rstrip()
-        self.marlaas.say(words, bad=bool(warning))
-        dialog: Dialog = Exported(folder, text)
-        self.app.call_from_thread(self.app.push_screen, dialog)
+        self.app.push_screen(export_adapter(f"{named_version(kept)}, {line(kept.row.task_name, 40)},", unused), act)
 
     def action_begin(self) -> None:
         """Open the form for a similar task that begins from the version."""

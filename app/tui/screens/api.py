@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 
-from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.learning import GivenName
 from marlaas.engine.store.rows import ApiKeyRow, ApiRow, TaskRow
 
 from ...lists.lines import Cell, Column, Row, table_cells
 from ...operations.api import Request
-from ...questions import ApiAnswer, ApiQuestion
+from ...questions import ApiAnswer, Question, api
 from ...rollouts.answers import wrapped
 from ...text.format import ago, cells, clip_start, count, duration, line, pad, short_duration
 from ...text.machine import (
@@ -32,7 +31,6 @@ from ...text.machine import (
     used_text,
     variables,
 )
-from ...text.tasks import liveness
 from ..context.feed import Snapshot
 from ..widgets.bars import Nothing
 from ..widgets.tables import KeyedTable
@@ -158,21 +156,15 @@ def _row(columns: Sequence[Column], key: ApiKeyRow, now: float) -> Row:
 # This program writes the keys; no engine is needed.
 
 
-def why_no_switch(app: MarlaasApp) -> str:
-    """Why the API can be neither opened nor closed; empty: possible."""
-    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
-    return "" if serves else "No engine runs, and the API is a part of it: S starts one."
-
-
 def open_api(app: MarlaasApp) -> None:
     """Have the engine open it."""
-    if not app.refuses(why_no_switch(app)):
+    if not app.refuses(app.why_no_engine):
         app.command("api_start", done="The engine opens the API.")
 
 
 def close_api(app: MarlaasApp, used: bool = True) -> None:
     """Ask, and have the engine close it. ``used``: a program has used a valid key."""
-    if not app.refuses(why_no_switch(app)):
+    if not app.refuses(app.why_no_engine):
         what = "Requests under way end, and programs that ask get no answer." if used else "No program uses it yet."
         question = f"Close the API? {what} Keys stay, and tasks go on."
         app.confirm(question, partial(app.command, "api_stop", done="The API is closed."))
@@ -180,37 +172,22 @@ def close_api(app: MarlaasApp, used: bool = True) -> None:
 
 def ask_key(app: MarlaasApp, tenant: str = "") -> None:
     """Ask for tenant (proposed) and name, make the key, show it once."""
-    from .dialogs import ShownKey, new_key
-
-    def make(tenant: str, name: str) -> Callable[[], object]:
-        from ...operations.api import make_key
-
-        made = make_key(app.home, tenant, name)
-        return lambda: app.push_screen(ShownKey(made.key, made.tenant))
+    from .dialogs import new_key, shown_key
 
     def act(wish: tuple[str, str] | None) -> None:
+        from ...operations.api import make_key
+
+        def show(made: Any) -> None:
+            app.push_screen(shown_key(app, made.key, made.tenant))
+            app.poll()
+
         if wish is not None:
-            _written(app, partial(make, *wish))
+            app.work(partial(make_key, app.home, *wish), show)
 
     if not app.refuses():
         tasks = app.snapshot.ordered
         chosen = app.snapshot.task(app.selected) or (tasks[0] if tasks else None)
         app.push_screen(new_key(tenant or (chosen.tenant if chosen else "")), act)
-
-
-def _written(app: MarlaasApp, write: Callable[[], Callable[[], object]]) -> None:
-    """In a thread, as another program may hold the lock; then run the returned function, or show the error."""
-    screen = cast("App[Any]", app)
-
-    def run() -> None:
-        try:
-            then = write()
-        except MarlaasError as error:
-            then = partial(app.say, str(error), bad=True)
-        screen.call_from_thread(then)
-        screen.call_from_thread(app.poll)
-
-    screen.run_worker(run, thread=True, exit_on_error=False)
 
 
 _CLOSED = """The API is closed: press {keys} to open it, or from a shell
@@ -267,7 +244,8 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     @property
     def current(self) -> ApiKeyRow | None:
         under = self.query_one(KeyedTable).key
-        return self._answer.key(int(under)) if self._answer and under else None
+        keys = self._answer.keys if self._answer else ()
+        return next((key for key in keys if str(key.id) == under), None)
 
     @property
     def _state(self) -> ApiRow:
@@ -277,8 +255,8 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     def _url(self) -> str:
         return self._state.url if api_state(self._state, self.serves) == OPEN else ""
 
-    def question(self) -> ApiQuestion:
-        return ApiQuestion(self.marlaas.home)
+    def question(self) -> Question:
+        return Question(api, (self.marlaas.home,))
 
     def content(self) -> ComposeResult:
         yield Pane("", id="api-head", can_focus=False)
@@ -321,9 +299,9 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         room = (width - 5) // 2 if self.has_class("-wide") else width - 2  # next to the scroll bar
         self.query_one("#key", Pane).show(key_lines(key, self._url, now, room))
         tasks = {task.id: task for task in self.marlaas.snapshot.tasks}
-        names = known.names_of(key.tenant) if known and key else ()
+        names = [name for name in known.names if name.tenant == key.tenant] if known and key else ()
         self.query_one("#names", Pane).show(name_lines(names, tasks, key, room))
-        asked = known.requests_of(key) if known and key else ()
+        asked = [each for each in known.requests if each.key == key.prefix] if known and key else ()
         self.query_one("#requests", Pane).show(request_lines(asked, now, width - 2))
 
     def on_virtual_list_moved(self) -> None:
@@ -350,7 +328,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
             case "switch" | "new" | "revoke" if reason := self.marlaas.may_act():
                 return reason
             case "switch":
-                return why_no_switch(self.marlaas)
+                return self.marlaas.why_no_engine
             case "revoke" if (key := self.current) is None or key.revoked is not None:
                 return "There is no key under the cursor." if key is None else "This key was revoked before."
         return super().why_not(action)
@@ -367,17 +345,17 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         ask_key(self.marlaas, key.tenant if key else "")
 
     def action_revoke(self) -> None:
+        from marlaas.engine.store.submissions import revoke_key
 
-        def revoke() -> Callable[[], object]:
-            from marlaas.engine.store.submissions import revoke_key
-
-            prefix, tenant = revoke_key(self.marlaas.home.database, beginning)
-            return partial(self.marlaas.say, f"The key {prefix}… of {tenant} is revoked.")
+        def revoked(found: tuple[str, str]) -> None:
+            self.marlaas.say(f"The key {found[0]}… of {found[1]} is revoked.")
+            self.marlaas.poll()
 
         if key := self.current:
-            beginning, whose = key.prefix, f"{key_name(key)} of {line(key.tenant, 40)}"
+            whose = f"{key_name(key)} of {line(key.tenant, 40)}"
             question = f"Revoke the key {whose}? Programs that show it are refused from now on, for good."
-            self.marlaas.confirm(question, partial(_written, self.marlaas, revoke))
+            revoke = partial(revoke_key, self.marlaas.home.database, key.prefix)
+            self.marlaas.confirm(question, partial(self.marlaas.work, revoke, revoked))
 
     def action_copy(self) -> None:
         self.marlaas.copy("\n".join(variables(self._url)) + "\n", "What points a program here")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import ClassVar
 
@@ -26,7 +26,6 @@ from ...reading import opened
 from ...text.format import excerpt, line
 from ..chat import talking as chat_thread
 from ..chat.talking import ROOMY, ChatThread, Event, PartialReply, SamplerNotice, Side, TurnOver, manner_of
-from ..widgets.bars import Elapsed
 from ..widgets.conversation import NewestRollout
 from .dialogs import Settings, chat_settings
 from .view import View
@@ -134,7 +133,7 @@ message and the same random numbers. A sampler of its own answers; it starts wit
 pane.
 
 Esc stops an answer (its message then counts as never sent), and leaves.
-ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
+ctrl+o: system message, temperature, length."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "anew", "new", id="chat.anew"),
         Binding("ctrl+o", "manner", "settings", id="chat.manner"),
@@ -164,12 +163,14 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         self._busy = False
         self._unsent = ""
         """The message to put back into the line if it was never said."""
+        self._progress: Callable[[], None] = lambda: None
+        """Ends the notice on what the thread does."""
         self._example: TrajectoryRow | None = None
         """What the version's task did last."""
 
     def content(self) -> ComposeResult:
         yield Horizontal(*map(ChatColumn, self._sides), id="columns")
-        yield Elapsed(id="told")
+        yield Static(id="told", markup=False)
         with Horizontal(id="line"):
             yield Static("you> ", classes="prompt", markup=False)
             yield Input(
@@ -197,6 +198,7 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         self._start()
 
     def on_unmount(self) -> None:
+        self._progress()
         if self._thread is not None:
             self._thread.close()
 
@@ -220,9 +222,12 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
             return
         match event:
             case SamplerNotice(text, bad, under_way):
-                words = Content.styled(line(text, 400), "$text-error" if bad else "") if text else self._manner
-                told = self.query_one("#told", Elapsed)
-                told.show(words, under_way)
+                self._progress()
+                if under_way:
+                    self._progress = self.marlaas.under_way(text)
+                    return
+                told = self.query_one("#told", Static)
+                told.update(Content.styled(line(text, 400), "$text-error" if bad else "") if text else self._manner)
                 told.set_class(bad, "-bad")
             case PartialReply(side, speech, problem):
                 self._columns[side].show_reply(speech, problem)
@@ -239,12 +244,9 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
 
     @property
     def _manner(self) -> str:
-        manner, cut = self._settings.manner, self._settings.manner.truncation
+        manner = self._settings.manner
         words = (
             f"temperature {manner.temperature:g}",
-            f"top-p {cut.top_p:g}" if cut.top_p < 1 else "",
-            f"top-k {cut.top_k}" if cut.top_k else "",
-            f"min-p {cut.min_p:g}" if cut.min_p else "",
             f"at most {manner.max_tokens} tokens",
             f"system: {line(self._settings.system, 40)}" if self._settings.system else "",
         )
@@ -292,7 +294,7 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
             if settings is None or settings == self._settings:
                 return
             system, self._settings = self._settings.system, settings
-            self.query_one("#told", Elapsed).show(self._manner)
+            self.query_one("#told", Static).update(self._manner)
             if settings.system != system:
                 self.action_anew()
 

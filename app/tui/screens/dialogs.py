@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
@@ -21,7 +21,6 @@ from textual.widgets import Button, Input, Label, Static
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
-from marlaas.engine.samplers.sampling import Truncation
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
@@ -31,15 +30,13 @@ from ...lists.lines import Cell, Column, Learner, Row
 from ...operations.environments.templates import LONGEST, SHAPES, write_template
 from ...operations.settings_file import Setting
 from ...reading import opened as opened_home
-from ...rollouts.answers import Block, wrapped
-from ...rollouts.exporting import joined
-from ...rollouts.reading import TURNS, Shading, episode_blocks
+from ...rollouts.exporting import episode_text
 from ...text.format import cells, clip, excerpt, line, pad, plain, score
 from ...text.learning import MARK, Told, findings
 from ...text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
 from ...text.tasks import short_name, state_word
 from ...text.terms import TERMS, Term, UnknownTerm, find_term, heading as term_heading, paragraphs, search
-from ..chat.sampling_options import OPTIONS
+from ..chat.sampling_options import MAX_TOKENS, TEMPERATURE
 from ..context.feed import Latest
 from ..widgets.bars import FilterBar, Filtered, FilterLine, KeyBar
 from ..widgets.tables import KeyedTable
@@ -151,14 +148,11 @@ class Ask(Dialog):
         self.query_one("#choices", Static).update(self._drawn())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.answer(next(iter([*self._choices][self._place :]), ""))
-
-    def answer(self, choice: str) -> None:
         """Close with the answer, or show its error."""
+        event.stop()
         values = [self.query_one(f"#{field.id}", Input).value.strip() for field in self._fields]
         try:
-            answer = self._answer(values, choice)
+            answer = self._answer(values, next(iter([*self._choices][self._place :]), ""))
         except (ConfigError, ArgumentTypeError) as error:
             self.query_one("#problem", Label).update(line(str(error), 300))
         else:
@@ -245,38 +239,32 @@ class Settings:
 
 
 def chat_settings(now: Settings) -> Ask:
-    """Asks for system message, temperature, turn length and truncation."""
+    """Asks for system message, temperature and turn length."""
 
     def answer(values: Sequence[str], choice: str) -> Settings:
-        heat, tokens, *cut = (option.parse(text) for option, text in zip(OPTIONS, values[1:], strict=True))
-        kept = Truncation(top_p=cut[0], top_k=cut[1], min_p=cut[2])
-        return Settings(replace(now.manner, temperature=heat, max_tokens=tokens, truncation=kept), values[0])
+        system, temperature, tokens = values
+        manner = replace(now.manner, temperature=TEMPERATURE.parse(temperature), max_tokens=MAX_TOKENS.parse(tokens))
+        return Settings(manner, system)
 
-    held = {**vars(now.manner), **vars(now.manner.truncation)}
-    texts = {option.name: f"{held[option.name]:.7g}" for option in OPTIONS}
-    fields = [Field(each.name.replace("_", "-"), each.label, texts[each.name], 10) for each in OPTIONS]
-    system = Field("system", "System message (another one begins a new conversation)", now.system, 10_000)
-    return Ask([system, *fields], "apply", answer)
+    fields = [
+        Field("system", "System message (another one begins a new conversation)", now.system, 10_000),
+        Field("temperature", "Temperature (0 is greedy)", f"{now.manner.temperature:.7g}", 10),
+        Field("max-tokens", "Tokens of an answer", str(now.manner.max_tokens), 10),
+    ]
+    return Ask(fields, "apply", answer)
 
 
-class ExportDialog(Ask):
-    """Asks for an adapter's export folder. Answers with it, and True for llama.cpp as well."""
+def export_adapter(what: str, folder: Path) -> Ask:
+    """Asks for the folder of an export of ``what``. Answers with it, and True for llama.cpp as well."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+g", "answer('gguf')", "PEFT and GGUF", id="export.gguf")]
-
-    def __init__(self, what: str, folder: Path) -> None:
-        """``what`` is exported; ``folder`` is proposed."""
-        label = f"Export {what} as a PEFT folder. The folder must not exist yet."
-        super().__init__([Field("folder", label, str(folder), 4000)], "PEFT", self._wish)
-
-    def action_answer(self, choice: str) -> None:
-        self.answer(choice)
-
-    @staticmethod
-    def _wish(values: Sequence[str], choice: str) -> tuple[Path, bool]:
+    def answer(values: Sequence[str], choice: str) -> tuple[Path, bool]:
         if not values[0] or "\x00" in values[0]:
             raise ConfigError("A folder must be named.")
         return Path(values[0]).expanduser(), choice == "gguf"
+
+    field = Field("folder", f"Export {what} as a PEFT folder. The folder must not exist yet.", str(folder), 4000)
+    programs = {"peft": "PEFT and vLLM", "gguf": "these, and llama.cpp and Ollama (GGUF)"}
+    return Ask([field], "export", answer, choices=programs, asked="For which programs?")
 
 
 def export_rollouts(scopes: Mapping[str, str], file: Path) -> Ask:
@@ -327,7 +315,6 @@ _COLUMNS = (
     Column("state", 11),
     Column("reward", 6, right=True),
 )
-_SHOWN = 300
 
 
 class ChooseTasks(Listed):
@@ -368,9 +355,8 @@ class ChooseTasks(Listed):
 
     def _show(self) -> None:
         keys = [key for key, (_, task) in self._rows.items() if matches(self._query, task)]
-        self.table.show_rows(_COLUMNS, [self._row(key) for key in keys[:_SHOWN]])
-        more = f", {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-        self.query_one(FilterBar).tell(f"{len(keys)} of {len(self._rows)}{more}")
+        self.table.show_rows(_COLUMNS, [self._row(key) for key in keys])
+        self.query_one(FilterBar).tell(f"{len(keys)} of {len(self._rows)}")
 
     def _row(self, key: str) -> Row:
         each, task = self._rows[key]
@@ -493,18 +479,15 @@ class Reading(Dialog):
         Binding("enter,escape,q", "dismiss", "close", key_display="⏎ esc", id="reading.close"),
         Binding("j", "scroll(1)", "scroll", key_display="j k", id="reading.down"),
         Binding("k", "scroll(-1)", "up", show=False, id="reading.up"),
+        Binding("y", "copy", "copy", id="reading.copy"),
     ]
     DEFAULT_CSS = """
-    Reading > Vertical { width: 96%; max-width: 130; height: 92%; }
+    Reading > Vertical { width: 96%; max-width: 130; height: auto; max-height: 100%; }
     Reading #legend { height: 1; color: $text-muted; }
-    Reading VerticalScroll { height: 1fr; scrollbar-gutter: stable; }
-    Reading.-fitted > Vertical { height: auto; max-height: 100%; }
-    Reading.-fitted VerticalScroll { height: auto; }
+    Reading VerticalScroll { height: auto; scrollbar-gutter: stable; }
     Reading #text { width: 100%; }
     """
     AUTO_FOCUS = "VerticalScroll"
-    TALL = True
-    """True: as high as the screen, as its text may change."""
 
     def __init__(
         self,
@@ -513,18 +496,16 @@ class Reading(Dialog):
         legend: str = "",
         home: Home | None = None,
         load: Callable[[Reader], Drawn] | None = None,
+        copy: Callable[[], object] | None = None,
     ) -> None:
-        """``legend``: a line above that does not scroll. ``load`` reads another text of the home, once."""
+        """``legend``: a line above that does not scroll. ``load`` reads another text of the home, once. ``copy``: what
+        y does."""
         super().__init__(heading)
-        self.text, self._legend, self._home, self._load = text, legend, home, load
-
-    def legend(self) -> Content:
-        """Does not scroll; empty: none."""
-        return Content(self._legend)
+        self.text, self._legend, self._home, self._load, self._copy = text, legend, home, load, copy
 
     def content(self) -> ComposeResult:
-        self.set_class(not self.TALL, "-fitted")
-        yield Static(id="legend", markup=False)
+        if self._legend:
+            yield Static(self._legend, id="legend", markup=False)
         with VerticalScroll():
             yield Static(id="text", markup=False)
 
@@ -547,17 +528,21 @@ class Reading(Dialog):
         self.draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "copy":
+            return self._copy is not None
         scrolls = self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0
         return action != "scroll" or scrolls
+
+    def action_copy(self) -> None:
+        if self._copy is not None:
+            self._copy()
 
     def on_resize(self, event: Resize) -> None:
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        legend, scrolled = self.legend(), self.query_one(VerticalScroll)
-        self.query_one("#legend", Static).update(legend)
-        self.query_one("#legend").display = bool(legend.plain)
-        scrolled.styles.max_height = max(1, self.size.height - _AROUND - bool(legend.plain))
+        scrolled = self.query_one(VerticalScroll)
+        scrolled.styles.max_height = max(1, self.size.height - _AROUND - bool(self._legend))
         self.query_one("#text", Static).update(self.text(max(1, scrolled.scrollable_content_region.width)))
         self.call_after_refresh(self.refresh_bindings)  # by then it is known whether the text scrolls
 
@@ -571,99 +556,40 @@ _SHOWN_ONCE = (
 )
 
 
-class ShownKey(Reading):
+def shown_key(app: App[Any], key: str, tenant: str) -> Reading:
     """A new API key, shown only now: the store keeps its hash. y copies it to the clipboard, to no file."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy the key", id="api.copy_key")]
-    TALL = False
+    def about(width: int) -> Content:
+        return Content.assemble((key, "bold $text-success"), "\n\n", _SHOWN_ONCE)
 
-    def __init__(self, key: str, tenant: str) -> None:
-        super().__init__(f"a key for {line(tenant, 60)}", self._about)
-        self._key = key
+    def copy() -> None:
+        app.copy_to_clipboard(key)
+        app.notify("The key is copied to the clipboard, if your terminal lets programs do that.", markup=False)
 
-    def _about(self, width: int) -> Content:
-        lines = [_SHOWN_ONCE[start:stop] for start, stop in wrapped(_SHOWN_ONCE, width)]
-        return Content.assemble((self._key, "bold $text-success"), "\n\n", "\n".join(lines))
-
-    def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self._key)
-        self.notify("The key is copied to the clipboard, if your terminal lets programs do that.", markup=False)
+    return Reading(f"a key for {line(tenant, 60)}", about, copy=copy)
 
 
-class Exported(Reading):
+def exported(app: MarlaasApp, folder: Path, text: str) -> Reading:
     """Use of an exported adapter: its ``USE.md``, copied by y."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy", id="exported.copy")]
-
-    def __init__(self, folder: Path, text: str) -> None:
-        super().__init__(f"how to use {line(str(folder))}", partial(drawn, text))
-        self._copied = text
-
-    def action_copy(self) -> None:
-        cast("MarlaasApp", self.app).copy(self._copied, "How to use it")
+    shown = Content(plain(text))
+    return Reading(
+        f"how to use {line(str(folder))}", lambda width: shown, copy=partial(app.copy, text, "How to use it")
+    )
 
 
-def drawn(text: str, width: int) -> Content:
-    """``USE.md``'s Markdown with distinct headings and code."""
-    parts, code = [], False
-    for each in plain(text).splitlines():
-        style = "bold $text-primary" if each.startswith("#") and not code else "$text-success" if code else ""
-        shown = _code(each, width) if code else each.lstrip("# ") if style else each
-        if each.startswith("```"):
-            code = not code
-        else:
-            parts.append(Content.styled(shown, style))
-    return Content("\n").join(parts)
+def configuration(tasks: Sequence[int], settings: Sequence[Setting], compared: Sequence[str] = ()) -> Reading:
+    """A column per task: dim defaults; marked choices and differences.
 
-
-def _code(text: str, width: int) -> str:
-    """An indented line of code; continuation lines are indented further."""
-    body = text.lstrip(" ")
-    first = " " * (2 + len(text) - len(body))
-    if cells(first + body) <= width:
-        return first + body
-    rest = f"{first}    "
-    return first + f"\n{rest}".join(body[start:stop] for start, stop in wrapped(body, width - len(rest)))
-
-
-class Configuration(Reading):
-    """A column per task: dim defaults; marked choices and differences."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "toggle_all", "all or changed keys", id="configuration.all"),
-        Binding("d", "dismiss", "close", show=False, id="configuration.close"),
-    ]
-
-    def __init__(self, tasks: Sequence[int], settings: Sequence[Setting], compared: Sequence[str] = ()) -> None:
-        """``tasks``: column numbers; ``compared``: score lines above the table."""
-        of = f"configuration of task {tasks[0]}" if len(tasks) == 1 else f"configurations of {len(tasks)} tasks"
-        super().__init__(of, self._drawn)
-        self._compared, self._tasks, self._settings = compared, tasks, settings
-        self._all = True
-
-    @property
-    def _shown(self) -> list[Setting]:
-        return [row for row in self._settings if self._all or row.differs or not row.default]
-
-    def legend(self) -> Content:
-        differing = Content.styled("   ≠ differs between tasks", "$text-warning") if len(self._tasks) > 1 else ""
-        hidden = len(self._settings) - len(self._shown)
-        hint = f"   {hidden} defaults hidden" if hidden else ""
-        return Content.assemble(("● chosen", "$text-primary"), differing, hint)
-
-    def _drawn(self, width: int) -> Content:
-        scores = [Content(f"{text}\n") for text in (*self._compared, *([""] if self._compared else []))]
-        return Content.assemble(*scores, table(self._tasks, self._shown, width))
-
-    def action_toggle_all(self) -> None:
-        self._all = not self._all
-        self.draw()
+    ``tasks``: column numbers; ``compared``: score lines above the table.
+    """
+    of = f"configuration of task {tasks[0]}" if len(tasks) == 1 else f"configurations of {len(tasks)} tasks"
+    scores = "".join(f"{text}\n" for text in (*compared, *([""] if compared else [])))
+    differing = "   ≠ differs between tasks" if len(tasks) > 1 else ""
+    return Reading(of, lambda width: Content(scores) + table(tasks, settings, width), f"● chosen{differing}")
 
 
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
     """A line per key."""
-    if not rows:
-        return Content.styled("All values are the defaults.", "$text-muted")
     key = min(34, max(cells(row.key) for row in rows) + 1, max(9, width // 2))
     each = max(9, (width - key - 2) // len(tasks) - 1)
     lines = []
@@ -682,39 +608,21 @@ LINES, CHARACTERS = 24, 2000
 """Most lines and characters of a rollout; the rollouts view has all."""
 
 
-class Findings(Reading):
+def findings_of(home: Home, task: TaskRow) -> Reading:
     """A task's findings, each with figures, advice and rollouts."""
+    known = findings(task)
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "dismiss", "close", show=False, id="findings.close")]
+    def load(reader: Reader) -> Drawn:
+        texts = {}
+        for rollout in (each for finding in known for each in finding.rollouts):
+            found = reader.episode(rollout)
+            texts[rollout] = excerpt(episode_text(found), CHARACTERS, LINES) if found else "It is not stored any more."
+        return partial(drawn_findings, known, texts)
 
-    def __init__(self, home: Home, task: TaskRow) -> None:
-        known = findings(task)
-
-        def load(reader: Reader) -> Drawn:
-            texts = {}
-            for rollout in (each for finding in known for each in finding.rollouts):
-                found = reader.episode(rollout)
-                blocks = episode_blocks(found, Shading(TURNS), None) if found else [Block("It is not stored any more.")]
-                texts[rollout] = beginning(blocks)
-            return partial(drawn_findings, known, texts)
-
-        super().__init__(f"what goes wrong in task {task.id}", partial(drawn_findings, known, {}), home=home, load=load)
+    return Reading(f"what goes wrong in task {task.id}", partial(drawn_findings, known, {}), home=home, load=load)
 
 
-def beginning(blocks: Sequence[Block]) -> Content:
-    """A rollout's first lines in the rollouts view's colours, and how much is left out."""
-    text = joined(blocks)
-    shown = excerpt(text, CHARACTERS, LINES)
-    kept, _, left_out = (shown, "", "") if shown == text else shown.rpartition("\n")
-    parts, place = [], 0
-    for block in blocks:
-        if place <= len(kept):
-            parts.append(Content.styled(kept[place:][: len(block.text)], block.style))
-        place += len(block.text) + 1
-    return Content("\n").join([*parts, Content.styled(left_out, "$text-muted")] if left_out else parts)
-
-
-def drawn_findings(findings: Sequence[Told], texts: Mapping[int, Content], width: int) -> Content:
+def drawn_findings(findings: Sequence[Told], texts: Mapping[int, str], width: int) -> Content:
     """All findings with their rollouts; ``texts``: those already read, by id."""
     parts: list[Content] = []
     for finding in findings:
@@ -725,7 +633,7 @@ def drawn_findings(findings: Sequence[Told], texts: Mapping[int, Content], width
             *([Content(f"What to do: {finding.advice}")] if finding.advice else []),
         ]
         for rollout in finding.rollouts:
-            parts += Content.styled(f"\nrollout {rollout}", "$text-muted"), texts.get(rollout, Content("Reading …"))
+            parts += Content.styled(f"\nrollout {rollout}", "$text-muted"), Content(texts.get(rollout, "Reading …"))
         parts.append(Content(""))
     return Content("\n").join(parts)
 
@@ -738,21 +646,16 @@ _NONE = (
 )
 
 
-class WinRates(Reading):
+def win_rates(home: Home, learner: Learner) -> Reading:
     """A policy's versions against others: a table per opponent."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "dismiss", "close", show=False, id="rates.close")]
-    DEFAULT_CSS = "WinRates > Vertical { max-width: 150; }"
-    TALL = False
+    def load(reader: Reader) -> Drawn:
+        task = reader.task(learner.task)
+        policies = task.policies if task else ()
+        return partial(drawn_matrices, matrices(reader.matchups(learner.task), policies, learner.policy or ONLY))
 
-    def __init__(self, home: Home, learner: Learner) -> None:
-        def load(reader: Reader) -> Drawn:
-            task = reader.task(learner.task)
-            policies = task.policies if task else ()
-            return partial(drawn_matrices, matrices(reader.matchups(learner.task), policies, learner.policy or ONLY))
-
-        legend = "row against column: mean reward ± error, n episodes of both; · none"
-        super().__init__(f"win-rates of {learner.words}", lambda width: Content("Reading …"), legend, home, load)
+    legend = "row against column: mean reward ± error, n episodes of both; · none"
+    return Reading(f"win-rates of {learner.words}", lambda width: Content("Reading …"), legend, home, load)
 
 
 def drawn_matrices(found: Sequence[Matrix], width: int) -> Content:
@@ -790,14 +693,8 @@ def _style(meeting: Meeting | None) -> str:
 
 _HELP_KEY, _ENTRY = 13, 36
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
-_PLAIN = {
-    **{f"{what} {way}": way for what in ("cursor", "scroll") for way in ("up", "down", "left", "right")},
-    "focus next": "next pane",
-    "focus previous": "pane before",
-}
-_WAYS = "up/down, left/right, page up/page down, first/last, top/bottom, home/end, page left/page right"
-_PAIRS = [pair.split("/") for pair in f"{_WAYS}, next pane/pane before".split(", ")]
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
+_MOVING = "arrows or h j k l, page up and page down; home or g to the top, end or G to the bottom; tab to the next pane"
 
 
 @dataclass(frozen=True)
@@ -811,26 +708,22 @@ class KeyLine:
 
 
 def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
-    """Active keys by keyboard name, one line an action, by section."""
+    """Active keys by keyboard name, one line an action, by section; without those that move."""
     lines: dict[tuple[str, str], KeyLine] = {}
     for (node, binding, enabled, _), name in active:
         if not binding.description or binding.system or name.startswith("super+"):
             continue
         ours = bool(binding.id) or node.parent is None or "copy" in binding.action
-        moves = not ours or binding.description in _MOVES
+        if not ours or binding.description in _MOVES:
+            continue
         everywhere = not binding.id or node.parent is None or binding.id in ("view.back", "view.zoom", "app.help")
-        section = MOVING if moves else EVERYWHERE if everywhere else HERE
+        section = EVERYWHERE if everywhere else HERE
         view = binding.action.startswith("open_view")
         what = "the views" if view else binding.description if binding.id else binding.description.lower()
-        what = _PLAIN.get(what, what) if moves else what
         known = lines.get((section, what))
         names = known.keys.split() if known else []
         names = [*names[:1], "-", name] if view and names else list(dict.fromkeys([*names, name]))
         lines[section, what] = KeyLine(section, " ".join(names), what, enabled)
-    for one, other in _PAIRS:
-        if (first := lines.get((MOVING, one))) and (MOVING, other) in lines:
-            second = lines.pop((MOVING, other))
-            lines[MOVING, one] = KeyLine(MOVING, f"{first.keys} {second.keys}", f"{one}, {other}", first.enabled)
     return list(lines.values())
 
 
@@ -845,7 +738,6 @@ class KeysHelp(Reading):
     KeysHelp > Vertical { width: 80; max-width: 100%; }
     KeysHelp.-wide > Vertical { width: 118; }
     """
-    TALL = False
 
     def __init__(self, title: str, text: str, lines: Sequence[KeyLine]) -> None:
         super().__init__(title, partial(help_text, text, lines))
@@ -858,7 +750,7 @@ def help_text(text: str, lines: Sequence[KeyLine], width: int) -> Content:
     """What the view is, then keys in as many columns as fit."""
     parts = [part for each in text.split("\n\n") if each for part in (Content("\n".join(sentences(each))), Content(""))]
     columns = max(1, width // _ENTRY)
-    for section in (HERE, EVERYWHERE, MOVING):
+    for section in (HERE, EVERYWHERE):
         shown_keys = [line for line in lines if line.section == section]
         if not shown_keys:
             continue
@@ -866,7 +758,7 @@ def help_text(text: str, lines: Sequence[KeyLine], width: int) -> Content:
         rows, key = -(-len(shown_keys) // columns), min(_HELP_KEY, max(cells(line.keys) for line in shown_keys))
         room = width // columns - 1 - key - 1
         parts += [Content(" ").join(_entry(line, key, room) for line in shown_keys[row::rows]) for row in range(rows)]
-    return Content("\n").join(parts)
+    return Content("\n").join([*parts, Content.styled(MOVING, "$text-accent"), Content(_MOVING)])
 
 
 def sentences(paragraph: str) -> list[str]:

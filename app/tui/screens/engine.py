@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -29,8 +28,8 @@ from marlaas.engine.store.queries.machine import (
 from marlaas.engine.store.rows import HOURS, YIELDED, EngineRow, WorkerRow, Yielding
 
 from ...operations.this_machine import Disk, Memory
-from ...questions import EngineAnswer, EngineQuestion
-from ...text.format import ago, bar, clip, count, duration, line, number, pad, seconds, share, short_duration, size
+from ...questions import EngineAnswer, Question, engine
+from ...text.format import bar, clip, count, duration, line, number, pad, seconds, share, short_duration, size
 from ...text.machine import headers, held, remarks, row, yielding_effect, yielding_of
 from ...text.tasks import FRESH_SECONDS, Liveness, liveness
 from ..context.feed import Snapshot
@@ -286,7 +285,6 @@ def _lost(now: Mapping[str, StageSample]) -> str:
 
 def processes(
     workers: Sequence[WorkerRow],
-    pinned: Mapping[int, frozenset[int]],
     memory: Memory | None,
     cores: int,
     now: float,
@@ -299,13 +297,12 @@ def processes(
         state, pid = "" if worker.state == "running" else worker.state, worker.pid
         on_cards = [size(held[pid]) if pid is not None and pid in held else ""] if held else []
         if pid is None:
-            rows.append((worker.name, "", "", *on_cards, "", "", "", state))
+            rows.append((worker.name, "", "", *on_cards, "", "", state))
             continue
         up = duration(float(int(now - (worker.started or now))))
-        own = cores_text(pinned.get(pid, frozenset()))
-        rows.append((worker.name, str(pid), size(worker.rss or 0), *on_cards, share(worker.busy or 0), own, up, state))
-    headers = ("process", "id", "memory", *(("of cards",) if held else ()), "busy", "cores", "up", "")
-    widths = (22, -7, -7, *((-8,) if held else ()), -5, 9, 12, 10)
+        rows.append((worker.name, str(pid), size(worker.rss or 0), *on_cards, share(worker.busy or 0), up, state))
+    headers = ("process", "id", "memory", *(("of cards",) if held else ()), "busy", "up", "")
+    widths = (22, -7, -7, *((-8,) if held else ()), -5, 12, 10)
     lines = table(headers, rows, widths, width) if rows else note("No engine runs, so none of its processes does.")
     if memory is not None and memory.total:
         taken = f"{size(memory.free)} of {size(memory.total)} free"
@@ -313,14 +310,6 @@ def processes(
         used = bar(memory.total - memory.free, memory.total, 20)
         lines += note(f"memory {used} {taken}{together} · {cores} {'core' if cores == 1 else 'cores'}", "")
     return lines
-
-
-def cores_text(cores: frozenset[int]) -> str:
-    """0, 0-3, or 0,2,5."""
-    ordered = sorted(cores)
-    if len(ordered) > 1 and all(after == before + 1 for before, after in pairwise(ordered)):
-        return f"{ordered[0]}-{ordered[-1]}"
-    return ",".join(map(str, ordered))
 
 
 def disk(found: Disk | None) -> list[Line]:
@@ -335,20 +324,6 @@ def disk(found: Disk | None) -> list[Line]:
     rules += f", or when the home takes more than {size(found.limit)}" if found.limit else ""
     free = note(f"free {size(found.free)}; {rules}", "bold $text-error" if short else "")
     return [*note(f"home {size(taken.total)}: {words}", ""), *free]
-
-
-def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) -> list[Line]:
-    """A line per past engine, newest first; one that never reported *stopped* died."""
-    if not engines:
-        return note("No engine has ever run here: S starts one.")
-    rows = []
-    for place, engine in enumerate(engines):
-        lived = duration(float(int(max(0.0, engine.heartbeat - engine.started))))
-        fine = engine.state == "stopped" or (place == 0 and alive)
-        what = " · ".join(filter(None, (line(engine.shown_base, 30), line(engine.sampler, 12))))
-        state = engine.state if fine else "ended unexpectedly"
-        rows.append((str(engine.incarnation), state, ago(engine.started, now), lived, what))
-    return table(("engine", "state", "started", "lived", "base"), rows, (-6, 20, 18, 14, 30), width)
 
 
 _NODE_STYLES = {"ready": "", "draining": "$text-muted", "refused": "$text-warning", "gone": "$text-error"}
@@ -416,13 +391,13 @@ def ask_yield(app: MarlaasApp) -> None:
             words = state(Yielding(YIELDED, *answer), app.snapshot.now).replace("yielded", "yielded the machine")
             app.command("yield", done=f"The engine has {words}.", until=answer[0])
 
-    if not app.refuses(_why_not(app)):
+    if not app.refuses(app.why_no_engine):
         app.push_screen(ask(yield_question(*_running(app)), "2h", "yield", until), act)
 
 
 def take_back(app: MarlaasApp) -> None:
     """End the yield."""
-    if not app.refuses(_why_not(app) or _why_no_end(app)):
+    if not app.refuses(app.why_no_engine or _why_no_end(app)):
         app.command("resume_engine", done="The engine has the machine again.")
 
 
@@ -430,11 +405,6 @@ def _running(app: MarlaasApp) -> tuple[int, Mapping[str, StageSample]]:
     answer = app.snapshot.answer
     running = sum(task.state == "running" for task in app.snapshot.tasks)
     return running, answer.now if isinstance(answer, EngineAnswer) else {}
-
-
-def _why_not(app: MarlaasApp) -> str:
-    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
-    return "" if serves else "No engine runs, so none holds the machine."
 
 
 def _why_no_end(app: MarlaasApp) -> str:
@@ -455,7 +425,6 @@ Draining finishes the steps under way; stopping loses the episodes under way.
 Yielding frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("S", "start", "start", id="engine.start"),
         Binding("D", "drain", "drain", id="engine.drain"),
         Binding("X", "stop", "stop", id="engine.stop"),
         Binding("F", "yield_machine", "yield", id="engine.yield"),
@@ -494,30 +463,31 @@ Tab goes through the panes, z shows one alone."""
                 yield Pane("cards", id="cards")
                 yield Pane("nodes", id="nodes")
                 yield Pane("disk", id="disk")
-                yield Pane("engines of this home", id="starts")
 
-    def question(self) -> EngineQuestion:
-        return EngineQuestion(self.marlaas.home, GRAINS[self._grain], max(10, self.app.size.width - LABEL - SHARE - 6))
+    @property
+    def _cells(self) -> int:
+        return max(10, self.app.size.width - LABEL - SHARE - 6)
+
+    def question(self) -> Question:
+        return Question(engine, (self.marlaas.home, GRAINS[self._grain], self._cells))
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         alive, now, width = liveness(snapshot.engine, snapshot.now), snapshot.now, self.app.size.width - 4
         self._pane("head", head(snapshot.engine, alive, snapshot.unfinished, now, width))
         if not isinstance(answer, EngineAnswer):
             return
-        grain, cells, serves = GRAINS[self._grain], self.question().cells, alive.serves
+        grain, serves = GRAINS[self._grain], alive.serves
         title = f"busy, {short_duration(grain)} a cell"
-        self._pane("timeline", timeline(answer.spans, answer.until, grain, cells, now - answer.until), title)
+        self._pane("timeline", timeline(answer.spans, answer.until, grain, self._cells, now - answer.until), title)
         room = (width - 4) // 2 if self.has_class("-wide") else width
         workers, devices = (snapshot.workers, answer.devices) if serves else ((), ())
         held_bytes = held_by(devices)
         self._pane("flow", flow(answer.now if serves else {}, answer.minute, answer.steps, room))
         self._pane("shares", shares(answer.used, answer.standings if serves else (), room))
-        listed = processes(workers, answer.pinned, answer.memory, answer.cores, now, room, held_bytes)
-        self._pane("processes", listed)
+        self._pane("processes", processes(workers, answer.memory, answer.cores, now, room, held_bytes))
         self._pane("cards", cards(devices, answer.account, room))
         self._pane("nodes", nodes(answer.nodes if serves else (), room))
         self._pane("disk", disk(answer.disk))
-        self._pane("starts", starts(answer.starts, now, serves, room))
 
     def _pane(self, name: str, lines: Sequence[Line], title: str | None = None) -> None:
         self.query_one(f"#{name}", Pane).show(lines, title)
@@ -527,16 +497,14 @@ Tab goes through the panes, z shows one alone."""
         return ("drain", "stop", "yield_machine") if self.serves else ()
 
     def why_not(self, action: str) -> str:
-        if action not in ("start", "stop", "drain", "yield_machine", "take_back"):
+        if action not in ("stop", "drain", "yield_machine", "take_back"):
             return super().why_not(action)
         engine = self.marlaas.snapshot.engine
         match action:
             case _ if reason := self.marlaas.may_act():
                 return reason
-            case "start":
-                return "An engine serves this home already." if self.serves else ""
             case _ if not self.serves:
-                return "No engine runs: S starts one."
+                return self.marlaas.why_no_engine
             case "take_back":
                 return _why_no_end(self.marlaas)
             case "drain" if engine is not None and engine.state == "draining":
@@ -549,9 +517,6 @@ Tab goes through the panes, z shows one alone."""
 
     def action_scroll(self, by: int) -> None:
         self.query_one("#machine").scroll_relative(y=by, animate=False)
-
-    def action_start(self) -> None:
-        self.marlaas.action_start_engine()
 
     def action_drain(self) -> None:
         """Finish the steps in progress, then stop. Loses nothing, so asks nothing."""

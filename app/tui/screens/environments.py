@@ -25,7 +25,7 @@ from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 from ...lists.filters import MANY, short_names
 from ...lists.lines import Cell, Column, Row, table_cells
 from ...operations.environments.source_lines import place_to_mend
-from ...questions import EnvironmentsAnswer, EnvironmentsQuestion
+from ...questions import EnvironmentsAnswer, Question, environments
 from ...rollouts.answers import wrapped
 from ...text.environments import (
     Fact,
@@ -266,8 +266,6 @@ i shows which libraries one waits for, and installs them if you agree."""
         self._answer = EnvironmentsAnswer()
         self._answered = False
         self._asked: dict[str, Asked] = {}
-        self._checks: dict[str, EnvironmentRow] = {}
-        """Environments with the findings of checks by hand, in place of those that the engine stored."""
         self._awaited = ""
         """A plugin to which the cursor goes as soon as it is listed: a new one, or one whose name has changed."""
 
@@ -276,8 +274,8 @@ i shows which libraries one waits for, and installs them if you agree."""
         key = self.query_one(KeyedTable).key
         return next((row for row in self._answer.rows if row.name == key), None)
 
-    def question(self) -> EnvironmentsQuestion:
-        return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
+    def question(self) -> Question:
+        return Question(environments, (self.marlaas.clock,))
 
     def content(self) -> ComposeResult:
         with Container(id="environments", classes="panes"):
@@ -287,7 +285,7 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         if answer is not None:
-            self._answer, self._answered = self._with_checks(answer), True
+            self._answer, self._answered = answer, True
             versions = {row.name: row.version for row in answer.rows}
             self._asked = {name: each for name, each in self._asked.items() if each.version == versions.get(name)}
         rows = self._answer.rows
@@ -306,15 +304,6 @@ i shows which libraries one waits for, and installs them if you agree."""
             table.go(plugins[self._awaited])
             self._awaited = ""
         self._show_current()
-
-    def _with_checks(self, answer: EnvironmentsAnswer) -> EnvironmentsAnswer:
-        """Add manual findings for the same version, if newer than the stored ones."""
-        rows = []
-        for row in answer.rows:
-            check = self._checks.get(row.name, row)
-            newer = check.version == row.version and (check.checked or 0.0) > (row.checked or 0.0)
-            rows.append(replace(row, findings=check.findings, checked=check.checked) if newer else row)
-        return replace(answer, rows=tuple(rows))
 
     def _show_current(self) -> None:
         row, snapshot, detail = self.current, self.marlaas.snapshot, self.query_one(EnvironmentDetail)
@@ -394,13 +383,11 @@ i shows which libraries one waits for, and installs them if you agree."""
     def _tell(self, name: str, asked: Asked) -> None:
         version = next((row.version for row in self._answer.rows if row.name == name), "")
         self._asked[name] = replace(asked, version=version)
-        self._answer = self._with_checks(self._answer)
         self.show_again()
 
     def _checked(self, row: EnvironmentRow) -> Asked:
         told = json.loads(verb_output(self.marlaas.home, "env", "check", row.name, "--json", seconds=CHECK_SECONDS))
         found = [Finding(**finding) for each in told["environments"] for finding in each["findings"]]
-        self._checks[row.name] = replace(row, findings=tuple(found), checked=self.marlaas.snapshot.now)
         return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)), checks=True)
 
     def _peeked(self, row: EnvironmentRow) -> Asked:

@@ -18,7 +18,7 @@ from marlaas.engine.store.queries.machine import LEVELS, EventFilter
 
 from ...lists.filters import HINT, parse_log_filter, with_field
 from ...operations.log_files import LONGEST, LogLine
-from ...questions import LogsAnswer, LogsQuestion
+from ...questions import LogsAnswer, Question, logs
 from ...reading import opened
 from ...text.format import EVENTS, excerpt, headline, line, nothing, pad
 from ..context.feed import Snapshot
@@ -108,7 +108,7 @@ w shows a line as a whole, enter opens its task."""
         self._files: tuple[str, ...] = ()
         self._filter = EventFilter()
         self._everything = False
-        self._shown: tuple[LogsQuestion, object] | None = None
+        self._shown: tuple[Question, object] | None = None
         self._whole: LogLine | None = None
 
     def content(self) -> ComposeResult:
@@ -134,8 +134,8 @@ w shows a line as a whole, enter opens its task."""
             return self._filter.task
         return None if self._everything else self.marlaas.selected
 
-    def question(self) -> LogsQuestion:
-        return LogsQuestion(self.marlaas.home, self._source, replace(self._filter, task=self.only_task))
+    def question(self) -> Question:
+        return Question(logs, (self.marlaas.home, self._source, replace(self._filter, task=self.only_task)))
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         lines, question = self.lines, self.question()
@@ -166,11 +166,11 @@ w shows a line as a whole, enter opens its task."""
 
     def _others(self) -> list[str]:
         """All if the shown file is gone."""
-        logs = [EVENTS, *self._files]
-        if self._source not in logs:
-            return logs
-        place = logs.index(self._source)
-        return [*logs[place + 1 :], *logs[:place]]
+        sources = [EVENTS, *self._files]
+        if self._source not in sources:
+            return sources
+        place = sources.index(self._source)
+        return [*sources[place + 1 :], *sources[:place]]
 
     def why_not(self, action: str) -> str:
         """Files have no tasks; an empty list has nothing to copy."""

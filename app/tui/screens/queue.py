@@ -22,7 +22,7 @@ from marlaas.engine.queue.submission.transitions import TRANSITIONS
 from marlaas.engine.store.rows import TaskRow
 
 from ...chart.draw import MOST_CURVES, Plot
-from ...chart.task_plot import Look, plot_of, sample_plot
+from ...chart.task_plot import Look
 from ...lists.filters import parse
 from ...lists.lines import (
     Arrangement,
@@ -41,18 +41,18 @@ from ...lists.lines import (
     second_line,
     spread,
 )
-from ...questions import PreviewAnswer, PreviewQuestion, evidence
+from ...operations.environments.source_lines import Excerpt
+from ...questions import LearningAnswer, Question, preview
 from ...reading import reading
 from ...text.format import cells, line, score
 from ...text.learning import Verdict, gone_wrong, marked, pointed, verdict
-from ...text.metrics import REWARD, important, in_order, newest_text, newest_values, words
-from ...text.scores import score_text
-from ...text.tasks import awaiting, best_of, kind, short_name, shown_state, state_word, tasks_named
+from ...text.metrics import REWARD
+from ...text.tasks import awaiting, best_of, kind, shown_state, state_word, tasks_named
 from ..context.feed import Snapshot
 from ..widgets.bars import FilterBar, Guide, TaskLine
 from ..widgets.conversation import NewestRollout
 from ..widgets.tables import KeyedTable, SourceExcerpt
-from ..widgets.task_charts import Metric, MetricChart, MetricList, SmallMultiples, VerdictLine
+from ..widgets.task_charts import MetricChart, MetricList, VerdictLine, version_scores
 from .view import TasksView
 
 
@@ -87,19 +87,17 @@ def group_texts(tasks: Sequence[TaskRow], serving: bool = True, width: int = 100
     return title, found + each if cells(found + each) <= width else found
 
 
-LOOK = Look()
 _LEAST_CHART = 6
 """Least lines of a readable curve, verdict included."""
 
 
 class Preview(Vertical):
-    """The current task: verdict, chart, newest reply; on wide screens also other metrics. No key leads here."""
+    """The current task: verdict, chart, newest reply. No key leads here."""
 
     DEFAULT_CSS = """
     Preview { height: 1fr; display: none; }
     Preview MetricChart { width: 1fr; height: 100%; }
     Preview MetricList { width: 1fr; height: 100%; display: none; }
-    Preview SmallMultiples { width: 60; height: 100%; display: none; }
     Preview NewestRollout { width: 1fr; height: 100%; }
     Preview SourceExcerpt { width: 1fr; height: 100%; display: none; }
     Preview.-slim NewestRollout { display: none; }
@@ -110,7 +108,8 @@ class Preview(Vertical):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._shown: tuple[object, ...] | None = None
-        self._answer = PreviewAnswer()
+        self._source: Excerpt | None = None
+        """The broken lines of a blocked task's environment."""
         self._unbegun = False
         """Whether there is no curve yet."""
 
@@ -119,16 +118,14 @@ class Preview(Vertical):
         with Horizontal():
             yield MetricChart()
             yield MetricList()
-            yield SmallMultiples()
             yield NewestRollout()
             yield SourceExcerpt()
 
     def on_mount(self) -> None:
-        for pane in (MetricChart, MetricList, SmallMultiples):
-            self.query_one(pane).can_focus = False
+        self.query_one(MetricChart).can_focus = self.query_one(MetricList).can_focus = False
 
     def show(
-        self, rows: Mapping[Learner, TaskRow], answer: PreviewAnswer | None, now: float = 0.0, problem: str = ""
+        self, rows: Mapping[Learner, TaskRow], answer: LearningAnswer | None, now: float = 0.0, problem: str = ""
     ) -> None:
         """Show learners with their rows, the first in full.
 
@@ -137,59 +134,37 @@ class Preview(Vertical):
         """
         if rows and (answer is None or [*answer.curves] != [*rows]):
             return
-        chart, small, rollout = (
+        chart, rollout, verdicts = (
             self.query_one(MetricChart),
-            self.query_one(SmallMultiples),
             self.query_one(NewestRollout),
+            self.query_one(VerdictLine),
         )
-        self._answer = answer = answer if answer is not None and rows else PreviewAnswer()
-        chart.missing = awaiting(next(iter(rows.values())), answer.first, REWARD, now) if rows else problem
-        rollout.silent = bool(problem) or any(row.state == "blocked" for row in rows.values())
-        self._unbegun = not any(row.step for row in rows.values())
-        self._choose_panes()
+        if not rows or answer is None:
+            self._source, self._shown = None, None
+            chart.plot, chart.names, chart.missing = Plot(), (), problem
+            rollout.row, rollout.silent = None, bool(problem)
+            verdicts.verdict, self.query_one(MetricList).rows = Verdict(), ()
+            self._choose_panes()
+            return
+        own, row = answer.learner, rows[answer.learner]
+        chart.missing = awaiting(row, answer.first, REWARD, now)
         if (answer, rows) == self._shown:
             return
         self._shown = (answer, rows)
+        self._source, self._unbegun = answer.source, not any(each.step for each in rows.values())
         rollout.row = answer.rollout
-        self.query_one(MetricList).rows = tuple(
-            Metric(name, line(name, 40), score_text(row)) for name, row in answer.versions.items()
-        )
-        self._choose_panes()
-        if not rows:
-            chart.plot, chart.names, small.charts = Plot(), (), ()
-            self.query_one(VerdictLine).verdict = Verdict()
-            return
-        everybody = list(rows)
-        curves = [(place, answer.curves[each]) for place, each in enumerate(everybody)]
-        chart.plot = plot_of(REWARD, curves, list(rows.values()))
-        names = [f"{each.task} {line(each.policy, 16) or short_name(rows[each], 16)}" for each in everybody]
-        chart.names, chart.smoothing, chart.title = (
-            list(enumerate(names)),
-            f"smoothed {LOOK.weight:g}",
-            words(REWARD).title,
-        )
-        own, row, policy = curves[0][1], rows[everybody[0]], everybody[0].policy
-        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions, answer.config, policy)
-        found = pointed(verdict(seen, gone_wrong(row, policy)), row, policy, "⏎ f")
-        whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
+        rollout.silent = any(each.state == "blocked" for each in rows.values())
+        chart.show(answer, rows, Look(places=tuple(answer.others)))
+        self.query_one(MetricList).rows = version_scores(answer)
+        found = pointed(verdict(answer.evidence(row), gone_wrong(row, own.policy)), row, own.policy, "⏎ f")
+        whose = f"{line(own.words, 40)}: " if len(rows) > 1 else ""
         short = whose + found.short if found.short else ""
-        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words, short=short)
-        tracks = {name: track for name, track in answer.samples.items() if track.steps}
-        newest = newest_values(tracks)
-        small.charts = tuple(
-            Metric(
-                name,
-                words(name).title,
-                newest_text(name, newest),
-                plot=sample_plot(name, tracks[name], row.steps, LOOK.weight),
-            )
-            for name in important(in_order(tracks), newest)
-            if name != REWARD
-        )
+        verdicts.verdict = replace(found, words=whose + found.words, short=short)
+        self._choose_panes()
 
     def _choose_panes(self) -> None:
         """A blocked task's code if no curve fits; else a curve, or versions."""
-        source = self._answer.source if self._unbegun or self.size.height < _LEAST_CHART else None
+        source = self._source if self._unbegun or self.size.height < _LEAST_CHART else None
         self.set_class(source is not None, "-source")
         self.query_one(SourceExcerpt).excerpt = source
         versions = self.query_one(MetricList)
@@ -283,11 +258,8 @@ def _style(line: QueueLine, course: Course, column: Column) -> str:
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
 """The orders of s; empty: active tasks first."""
-_SLIM, _NORMAL, _WIDE = 72, 100, 160
-"""Columns: below the 1st no text in the lower part; below the 2nd a verdict takes the two lines of the task's numbers;
-from the 3rd on small charts."""
-_KEPT = 16
-"""Answers that are kept, to show a line at once that was looked at before."""
+_SLIM, _NORMAL = 72, 100
+"""Columns: below the 1st no text in the lower part; below the 2nd a verdict takes the lines of the task's numbers."""
 
 
 class QueueScreen(TasksView):
@@ -320,14 +292,12 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         self._wanted = True
         """Whether the person wants to see the lower part."""
         self._asked: tuple[Learner, ...] = ()
-        self._answers: dict[tuple[Learner, ...], PreviewAnswer] = {}
-        """The last ones by their learners, oldest first."""
+        self._answer: LearningAnswer | None = None
 
-    def question(self) -> PreviewQuestion | None:
+    def question(self) -> Question | None:
         if not self.is_mounted or not self.query_one(Preview).display or not self._asked:
             return None
-        wide, known = self.app.size.width >= _WIDE, self._answers.get(self._asked)
-        return PreviewQuestion(self._asked, wide, known, lambda: self.marlaas.snapshot.now)
+        return Question(preview, (self._asked, self.marlaas.clock), self._answer)
 
     def content(self) -> ComposeResult:
         yield FilterBar("state:running tenant:bio reward>0.5 name")
@@ -356,7 +326,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         empty = not snapshot.tasks and not snapshot.problem
-        table, preview, switch = self.table, self.query_one(Preview), self.query_one(ContentSwitcher)
+        table, below, switch = self.table, self.query_one(Preview), self.query_one(ContentSwitcher)
         switch.current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
         course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.speeds, snapshot.serving)
@@ -367,22 +337,18 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         if self.focused is None:
             self.query_one("#empty" if empty else "#table").focus()
         room = lower_part(self.size.height, table.lines_needed) if self._wanted and not empty else None
-        preview.display = room is not None
-        preview.set_class(self.app.size.width < _SLIM, "-slim")
+        below.display = room is not None
+        below.set_class(self.app.size.width < _SLIM, "-slim")
         switch.styles.height = "1fr" if room is None else room[0]
-        if answer is not None:
-            self._answers.pop(tuple(answer.curves), None)
-            self._answers[tuple(answer.curves)] = answer
-            for old in list(self._answers)[:-_KEPT]:
-                del self._answers[old]
+        self._answer = answer or self._answer
         self._show_current()
         self._tell()
 
     def _show_current(self) -> None:
         """Ask for more once the cursor rests."""
-        current, snapshot, preview = self.table.line, self.marlaas.snapshot, self.query_one(Preview)
+        current, snapshot, below = self.table.line, self.marlaas.snapshot, self.query_one(Preview)
         task, group = self.query_one(TaskLine), self.query_one(GroupLine)
-        task.brief = preview.display and self.app.size.width < _NORMAL
+        task.brief = below.display and self.app.size.width < _NORMAL
         group.display = current is not None and current.single is None
         task.display = not group.display and bool(snapshot.tasks or snapshot.problem)
         if current is not None and current.single is None:
@@ -397,7 +363,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             self.marlaas.policy = policy.name if policy and learns else ""
         rows = _learning(current) if current is not None else {}
         rows = {each: replace(row, state=shown_state(row, snapshot.serving)) for each, row in rows.items()}
-        preview.show(rows, self._answers.get(tuple(rows)), snapshot.now, snapshot.problem)
+        below.show(rows, self._answer, snapshot.now, snapshot.problem)
         if tuple(rows) != self._asked:
             self._asked = tuple(rows)
             self.ask_at_rest()
@@ -506,9 +472,6 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             self.table.mark(self.table.marked)
         elif bar.text:
             bar.write("")
-
-    def on_guide_environment_wanted(self, message: Guide.EnvironmentWanted) -> None:
-        self.write_environment("a adds a task that uses it.")
 
     def on_screen_resume(self) -> None:
         if self.is_mounted:

@@ -25,7 +25,7 @@ from marlaas.engine.store.queries.reader import Reader
 
 from ...lists.filters import Listing
 from ...lists.lines import Learner
-from ...questions import RolloutsAnswer, RolloutsQuestion
+from ...questions import Question, rollout_steps
 from ...reading import opened
 from ...rollouts.answers import (
     FAILED,
@@ -43,14 +43,16 @@ from ...rollouts.answers import (
     numbers,
     shares,
 )
-from ...rollouts.exporting import Ids, Scope, episode_text, export, record, scopes
+from ...rollouts.exporting import episode_text, export, record
 from ...rollouts.reading import (
     ALL,
+    ALL_STEPS,
     SHADES,
     WAITING,
     Found,
     Loaded,
     Selection,
+    StepKey,
     find,
     in_list,
     newest,
@@ -75,7 +77,7 @@ class StepList(VirtualList[StepSummary]):
 
     _low, _high = 0.0, 1.0
 
-    def show_steps(self, steps: Mapping[int, StepSummary], about: str = "") -> None:
+    def show_steps(self, steps: Mapping[StepKey, StepSummary], about: str = "") -> None:
         """Show steps by key; bars cover 0 to 1, or more if rewards do. ``about``: the steps in words."""
         rewards = [s.reward for s in steps.values() if s.reward is not None and math.isfinite(s.reward)]
         self._low, self._high = min([0.0, *rewards]), max([1.0, *rewards])
@@ -229,8 +231,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         Binding("N", "turn(-1)", "previous", show=False, id="rollouts.previous"),
         Binding("b", "extreme(True)", "best of the group", show=False, id="rollouts.best"),
         Binding("w", "extreme(False)", "worst of the group", show=False, id="rollouts.worst"),
-        Binding("v", "shade(1)", "shade", id="rollouts.shade"),
-        Binding("V", "shade(-1)", "previous shading", show=False, id="rollouts.unshade"),
+        Binding("v", "shade", "shade", id="rollouts.shade"),
         Binding("slash", "filter", "search", key_display="/", id="rollouts.search"),
         Binding("c", "compare", "compare", id="rollouts.compare"),
         Binding("P", "policy", "next policy", show=False, id="rollouts.policy"),
@@ -262,7 +263,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         super().__init__()
         self._level = 0
         self._steps: Sequence[StepSummary] = ()
-        self._newest = ALL
+        self._newest = ALL_STEPS
         self._last: Found | None = None
         self.place: Selection | None = None
         """What is looked at."""
@@ -271,8 +272,8 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self.hits: Sequence[int] | None = None
         """What a search has found so far; None: there is no search."""
 
-    def question(self) -> RolloutsQuestion | None:
-        return RolloutsQuestion(self.marlaas.learner) if self.marlaas.learner is not None else None
+    def question(self) -> Question | None:
+        return Question(rollout_steps, (self.marlaas.learner,)) if self.marlaas.learner is not None else None
 
     def content(self) -> ComposeResult:
         read: OpenReader = partial(opened, self.marlaas.home)
@@ -288,7 +289,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
             yield self.panes
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
-        steps = answer.steps if isinstance(answer, RolloutsAnswer) else ()
+        steps = answer or ()
         if steps and self.marlaas.learner is not None:
             self._show_steps(self.marlaas.learner, steps)
         nothing = self.query_one("#nothing", Static)
@@ -311,7 +312,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         elif self.steps.has_focus and before.step == self._newest:
             self.place = replace(before, step=newest(list(in_list(steps, before.failures))), group=None)
         self._list_steps()
-        unchanged = before is not None and self.place == before and before.step not in (ALL, WAITING)
+        unchanged = before is not None and self.place == before and before.step not in (ALL_STEPS, WAITING)
         if not unchanged or not self.groups.count:
             self._find()
 
@@ -357,7 +358,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
     @property
     def _stamp(self) -> object:
         """Rows of a finished step never change."""
-        if self.hits is not None or self.place is None or self.place.step in (ALL, WAITING):
+        if self.hits is not None or self.place is None or self.place.step in (ALL_STEPS, WAITING):
             return self._steps
         return self.place.step
 
@@ -453,8 +454,8 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         value = max(paid)[0] if best else min(paid)[0]
         self.conversations.go(next(id for reward, id in paid if reward == value))
 
-    def action_shade(self, by: int) -> None:
-        self.panes.shade_by(SHADES[(SHADES.index(self.panes.shade) + by) % len(SHADES)])
+    def action_shade(self) -> None:
+        self.panes.shade_by(SHADES[(SHADES.index(self.panes.shade) + 1) % len(SHADES)])
 
     def action_failures(self) -> None:
         """Show failures only, or everything; without stored failures explain why."""
@@ -558,22 +559,19 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         if self.marlaas.web:
             self.marlaas.say("A browser writes no files here; y and Y copy.", bad=True)
             return
-        shown = self._loaded and self._loaded.conversation
-        found: Mapping[str, Scope] = scopes(self.place, shown, self.hits) if shown else {}
+        loaded, listed = self._loaded, self.conversations.listing.ids
+        if loaded is None:
+            return
+        what = {"one": "this conversation", "list": f"all {counted(len(listed), 'conversation')} of the list"}
 
         def act(wish: tuple[str, Path] | None) -> None:
             if wish is not None:
-                self.marlaas.say(f"Writing {wish[1]} …")
-                self.run_worker(partial(self._write, found[wish[0]].ids, wish[1]), thread=True, exit_on_error=False)
+                choice, file = wish
+                ids = [loaded.wish.conversation] if choice == "one" else sorted(listed)
+                self.marlaas.say(f"Writing {file} …")
+                self.marlaas.work(partial(export, self.marlaas.home, ids, file), partial(self._written, file))
 
-        if found:
-            names = {name: scope.words for name, scope in found.items()}
-            self.app.push_screen(export_rollouts(names, Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"), act)
+        self.app.push_screen(export_rollouts(what, Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"), act)
 
-    def _write(self, ids: Ids, file: Path) -> None:
-        try:
-            written = export(self.marlaas.home, ids, file)
-        except MarlaasError as error:
-            self.marlaas.say(f"{error.message} {error.hint or ''}", bad=True)
-        else:
-            self.marlaas.say(f"{counted(written, 'conversation')} written into {file}.")
+    def _written(self, file: Path, conversations: int) -> None:
+        self.marlaas.say(f"{counted(conversations, 'conversation')} written into {file}.")

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.taskfile import environments_of
 from marlaas.engine.store.rows import VersionRow
@@ -53,7 +53,7 @@ from ..form.form import (
     taken,
     task_fields,
 )
-from ..widgets.bars import Elapsed, KeyBar, NoticeLine
+from ..widgets.bars import KeyBar, StatusLine
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
@@ -323,12 +323,6 @@ class Fields(Vertical):
         await show_fields(self.query_one("#first"), [known[key] for key in FIRST])
         await self.renew()
         self.focus_first()
-        # High screens unfold commonly set tables.
-        room = self.app.size.height - 13 - len(self.query(FieldRow)) - len(FOLDED)
-        for section in self.query(Section):
-            if section.table in ("train", "sampling", "eval", "policy") and len(section.fields) <= room:
-                await section.unfold()
-                room -= len(section.fields)
 
     async def renew(self) -> None:
         """Update lines of parameters and policies; unfold the latter once agents have to be given."""
@@ -464,6 +458,8 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen.-narrow.-turned Fields { display: none; }
     SubmitScreen.-short #about { height: 2; }
     SubmitScreen #about { height: 3; padding: 0 1; color: $text-muted; border-top: none; }
+    SubmitScreen StatusLine { display: none; }
+    SubmitScreen StatusLine.-told { display: block; }
     """
     first_keys = ("send", "turn", "save", "edit")
 
@@ -474,7 +470,6 @@ class SubmitScreen(ModalScreen[None]):
         self._copy_from, self._start, self._environment = copy_from, start, environment
         self.form = Form()
         self.checked = Checked()
-        self._sending = False
         self._early: list[str] | None = []
         """Letters that were typed before the fields were there."""
         self._asked = ""
@@ -490,22 +485,20 @@ class SubmitScreen(ModalScreen[None]):
         with Horizontal(id="title"):
             what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
             yield Static(what, id="what", markup=False)
-            yield Elapsed(id="state")
+            yield Static(id="state", markup=False)
         with Container(id="body"):
             yield Fields()
             yield Outlook()
         yield Static(id="beyond", markup=False)
         yield Static(id="about", markup=False)
-        yield NoticeLine()
+        yield StatusLine()
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self.query_one(NoticeLine).show(self.marlaas.notices)
+        self.query_one(StatusLine).show_notices(self.marlaas.notices)
         home, outlook = self.marlaas.home, self.query_one(Outlook)
         self._checks = Latest(self, Form.checked, self._show_checked)
-        self._prospects = Latest(
-            self, partial(prospect, home), lambda answer: outlook.show_estimate(answer.rows, answer.problem)
-        )
+        self._prospects = Latest(self, partial(prospect, home), lambda answer: outlook.show_estimate(*answer))
         self._peeks = Latest(self, lambda wish: prompts(home, *wish), self._show_prompts)
         Latest(self, partial(read_sources, home), self._fill).ask(self._copy_from)
 
@@ -533,7 +526,7 @@ class SubmitScreen(ModalScreen[None]):
         if self._start:
             self.form = self.form.beginning_with(self._start)
         if self._environment:
-            self.form = self.form.on(self._environment)
+            self.form = self.form.typed("environment", self._environment, touched=False)
         self.run_worker(self._fill_fields())
 
     def typed(self, key: str, text: str) -> None:
@@ -556,7 +549,7 @@ class SubmitScreen(ModalScreen[None]):
     def _show_checked(self, checked: Checked) -> None:
         self.checked = checked
         self.query_one(Fields).tell()
-        self.query_one("#state", Elapsed).show(standing(checked))
+        self.query_one("#state", Static).update(standing(checked))
         words, note = beyond_fields(self.form), self.query_one("#beyond", Static)
         note.display = bool(words)
         note.update(Content(words))
@@ -592,8 +585,6 @@ class SubmitScreen(ModalScreen[None]):
             self.query_one(Fields).focus_first()
 
     def action_send(self) -> None:
-        if self._sending:
-            return
         needed = f"{missing(self.checked)} must be given." if self.checked.missing else ""
         ready = "" if self.checked.submissions else "The form is still being read."
         if reason := self.marlaas.may_act() or next(iter(self.checked.problems.values()), "") or needed or ready:
@@ -603,24 +594,10 @@ class SubmitScreen(ModalScreen[None]):
                 self.refresh_bindings()
                 self.run_worker(self.query_one(Fields).go_to(key), exclusive=True, group="wrong")
             return
-        self._sending = True
-        self.query_one("#state", Elapsed).show("submitting …", under_way=True)  # starting an engine takes seconds
-        self.run_worker(self._send, thread=True, exit_on_error=False)
+        enter = partial(enqueue, self.marlaas.home, self.checked.submissions, notice=self.marlaas.say)
+        self.marlaas.work(enter, self._sent, "Submitting …")  # starting an engine takes seconds
 
-    def _send(self) -> None:
-        numbers, problem = list[int](), ""
-        try:
-            numbers = enqueue(self.marlaas.home, self.checked.submissions, notice=self.marlaas.say)
-        except MarlaasError as error:
-            problem = str(error)
-        self.app.call_from_thread(self._sent, numbers, problem)
-
-    def _sent(self, numbers: list[int], problem: str) -> None:
-        self._sending = False
-        if problem:
-            self.query_one("#state", Elapsed).show(standing(self.checked))
-            self.marlaas.say(problem, bad=True)
-            return
+    def _sent(self, numbers: list[int]) -> None:
         many = f"Tasks {numbers[0]} to {numbers[-1]} are" if len(numbers) > 1 else f"Task {numbers[0]} is"
         self.marlaas.say(f"{many} in the queue.")
         self.dismiss()

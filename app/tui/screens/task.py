@@ -1,4 +1,4 @@
-"""The view of one task: learning, soundness, comparison, newest conversations."""
+"""The view of one task: learning, comparison, newest conversations."""
 
 from __future__ import annotations
 
@@ -15,29 +15,18 @@ from marlaas.engine.store.queries.learning import Track
 from marlaas.engine.store.rows import TaskRow
 
 from ...chart.draw import MOST_CURVES, WEIGHTS
-from ...chart.task_plot import Look, ScoreRow, inspected, kept_places, moved, parts, plot, sample_plot
+from ...chart.task_plot import Look, kept_places, moved
 from ...lists.lines import Learner, learner, learners
 from ...operations.environments.source_lines import Excerpt
-from ...questions import TaskAnswer, TaskQuestion, evidence
-from ...text.format import line
+from ...questions import LearningAnswer, Question, task_view
 from ...text.learning import goes_wrong, gone_wrong, pointed, verdict
-from ...text.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
-from ...text.scores import score_text
-from ...text.tasks import awaiting, short_name, shown_state
+from ...text.metrics import REWARD, important, in_order, newest_text, newest_values, words
+from ...text.tasks import awaiting, shown_state
 from ..context.feed import Snapshot
 from ..widgets.bars import TaskLine
-from ..widgets.conversation import TrajectoryPane
+from ..widgets.conversation import NewestGroup
 from ..widgets.tables import SourceExcerpt
-from ..widgets.task_charts import (
-    Metric,
-    MetricChart,
-    MetricGrid,
-    MetricList,
-    SmallMultiples,
-    StalenessBars,
-    VerdictLine,
-    VersionScores,
-)
+from ..widgets.task_charts import Metric, MetricChart, MetricList, VerdictLine, version_scores
 from .view import TasksView
 
 _NOWHERE = """No task is selected.
@@ -45,11 +34,7 @@ _NOWHERE = """No task is selected.
 Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
 _LOW = 20
 """Lines below which not all panes fit."""
-_HIGH = {True: 26, False: 34}
-"""By wide screen: lines from which small charts stand below the large one."""
-_FURTHER = 8
-"""Most diagnostics for the last line of small charts."""
-_NORMAL, _WIDE = 100, 160
+_NORMAL = 100
 """Columns at which panes move, as in the style sheet."""
 
 
@@ -61,7 +46,7 @@ explains it.
 
 ◆ is a held-out score with its standard error, ┊ a change of the environment.
 The faint line is what was measured, the fill goes from the worst to the best of a group; s smooths more, or not at all.
-v shows the small charts alone, D lists the diagnostics, too.
+D lists the diagnostics, too.
 f shows what goes wrong in its learning (a ! beside its state), with rollouts and what to do.
 c lays up to three other tasks or policies over the chart.
 i reads single points with ← and →, with shift step by step.
@@ -73,7 +58,6 @@ tab goes from pane to pane, z enlarges one."""
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
         Binding("i", "inspect", "inspect", id="task.inspect"),
         Binding("s", "smooth", "smooth", id="task.smooth"),
-        Binding("v", "grid", "small charts", id="task.grid"),
         Binding("D", "diagnostics", "diagnostics", show=False, id="task.diagnostics"),
         Binding("c", "overlay", "compare", id="task.overlay"),
         Binding("P", "policy", "next policy", show=False, id="task.policy"),
@@ -94,20 +78,20 @@ tab goes from pane to pane, z enlarges one."""
         self._all: bool | None = None
         """Whether all diagnostics are listed, or none; None: as many as there is room for."""
         self._seen: int | None = None
-        self._answer: TaskAnswer | None = None
+        self._answer: LearningAnswer | None = None
 
     @property
     def targets(self) -> Sequence[TaskRow]:
         task = self.marlaas.snapshot.task(self.marlaas.selected)
         return [task] if task else []
 
-    def question(self) -> TaskQuestion | None:
+    def question(self) -> Question | None:
         own = self.marlaas.learner
         if own is None:
             return None
         places = self._look.places if own.task == self._seen else ()
-        others = tuple(each for each in places if each is not None and each != own)
-        return TaskQuestion(own, self._metric, others, known=self._answer, clock=lambda: self.marlaas.snapshot.now)
+        others = (each for each in places if each is not None and each != own)
+        return Question(task_view, (self._metric, (own, *others), self.marlaas.clock), self._answer)
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="task"):
@@ -116,13 +100,9 @@ tab goes from pane to pane, z enlarges one."""
                 yield TaskLine()
                 yield SourceExcerpt()
                 with Container(id="task-panes"):
-                    with Container(id="charts"):
-                        yield MetricChart()
-                        yield VersionScores()
-                        yield SmallMultiples()
+                    yield MetricChart()
                     yield MetricList()
-                    yield TrajectoryPane()
-                    yield StalenessBars()
+                    yield NewestGroup(self.marlaas.home)
             yield Static(_NOWHERE, id="nowhere", markup=False)
 
     def on_screen_resume(self) -> None:
@@ -140,10 +120,8 @@ tab goes from pane to pane, z enlarges one."""
             self.ask_again()
 
     def on_resize(self) -> None:
-        """A small screen's lines go to the chart; a large one has small charts below it."""
-        width, height = self.app.size
-        self.set_class(height < _LOW, "-low")
-        self.set_class(height >= _HIGH[width >= _WIDE] and width >= _NORMAL, "-high")
+        """A small screen's lines go to the chart."""
+        self.set_class(self.app.size.height < _LOW, "-low")
 
     def show_content(self, snapshot: Snapshot, answer: Any) -> None:
         task = snapshot.task(self.marlaas.selected)
@@ -154,29 +132,20 @@ tab goes from pane to pane, z enlarges one."""
         head.policy, head.pace = own.policy if own else "", snapshot.speeds.get(task.id) if task else None
         head.serving = snapshot.serving
         self._turn()
-        if task is not None and own is not None and isinstance(answer, TaskAnswer):
-            self._show_verdict(learners(task)[own], answer)
-            title = words(answer.metric).title
-            missing = awaiting(learners(task)[own], answer.first, title, snapshot.now, snapshot.serving)
-            self.query_one(MetricChart).missing = missing
-            self._show_source(answer.source if not task.step else None)
-        if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
+        if task is None or own is None or answer is None:
             return
-        self._answer = answer
-        self._show_chart(snapshot, answer)
-        self._show_metrics(answer)
-        self.query_one(StalenessBars).ages = answer.ages
-        self.query_one(TrajectoryPane).show(answer.trajectories)
-
-    def _show_verdict(self, row: TaskRow, answer: TaskAnswer) -> None:
-        rewards = answer.samples.get(REWARD, Track())
-        row = replace(row, state=shown_state(row, self.marlaas.snapshot.serving))
-        own = answer.learner
-        seen = evidence(
-            row, answer.own.evals, rewards, answer.recent, answer.versions, answer.configs.get(own.task, {}), own.policy
-        )
+        row = learners(task)[own]
+        seen = answer.evidence(replace(row, state=shown_state(row, snapshot.serving)))
         found = verdict(seen, gone_wrong(row, own.policy))
         self.query_one(VerdictLine).verdict = pointed(found, row, own.policy, "f")
+        title = words(answer.metric).title
+        self.query_one(MetricChart).missing = awaiting(row, answer.first, title, snapshot.now, snapshot.serving)
+        self._show_source(answer.source if not task.step else None)
+        if answer is not self._answer:
+            self._answer = answer
+            self._show_chart()
+            self._show_metrics()
+            self.query_one(NewestGroup).follow(answer.conversations)
 
     def _show_source(self, source: Excerpt | None) -> None:
         """For a task blocked before its first step, code replaces all panes."""
@@ -185,66 +154,36 @@ tab goes from pane to pane, z enlarges one."""
         if source is None and self.focused is None:
             self.query_one(MetricList).focus()  # the panes are back
 
-    def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
-        chart = self.query_one(MetricChart)
-        tasks = [row for task in (answer.task, *(each.task for each in answer.others)) if (row := snapshot.task(task))]
-        known = {each: row for task in tasks for each, row in learners(task).items()}
-        everybody = [each for each in (answer.learner, *answer.others) if each in known]
-        chart.plot = plot(answer, [known[each] for each in everybody], self._look)
-        names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
-        shown = [(0, answer.learner), *self._look.overlaid(answer)]
-        beside = [(place, words(name).title) for place, name in parts(answer, self._look)]
-        chart.names = [*((place, names.get(each, "")) for place, each in shown), *beside]
-        chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
-        weight = self._look.weight if held_out_on(answer.metric) is None else 0.0
-        chart.smoothing = f"smoothed {weight:g}" if weight else ""
-        cursor = self._look.cursor
-        chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
-
-    def _show_metrics(self, answer: TaskAnswer) -> None:
-        self.set_class(bool(answer.versions), "-versions")
-        if answer.versions:
-            self._show_versions(answer)
+    def _show_chart(self) -> None:
+        if self._answer is None or self._answer.learner.task != self.marlaas.selected:
             return
-        tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
+        numbers = {each.task for each in self._answer.curves}
+        tasks = [task for task in self.marlaas.snapshot.tasks if task.id in numbers]
+        rows = {each: row for task in tasks for each, row in learners(task).items()}
+        self.query_one(MetricChart).show(self._answer, rows, self._look)
+
+    def _show_metrics(self) -> None:
+        answer = self._answer
+        if answer is None or answer.learner.task != self.marlaas.selected:
+            return
+        metrics = self.query_one(MetricList)
+        self.set_class(bool(answer.versions), "-versions")
+        if answer.versions:  # of an evaluation; the other pane shows the replies of the chosen one
+            metrics.chosen, metrics.least, metrics.about = answer.learner.policy, None, ("", "", "")
+            metrics.rows = version_scores(answer)
+            return
+        tracks = {**(answer.samples or {}), **{name: answer.own.track(name) for name in answer.own.measured_by}}
         newest = newest_values(tracks)
         names = in_order(name for name, track in tracks.items() if track.steps)
         first = important(names, newest)
         listed = [*first, *(name for name in names if name not in first)]
-        metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
         metrics.least, metrics.filled = None if self._all else len(first), self._all is None
-        metrics.chosen = small.chosen = answer.metric
+        metrics.chosen = answer.metric
         about = words(answer.metric)
         metrics.about = (about.title, about.meaning, about.normal)
         metrics.rows = tuple(
             Metric(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
         )
-        task = self.marlaas.snapshot.task(answer.task)
-        steps = task.steps if task is not None else 1
-        alone = self.has_class("-grid")  # else the large chart has the reward and its scores
-        shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
-        diagnostics = [name for name in listed if name not in first][:_FURTHER]
-
-        def chart(name: str) -> Metric:
-            curve = sample_plot(name, tracks[name], steps, self._look.weight)
-            return Metric(name, words(name).title, newest_text(name, newest), plot=curve)
-
-        small.charts, small.further = tuple(map(chart, shown)), tuple(map(chart, diagnostics))
-        self.set_class(not shown, "-bare")
-
-    def _show_versions(self, answer: TaskAnswer) -> None:
-        """An evaluation's versions with scores; the other panes show the chosen one."""
-        metrics = self.query_one(MetricList)
-        self.query_one(SmallMultiples).charts = ()
-        self.set_class(True, "-bare")
-        metrics.chosen, metrics.least, metrics.about = answer.learner.policy, None, ("", "", "")
-        metrics.rows = tuple(Metric(words, line(words, 40), score_text(row)) for words, row in answer.versions.items())
-        scores = self.query_one(VersionScores)
-        scores.rows = tuple(
-            ScoreRow(line(words, 40), score_text(row), row.score if row else None, row.stderr if row else 0.0)
-            for words, row in answer.versions.items()
-        )
-        scores.baseline = next((row.floor for row in answer.versions.values() if row and row.floor is not None), None)
 
     @property
     def first_keys(self) -> tuple[str, ...]:
@@ -273,28 +212,26 @@ tab goes from pane to pane, z enlarges one."""
         self.renew()
 
     def action_win_rates(self) -> None:
-        from .dialogs import WinRates
+        from .dialogs import win_rates
 
         if self.marlaas.learner is not None:
-            self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
+            self.app.push_screen(win_rates(self.marlaas.home, self.marlaas.learner))
 
     def action_findings(self) -> None:
-        from .dialogs import Findings
+        from .dialogs import findings_of
 
-        self.app.push_screen(Findings(self.marlaas.home, self.targets[0]))
+        self.app.push_screen(findings_of(self.marlaas.home, self.targets[0]))
 
     def action_metric(self, by: int) -> None:
         self.query_one(MetricList).step(by)
 
-    def on_metric_grid_chosen(self, message: MetricGrid.Chosen) -> None:
+    def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
+        self.query_one(MetricList).chosen = message.name
         if self._answer is not None and self._answer.versions:
             self.marlaas.policy = message.name
-            self.query_one(MetricList).chosen = message.name
-            self.renew()
-            return
-        self._metric = message.name
-        self.query_one(MetricList).chosen = self.query_one(SmallMultiples).chosen = message.name
-        self.ask_again()
+        else:
+            self._metric = message.name
+        self.renew()
 
     def on_metric_list_asked(self, message: MetricList.Asked) -> None:
         """Explain a metric; an evaluation's list has versions, all with a score."""
@@ -305,23 +242,18 @@ tab goes from pane to pane, z enlarges one."""
 
     def action_logarithmic(self) -> None:
         self._look = replace(self._look, logarithmic=not self._look.logarithmic)
-        self._again()
+        self._show_chart()
 
     def action_smooth(self) -> None:
         weight = WEIGHTS[(WEIGHTS.index(self._look.weight) + 1) % len(WEIGHTS)]
         self._look = replace(self._look, weight=weight)
         self.marlaas.say(f"Curves are smoothed with weight {weight:g}." if weight else "Curves are not smoothed.")
-        self._again()
-
-    def action_grid(self) -> None:
-        self.toggle_class("-grid")
-        self._again()
-        self.query_one(SmallMultiples if self.has_class("-grid") else MetricList).focus()
+        self._show_chart()
 
     def action_diagnostics(self) -> None:
         metrics = self.query_one(MetricList)
         self._all = len(metrics.listed) < len(metrics.rows)
-        self._again()
+        self._show_metrics()
 
     def action_inspect(self) -> None:
         self.query_one(MetricChart).focus()
@@ -332,14 +264,9 @@ tab goes from pane to pane, z enlarges one."""
         apart = 1.0 if message.exactly else self.query_one(MetricChart).steps_per_column
         self._point_at(moved(self._track(), self._look.cursor, message.by, apart))
 
-    def on_metric_chart_pointed(self, message: MetricChart.Pointed) -> None:
-        track = self._track()
-        place = track.place(message.step)
-        self._point_at(None if place is None else track.steps[place])
-
     def _point_at(self, step: int | None) -> None:
         self._look = replace(self._look, cursor=step)
-        self._again()
+        self._show_chart()
 
     def _track(self) -> Track:
         return self._answer.own.track(self._answer.metric) if self._answer else Track()
@@ -364,28 +291,22 @@ tab goes from pane to pane, z enlarges one."""
         if others is not None:
             self._look = replace(self._look, places=kept_places(self._look.places, others))
             self.ask_again()
-            self._again()
+            self._show_chart()
 
     def action_configuration(self) -> None:
         from ...operations.results import difference_lines
         from ...operations.settings_file import settings
-        from .dialogs import Configuration
+        from .dialogs import configuration
 
         if self._answer is None:
             return
-        shown = [self._answer.learner, *(each for _, each in self._look.overlaid(self._answer))]
-        tasks = list(dict.fromkeys(each.task for each in shown))
+        tasks = list(dict.fromkeys(each.task for each in self._answer.curves))
         configs = [self._answer.configs.get(task, {}) for task in tasks]
         compared = difference_lines(tuple(self._answer.scores.values()))
-        self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters), compared))
+        self.app.push_screen(configuration(tasks, settings(configs, self._answer.parameters), compared))
 
     def action_back(self) -> None:
         if self.maximized is None and self._look.cursor is not None:
             self._point_at(None)
         else:
             super().action_back()
-
-    def _again(self) -> None:
-        if self._answer is not None and self._answer.task == self.marlaas.selected:
-            self._show_chart(self.marlaas.snapshot, self._answer)
-            self._show_metrics(self._answer)

@@ -24,7 +24,7 @@ from ...text.format import line
 from ...text.machine import yielding_hint, yielding_of
 from ...text.tasks import liveness, mended_in_file, overview, task_json, tasks_named
 from ..context.feed import Snapshot
-from ..widgets.bars import Filtered, KeyBar, NoticeLine, StatusLine, TopBar, ViewBar
+from ..widgets.bars import Filtered, KeyBar, StatusLine, TopBar, ViewBar
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
@@ -45,7 +45,7 @@ class View(Filtered):
         Binding("S", "start_engine", "start engine", id="view.start_engine"),
     ]
 
-    ALLOW_IN_MAXIMIZED_VIEW = "TopBar, ViewBar, FilterBar, StatusLine, NoticeLine, KeyBar"
+    ALLOW_IN_MAXIMIZED_VIEW = "TopBar, ViewBar, FilterBar, StatusLine, KeyBar"
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,6 @@ class View(Filtered):
         yield ViewBar(self.marlaas.views)
         yield from self.content()
         yield StatusLine()
-        yield NoticeLine()
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -93,7 +92,7 @@ class View(Filtered):
     def on_screen_resume(self) -> None:
         self.ask_again()
         if self.is_mounted:
-            self.query_one(NoticeLine).show(self.marlaas.notices)
+            self.query_one(StatusLine).show_notices(self.marlaas.notices)
             self.show_again()
 
     def on_resize(self) -> None:
@@ -128,11 +127,9 @@ class View(Filtered):
         works = alive.alive and not rest
         top.overview = overview(snapshot.tasks, snapshot.speeds, base, snapshot.parameters, snapshot.turns, works)
         self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
-        status = self.query_one(StatusLine)
-        status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
-        status.note = snapshot.note
         stalled = snapshot.unfinished and not alive.serves
-        status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else rest
+        hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else rest
+        self.query_one(StatusLine).show(snapshot.problem, hint, snapshot.note)
         question = self.question()
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
         self.renew_keys()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,17 +12,15 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import Click
 from textual.markup import escape
-from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.store.rows import PaceRow, TaskRow, WorkerRow
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.store.rows import PaceRow, TaskRow
 
-from ...text.format import bar, cells, clip, count, duration, line, score, share, size
+from ...text.format import bar, cells, clip, count, duration, line, score
 from ...text.learning import state_text
 from ...text.metrics import value_text
 from ...text.scores import held_out
@@ -37,35 +34,13 @@ from ...text.tasks import (
     seconds_left,
     shown_reason,
 )
-from ..context.feed import Notice, counting
+from ..context.feed import Notice
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp
     from ..frame.modes import Mode
 
-
-class Elapsed(Static):
-    """A text, followed by its seconds while in progress."""
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__("", markup=False, id=id)
-        self._text = Content("")
-        self._since: float | None = None
-        self._counting: Timer | None = None
-
-    def on_mount(self) -> None:
-        self._counting = self.set_interval(1.0, self._count, pause=self._since is None)
-
-    def show(self, text: Content | str, under_way: bool = False) -> None:
-        self._text = text if isinstance(text, Content) else Content(text)
-        self._since = time.monotonic() if under_way else None
-        if self._counting is not None:
-            self._counting.resume() if under_way else self._counting.pause()
-        self.update(self._text)
-
-    def _count(self) -> None:
-        if self._since is not None:
-            self.update(self._text + counting("", time.monotonic() - self._since))
+Item = TypeVar("Item")
 
 
 class Nothing(Static):
@@ -107,11 +82,7 @@ class Guide(Static, can_focus=True):
     Guide { width: 100%; height: 1fr; padding: 1 4; overflow-y: auto; }
     """
 
-    class EnvironmentWanted(Message):
-        """The person wants to write an environment."""
-
     def on_mount(self) -> None:
-        self._begun = False
         self.renew()
 
     def renew(self) -> None:
@@ -126,28 +97,20 @@ class Guide(Static, can_focus=True):
         return cast("MarlaasApp", self.app)
 
     def action_demo(self) -> None:
-        if not self._marlaas.refuses() and not self._begun:
-            self._begun = True
-            self._ended = self._marlaas.under_way("Starting the engine …")
-            self.run_worker(self._demo, thread=True, exit_on_error=False)
-
-    def _demo(self) -> None:
-        from ...operations.submitting import begin
-
         app = self._marlaas
-        try:
+
+        def begin() -> None:
+            from ...operations.submitting import begin
+
             begin(app.home, app.say)
-        except MarlaasError as error:
-            app.say(str(error), True)
-        finally:
-            self._begun = False
-            app.call_from_thread(self._ended)
-            app.call_from_thread(app.poll)
+
+        if not app.refuses():
+            app.work(begin, lambda done: app.poll(), "Starting the engine …")
 
     def action_environment(self) -> None:
         here = "An environment is a file: write it on the machine itself, `marlaas env new NAME`."
-        if not self._marlaas.refuses(here if self._marlaas.web else ""):
-            self.post_message(self.EnvironmentWanted())
+        if not self._marlaas.refuses(here if self._marlaas.web else "") and self._marlaas.view is not None:
+            self._marlaas.view.write_environment("a adds a task that uses it.")
 
 
 class FilterLine(Input):
@@ -161,15 +124,6 @@ class FilterLine(Input):
 
 class FilterBar(Horizontal):
     """A filter line above a list. Opens with /, filters while typing, closes with esc."""
-
-    @dataclass
-    class Changed(Message):
-        """The filter has changed."""
-
-        text: str
-
-    class Left(Message):
-        """Typing has ended: the list gets the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear", "clear filter", id="filter.clear"),
@@ -209,18 +163,27 @@ class FilterBar(Horizontal):
         self.query_one(Input).value = text
         self.set_class(bool(text), "-open")
 
+    @property
+    def _filtered(self) -> Filtered:
+        return cast("Filtered", self.screen)
+
     def action_clear(self) -> None:
         self.write("")
-        self.post_message(self.Left())
+        self._filtered.leave_filter()
 
     def on_input_changed(self, event: Input.Changed) -> None:
+        """An invalid filter keeps the list."""
         event.stop()
-        self.post_message(self.Changed(event.value))
+        self.tell("")
+        try:
+            self._filtered.filter(event.value)
+        except ConfigError as error:
+            self.tell(error.message, bad=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.set_class(bool(self.text), "-open")
-        self.post_message(self.Left())
+        self._filtered.leave_filter()
 
 
 class Filtered(Screen[Any]):
@@ -234,23 +197,15 @@ class Filtered(Screen[Any]):
     def action_filter(self) -> None:
         self.query_one(FilterBar).open()
 
-    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """An invalid filter keeps the list."""
-        self.query_one(FilterBar).tell("")
-        try:
-            self.filter(message.text)
-        except ConfigError as error:
-            self.query_one(FilterBar).tell(error.message, bad=True)
-
-    def on_filter_bar_left(self) -> None:
-        self.leave_filter()
-
     def leave_filter(self) -> None:
+        """Typing has ended: the list gets the keys."""
         self.query_one(self.LIST).focus()
 
 
-_KEPT = ("help", "all panes", "close", "leave")
-"""Key descriptions left out last: location and exit."""
+_KEPT = ("help", "all panes", "close", "leave", "palette")
+"""Descriptions of keys that are left out last: location and exit."""
+_LAST = {"palette": 1, "close": 2}
+"""Descriptions of keys at the end of the line."""
 
 
 @dataclass(frozen=True)
@@ -272,19 +227,24 @@ class ShownKey:
         return Content.assemble((key, f"bold $footer-key-foreground{dim}"), (what, dim.strip()))
 
 
-def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
+def fitting(keys: Sequence[ShownKey], room: int) -> list[ShownKey]:
     """The keys that fit into ``room`` cells, in order: the kept ones, then the first."""
-    shown: list[ShownKey] = []
     room += 1  # the space behind the last one may be cut
-    for key in sorted(keys, key=lambda each: each.description not in _KEPT):
-        if cells(key.text) <= room:
-            shown.append(key)
-            room -= cells(key.text)
-    return tuple(key for key in keys if key in shown)
+    return within(keys, room, lambda key: cells(key.text), lambda key: key.description not in _KEPT)
+
+
+def within(items: Sequence[Item], room: int, width: Callable[[Item], int], rank: Callable[[Item], int]) -> list[Item]:
+    """The items that fit into ``room`` cells, in their order; those of low rank are chosen first."""
+    chosen = []
+    for item in sorted(items, key=rank):
+        if width(item) <= room:
+            chosen.append(item)
+            room -= width(item)
+    return [item for item in items if item in chosen]
 
 
 class KeyBar(Widget):
-    """Keys of a view or dialog, dim if impossible, and the palette; clickable.
+    """Keys of a view or dialog, dim if impossible; clickable.
 
     Textual's footer remakes all its widgets when one key changes, at every cursor move.
     """
@@ -295,7 +255,6 @@ class KeyBar(Widget):
     ALLOW_SELECT = False
 
     keys: reactive[tuple[ShownKey, ...]] = reactive(())
-    palette: reactive[ShownKey | None] = reactive(None)
 
     def __init__(self, enter: str = "") -> None:
         """``enter``: its action in the focused text line, if no binding says it."""
@@ -329,111 +288,56 @@ class KeyBar(Widget):
         if zoom is not None and self.screen.maximized is not None:
             shown["zoom"] = ShownKey(zoom.key, f"esc {display(zoom)}", "all panes", True)
         for _, binding, enabled, _ in active.values():
-            if (binding.show or binding.action in first) and binding.action not in shown:
+            named = binding.show or binding.action in first or binding.key == self.app.COMMAND_PALETTE_BINDING
+            if named and binding.action not in shown:
                 description = words.get(binding.action, binding.description)
                 shown[binding.action] = ShownKey(binding.key, display(binding), description, enabled)
         rank = {action: place for place, action in enumerate(first)}
-        ordered = sorted(shown, key=lambda each: (shown[each].description == "close", rank.get(each, len(rank))))
-        self.keys = tuple(shown[action] for action in ordered)  # how to close comes last
-        if palette := active.get(self.app.COMMAND_PALETTE_BINDING):
-            binding = palette.binding
-            self.palette = ShownKey(binding.key, display(binding), binding.description, palette.enabled)
-
-    @property
-    def _room(self) -> int:
-        """Cells next to the palette's key, shown if the kept keys leave room."""
-        kept = sum(cells(key.text) for key in self.keys if key.description in _KEPT)
-        room = self.size.width - (cells(self.palette.text) if self.palette else 0)
-        return room if room + 1 >= kept else self.size.width
+        ordered = sorted(shown, key=lambda each: (_LAST.get(shown[each].description, 0), rank.get(each, len(rank))))
+        self.keys = tuple(shown[action] for action in ordered)
 
     def render(self) -> Content:
-        room = self._room
-        keys = Content("").join([key.drawn() for key in fitting(self.keys, room)]).truncate(max(0, room), pad=True)
-        if not self.palette or room == self.size.width:
-            return keys
-        return Content("").join([keys, Content.styled("▏", "$foreground 20%"), self.palette.drawn()[1:]])
+        return Content("").join([key.drawn() for key in fitting(self.keys, self.size.width)])
 
     def on_click(self, event: Click) -> None:
-        place, room = 0, self._room
-        if self.palette and event.x >= room:
-            self.app.simulate_key(self.palette.key)
-            return
-        for key in fitting(self.keys, room):
+        place = 0
+        for key in fitting(self.keys, self.size.width):
             place += cells(key.text)
             if event.x < place:
                 self.app.simulate_key(key.key)
                 return
 
 
-class NoticeLine(Static):
-    """Notices in the status line's place, covering nothing; grows with a long sentence."""
+class StatusLine(Static):
+    """The line above the keys: a problem, a hint or a note; in its place notices while there are any.
+
+    Covers nothing; grows with a long notice.
+    """
 
     DEFAULT_CSS = """
-    NoticeLine { display: none; dock: bottom; height: auto; max-height: 6; margin-bottom: 1; padding: 0 1;
-                 background: $panel; }
-    NoticeLine.-told { display: block; }
+    StatusLine { dock: bottom; height: 1; margin-bottom: 1; padding: 0 1; color: $text-muted;
+                 text-wrap: nowrap; text-overflow: ellipsis; }
+    StatusLine.-told { height: auto; max-height: 6; background: $panel; color: $foreground; text-wrap: wrap; }
     """
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
+        self._status = Content("")
 
-    def show(self, notices: Sequence[Notice]) -> None:
+    def show(self, problem: str, hint: str, note: str) -> None:
+        """The first of these that is not empty."""
+        style = "bold $text-error" if problem else "$text-warning" if hint else ""
+        self._status = Content.styled(line(f"! {problem}" if problem else hint or note), style)
+        if not self.has_class("-told"):
+            self.update(self._status)
+
+    def show_notices(self, notices: Sequence[Notice]) -> None:
         lines = [
             Content.styled(f"{'!' if notice.bad else '·'} {notice.text}", "bold $text-warning" if notice.bad else "")
             for notice in notices
         ]
-        self.update(Content("\n").join(lines))
         self.set_class(bool(notices), "-told")
-        for status in self.screen.query(StatusLine):
-            status.display = not notices
-
-
-_FIRST_WORKERS = ("rollout", "training", "engine")
-
-
-class StatusLine(Widget):
-    """The line above the keys: a problem, a hint, or a note and as many workers as fit."""
-
-    DEFAULT_CSS = """
-    StatusLine { dock: bottom; margin-bottom: 1; height: 1; padding: 0 1; color: $text-muted; }
-    """
-
-    problem: reactive[str] = reactive("")
-    processes: reactive[Sequence[WorkerRow]] = reactive(())
-    hint: reactive[str] = reactive("")
-    note: reactive[str] = reactive("")
-
-    def render(self) -> Content:
-        width = self.content_size.width
-        if self.problem or self.hint:
-            text = f"! {self.problem}" if self.problem else self.hint
-            return Content.styled(line(text, width), "bold $text-error" if self.problem else "$text-warning")
-        text = line(self.note, width)
-        for part in worker_texts(self.processes):
-            longer = f"{text} · {part}" if text else part
-            if cells(longer) > width - 2:
-                return Content(clip(f"{text} · …", width))
-            text = longer
-        return Content(text)
-
-
-def worker_texts(workers: Sequence[WorkerRow]) -> list[str]:
-    """Each worker in a few words: rollout, training, engine, then all environments together."""
-    environments = [worker for worker in workers if worker.name.startswith("env")]
-    others = sorted((worker for worker in workers if worker not in environments), key=_rank)
-    texts = []
-    for worker in [*others, *(environments if len(environments) == 1 else [])]:
-        state = "" if worker.state == "running" else f" {line(worker.state, 12)}"
-        load = "" if worker.pid is None else f" {size(worker.rss or 0)} {share(worker.busy or 0)}"
-        texts.append(f"{line(worker.name, 24)}{state}{load}")
-    if len(environments) > 1:
-        texts.append(f"{len(environments)} environments {size(sum(worker.rss or 0 for worker in environments))}")
-    return texts
-
-
-def _rank(worker: WorkerRow) -> tuple[int, str]:
-    known = worker.name in _FIRST_WORKERS
-    return _FIRST_WORKERS.index(worker.name) if known else len(_FIRST_WORKERS), worker.name
+        self.update(Content("\n").join(lines) if notices else self._status)
 
 
 _REASON_LINES = 3
@@ -539,7 +443,8 @@ class TopBar(Widget):
         title = clip(self._title, max(0, width - cells(engine) - 2))
         room = width - cells(engine) - cells(title) - 4
         home = Part(clip(line(self._home), max(_LEAST_HOME, room // 3)), _HOME)
-        kept = fitting_top_bar([home, *self.overview], room, cells(_BETWEEN))
+        parts = [home, *self.overview]
+        kept = within(parts, room, lambda part: cells(part.text) + cells(_BETWEEN), lambda part: part.rank)
         folder = f"  {home.text}" if home in kept else ""
         middle = Content(_BETWEEN).join([Content.styled(part.text, part.style) for part in kept if part is not home])
         gap = max(0, width - cells(title) - cells(folder) - cells(engine) - middle.cell_length)
@@ -547,17 +452,6 @@ class TopBar(Widget):
         before = " " * (gap - len(after))
         style = _STYLES.get(self.engine.word, "$text-muted")
         return Content.assemble((title, "bold"), (folder, "$text-muted"), before, middle, after, (engine, style))
-
-
-def fitting_top_bar(found: Sequence[Part], room: int, between: int) -> list[Part]:
-    """The parts that fit, chosen by rank, in their order."""
-    kept: list[Part] = []
-    for part in sorted(found, key=lambda part: part.rank):
-        room -= cells(part.text) + between
-        if room < 0:
-            break
-        kept.append(part)
-    return [part for part in found if part in kept]
 
 
 class ViewBar(Widget):

@@ -1,12 +1,12 @@
-"""The charts of one task: a metric, all metrics, small multiples, staleness, scores."""
+"""The verdict on one task, the chart of a metric, and the list of all metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from textwrap import wrap
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -15,58 +15,18 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...chart.draw import SHAPES, STYLES, Drawing, Plot, draw, looks
-from ...chart.task_plot import ScoreRow, score_rows
+from marlaas.engine.store.rows import TaskRow
+
+from ...chart.draw import SHAPES, STYLES, Plot, draw, last_step, looks
+from ...chart.task_plot import Look, inspected, parts, plot
+from ...lists.lines import Learner
+from ...questions import LearningAnswer
 from ...rollouts.answers import middle, wrapped
-from ...text.format import BARS, cells, clip, counted, line, pad, score, share
+from ...text.format import BARS, cells, clip, counted, line, pad
 from ...text.learning import Verdict
-
-
-class StalenessBars(Widget):
-    """Staleness of the last steps' groups: one line, or a bar for each staleness."""
-
-    DEFAULT_CSS = """
-    StalenessBars { height: 1; padding: 0 1; }
-    """
-
-    ages: reactive[Mapping[int, int]] = reactive({})
-
-    def render(self) -> Content:
-        width, height = self.content_size
-        if not self.ages:
-            return Content("")
-        most, whole = height - 1 if height >= 3 else 8, sum(self.ages.values()) or 1
-        shares = [(str(age), self.ages.get(age, 0) / whole) for age in range(max(self.ages) + 1)]
-        if len(shares) > most:  # the stalest are summed up
-            shares[most - 1 :] = [(f"{most - 1}+", sum(part for _, part in shares[most - 1 :]))]
-        if height < 3:
-            texts = [f"{age} {BARS[round(part * (len(BARS) - 1))]} {share(part)}" for age, part in shares]
-            return Content.assemble(("staleness  ", "$text-muted"), " ".join(texts))
-        longest = max(len(age) for age, _ in shares)
-        room = max(1, width - longest - 8)
-        texts = [f"{age:>{longest}} {BARS[-1] * round(part * room)} {share(part)}" for age, part in shares]
-        return Content.assemble(("staleness of the last groups, in versions", "$text-muted"), "\n", "\n".join(texts))
-
-
-class VersionScores(Widget):
-    """An evaluation's version scores on one axis, best first."""
-
-    DEFAULT_CSS = """
-    VersionScores { height: 1fr; padding: 0 1; display: none; }
-    """
-
-    rows: reactive[Sequence[ScoreRow]] = reactive(())
-    baseline: reactive[float | None] = reactive(None)
-
-    def render(self) -> Content:
-        width, height = self.content_size
-        legend = [("◆ score with its standard error", STYLES["curve0"])]
-        if self.baseline is not None:
-            legend.append((f"╌ baseline {score(self.baseline)}", STYLES["baseline"]))
-        head = Content("   ").join([Content.styled(text, style) for text, style in legend])
-        lines = score_rows(self.rows, self.baseline, width, height - 1)
-        return Content("\n").join([head, *(Content.assemble(*looks(runs)) for runs in lines)])
-
+from ...text.metrics import held_out_on, words
+from ...text.scores import score_text
+from ...text.tasks import short_name
 
 _STYLES = {"good": "bold $text-success", "fair": "bold $text-warning", "bad": "bold $text-error"}
 
@@ -137,12 +97,6 @@ class MetricChart(Widget, can_focus=True):
         """Screen columns; ``exactly``: steps."""
         exactly: bool = False
 
-    @dataclass
-    class Pointed(Message):
-        """A step was clicked."""
-
-        step: int
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "inspect(-1)", "previous point", show=False, id="chart.before"),
         Binding("right", "inspect(1)", "next point", show=False, id="chart.after"),
@@ -166,20 +120,21 @@ class MetricChart(Widget, can_focus=True):
     """Why there is no value yet, in place of empty axes."""
     readout: reactive[Sequence[str]] = reactive(())
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._drawn: tuple[Plot, int, int, Drawing] | None = None
-
     @property
     def steps_per_column(self) -> float:
-        drawing = self._drawing(*self.content_size)
-        return drawing.last / max(1, drawing.columns - 1)
+        return last_step(self.plot) / max(1, self.content_size.width)
 
-    def on_click(self, event: Click) -> None:
-        offset = event.get_content_offset(self)
-        step = self._drawing(*self.content_size).step_at(offset.x) if offset else None
-        if step is not None:
-            self.post_message(self.Pointed(step))
+    def show(self, answer: LearningAnswer, rows: Mapping[Learner, TaskRow], look: Look) -> None:
+        """Draw the answer's metric; ``rows``: of its learners, as they see their tasks."""
+        known = [each for each in answer.curves if each in rows]
+        self.plot = plot(answer, [rows[each] for each in known], look)
+        names = {each: f"{each.task} {line(each.policy, 16) or short_name(rows[each], 16)}" for each in known}
+        learned = [(place, names.get(each, "")) for place, each in [(0, answer.learner), *look.overlaid(answer)]]
+        self.names = [*learned, *((place, words(name).title) for place, name in parts(answer, look))]
+        self.title, self.meaning = words(answer.metric).title, words(answer.metric).meaning
+        weight = look.weight if held_out_on(answer.metric) is None else 0.0
+        self.smoothing = f"smoothed {weight:g}" if weight else ""
+        self.readout = inspected(answer, look.cursor, look) if look.cursor is not None else ()
 
     def action_inspect(self, by: int, exactly: bool = False) -> None:
         self.post_message(self.Inspect(by, exactly))
@@ -188,7 +143,7 @@ class MetricChart(Widget, can_focus=True):
         width, height = self.content_size
         if self.plot.empty:
             return self._nothing(width, height)
-        drawing = self._drawing(width, height)
+        drawing = draw(self.plot, width, height - 1, height < _LOW)
         lines = [self._head(width, drawing.notes)]
         colours = not (self.app.no_color or self.app.current_theme.ansi)
         lines += [Content.assemble(*looks(runs, colours)) for runs in drawing.lines]
@@ -202,13 +157,6 @@ class MetricChart(Widget, can_focus=True):
         above = max(0, (height - 1 - len(lines)) // 2)
         middle = "\n".join(" " * ((width - cells(text)) // 2) + text for text in lines)
         return Content.assemble((head, "$text-muted"), "\n" * (above + 1), (middle, "$text-muted"))
-
-    def _drawing(self, width: int, height: int) -> Drawing:
-        """The chart below a head line. Cached: the head changes more often."""
-        known = self._drawn
-        if known is None or known[0] is not self.plot or known[1:3] != (width, height):
-            self._drawn = known = (self.plot, width, height, draw(self.plot, width, height - 1, height < _LOW))
-        return known[3]
 
     def _head(self, width: int, notes: Sequence[str]) -> Content:
         if self.readout:
@@ -251,23 +199,19 @@ class MetricChart(Widget, can_focus=True):
         return [(text, style) for text, style in legend if text]
 
 
+_NAMED = 12
+"""Least cells of a name that is not only its number."""
+
+
 def legend_names(names: Sequence[str], room: int) -> list[str]:
     """Curve names shortened to fit ``room`` cells with three between them.
 
-    The task's number stays whole. The rest is cut in the middle: names of a sweep differ at the end.
+    They begin with their task's number; the rest is cut in the middle, as names of a sweep differ at the end.
     """
     each = (room + 3) // max(1, len(names)) - 3
     if sum(cells(name) + 3 for name in names) - 3 <= room:
         return list(names)
-    shortened = []
-    for name in names:
-        number, _, rest = name.partition(" ")
-        if cells(name) <= each or not rest or not number.isdigit():
-            shortened.append(middle(name, max(1, each)))
-        else:
-            left = each - cells(number) - 1
-            shortened.append(f"{number} {middle(rest, left)}" if left > 2 else number)
-    return shortened
+    return [middle(name, each) if each >= _NAMED else name.partition(" ")[0] for name in names]
 
 
 def trend(values: Sequence[float], width: int) -> str:
@@ -283,71 +227,17 @@ def trend(values: Sequence[float], width: int) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric with its newest value, for a list or a small chart."""
+    """One metric with its newest value."""
 
     name: str
     title: str
     value: str
     values: Sequence[float] = ()
-    plot: Plot = field(default_factory=Plot)
 
 
-class MetricGrid(Widget, can_focus=True):
-    """Metrics in lines of one or more; the chosen one is in the large chart."""
-
-    @dataclass
-    class Chosen(Message):
-        """The person chose another metric."""
-
-        name: str
-
-    ALLOW_MAXIMIZE = True
-    chosen: reactive[str] = reactive("")
-
-    @property
-    def listed(self) -> tuple[Metric, ...]:
-        """Most important first."""
-        raise NotImplementedError
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Metrics in a line, and lines in sight."""
-        raise NotImplementedError
-
-    @property
-    def place(self) -> int:
-        return next((place for place, metric in enumerate(self.listed) if metric.name == self.chosen), 0)
-
-    @property
-    def first(self) -> int:
-        """The first line in sight: the chosen metric's is in the middle."""
-        (columns, rows), count = self.grid, len(self.listed)
-        return max(0, min(self.place // columns - rows // 2, -(-count // columns) - rows))
-
-    @property
-    def lines(self) -> list[tuple[Metric, ...]]:
-        """The metrics in sight."""
-        (columns, rows), first, listed = self.grid, self.first, self.listed
-        lines = [listed[row * columns : (row + 1) * columns] for row in range(first, first + rows)]
-        return [line for line in lines if line]
-
-    def choose(self, place: int) -> None:
-        if 0 <= place < len(self.listed):
-            self.post_message(self.Chosen(self.listed[place].name))
-
-    def step(self, by: int) -> None:
-        """Go to the next metric; wraps around."""
-        self.choose((self.place + by) % max(1, len(self.listed)))
-
-    def action_move(self, by: int, line: bool = False) -> None:
-        columns, _ = self.grid
-        self.choose(min(len(self.listed) - 1, max(0, self.place + by * (columns if line else 1))))
-
-    def on_click(self, event: Click) -> None:
-        (columns, rows), (width, height) = self.grid, self.content_size
-        if (offset := event.get_content_offset(self)) is not None:
-            row = min(rows - 1, offset.y // max(1, height // rows))
-            self.choose((self.first + row) * columns + offset.x * columns // max(1, width))
+def version_scores(answer: LearningAnswer) -> tuple[Metric, ...]:
+    """The versions of an evaluation, each with its score."""
+    return tuple(Metric(name, line(name, 40), score_text(row)) for name, row in answer.versions.items())
 
 
 _CELL = 26
@@ -357,8 +247,14 @@ _NAME, _VALUE = 14, 11
 _ABOUT = 7
 
 
-class MetricList(MetricGrid):
-    """One or more metrics a line, with what the chosen one means if there is room."""
+class MetricList(Widget, can_focus=True):
+    """One or more metrics a line, the chosen one marked, with what it means if there is room."""
+
+    @dataclass
+    class Chosen(Message):
+        """The person chose another metric."""
+
+        name: str
 
     @dataclass
     class Asked(Message):
@@ -375,11 +271,13 @@ class MetricList(MetricGrid):
         Binding("g", "move(-999)", "first metric", show=False, id="metrics.first"),
         Binding("G", "move(999)", "last metric", show=False, id="metrics.last"),
     ]
+    ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
     MetricList { height: 1fr; padding: 0 1; }
     MetricList:focus { background: $surface; }
     """
 
+    chosen: reactive[str] = reactive("")
     rows: reactive[tuple[Metric, ...]] = reactive(())
     """Most important first."""
     least: reactive[int | None] = reactive(None)
@@ -396,10 +294,38 @@ class MetricList(MetricGrid):
         return (*self.rows[:room], *(row for row in self.rows[room:] if row.name == self.chosen))
 
     @property
-    def grid(self) -> tuple[int, int]:
+    def place(self) -> int:
+        return next((place for place, metric in enumerate(self.listed) if metric.name == self.chosen), 0)
+
+    @property
+    def columns(self) -> int:
+        """Metrics in a line."""
         width, height = self.content_size
-        single = width < 2 * _CELL or height >= len(self.listed)
-        return 1 if single else width // _CELL, max(1, height)
+        return 1 if width < 2 * _CELL or height >= len(self.listed) else width // _CELL
+
+    @property
+    def first(self) -> int:
+        """The first metric in sight: the line of the chosen one is in the middle."""
+        columns, rows = self.columns, max(1, self.content_size.height)
+        lines = -(-len(self.listed) // columns)
+        return columns * max(0, min(self.place // columns - rows // 2, lines - rows))
+
+    def choose(self, place: int) -> None:
+        if 0 <= place < len(self.listed):
+            self.post_message(self.Chosen(self.listed[place].name))
+
+    def step(self, by: int) -> None:
+        """Go to the next metric; wraps around."""
+        self.choose((self.place + by) % max(1, len(self.listed)))
+
+    def action_move(self, by: int, line: bool = False) -> None:
+        place = self.place + by * (self.columns if line else 1)
+        self.choose(min(len(self.listed) - 1, max(0, place)))
+
+    def on_click(self, event: Click) -> None:
+        if (offset := event.get_content_offset(self)) is not None:
+            column = offset.x * self.columns // max(1, self.content_size.width)
+            self.choose(self.first + offset.y * self.columns + column)
 
     def action_explain(self) -> None:
         if self.rows:
@@ -407,8 +333,10 @@ class MetricList(MetricGrid):
 
     def render(self) -> Content:
         width, height = max(1, self.content_size.width), self.content_size.height
-        lines = [Content("  ").join(map(self._cell, metrics)) for metrics in self.lines]
-        hidden = len(self.rows) - len(self.listed)
+        listed, columns, first = self.listed, self.columns, self.first
+        shown = listed[first : first + columns * max(1, height)]
+        lines = [Content("  ").join(map(self._cell, shown[at : at + columns])) for at in range(0, len(shown), columns)]
+        hidden = len(self.rows) - len(listed)
         lines += [Content.styled(f"D: {counted(hidden, 'diagnostic')} more", "$text-muted")] if hidden else []
         name, meaning, normal = self.about
         normal = f"Healthy: {normal}." if normal else ""
@@ -419,7 +347,7 @@ class MetricList(MetricGrid):
         return Content("\n").join(lines)
 
     def _cell(self, metric: Metric) -> Content:
-        width, (columns, _) = self.content_size.width, self.grid
+        width, columns = self.content_size.width, self.columns
         if columns > 1 or width < _LIST:
             room = (width - 2 * (columns - 1)) // columns - 2
             name = clip(metric.title, max(1, room - cells(metric.value) - 1))
@@ -430,64 +358,3 @@ class MetricList(MetricGrid):
             text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{pad(trend(metric.values, left), left)} {value}"
         mark, style = ("▸", "bold $text-primary") if metric.name == self.chosen else (" ", "")
         return Content.styled(f"{mark} {text}", style)
-
-
-# Small multiples: Tufte 1983.
-
-_LEAST_WIDTH, _LEAST_HEIGHT = 20, 5
-"""Least cells of a chart with title."""
-_GAP = 2
-
-
-class SmallMultiples(MetricGrid):
-    """As many charts as fit, most important first."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "move(-1)", "chart left", show=False, id="multiples.left"),
-        Binding("right", "move(1)", "chart right", show=False, id="multiples.right"),
-        Binding("up,k", "move(-1, True)", "chart above", show=False, id="multiples.up"),
-        Binding("down,j", "move(1, True)", "chart below", show=False, id="multiples.down"),
-    ]
-    DEFAULT_CSS = """
-    SmallMultiples { height: 1fr; padding: 0 1; }
-    SmallMultiples:focus { background: $surface; }
-    """
-
-    charts: reactive[tuple[Metric, ...]] = reactive(())
-    further: reactive[tuple[Metric, ...]] = reactive(())
-    """Charts that fill the last line."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._drawn: dict[tuple[str, int, int, bool], tuple[Plot, list[Content]]] = {}
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        (width, height), count = self.content_size, len(self.charts)
-        columns = max(1, min(count, (width + _GAP) // (_LEAST_WIDTH + _GAP)))
-        rows = max(1, min(height // _LEAST_HEIGHT, -(-count // columns)))
-        return max(1, min(columns, -(-count // rows))), rows
-
-    @property
-    def listed(self) -> tuple[Metric, ...]:
-        return *self.charts, *self.further[: -len(self.charts) % self.grid[0]]
-
-    def render(self) -> Content:
-        (columns, rows), (width, height) = self.grid, self.content_size
-        width, height = max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
-        drawn = [zip(*(self._chart(chart, width, height) for chart in line), strict=True) for line in self.lines]
-        return Content("\n").join([Content(" " * _GAP).join(row) for line in drawn for row in line])
-
-    def _chart(self, chart: Metric, width: int, height: int) -> list[Content]:
-        mark, style = ("▸ ", "bold $text-primary") if chart.name == self.chosen else ("", "bold")
-        value = clip(chart.value, width // 2)
-        title = clip(f"{mark}{chart.title}", max(1, width - cells(value) - 1))
-        gap = " " * max(1, width - cells(title) - cells(value))
-        head = Content.assemble((title, style), gap, (value, "$text-muted"))
-        colours = not (self.app.no_color or self.app.current_theme.ansi)
-        key = chart.name, width, height, colours
-        known = self._drawn.get(key)
-        if known is None or known[0] != chart.plot:
-            lines = draw(chart.plot, width, height - 1, bare=True).lines
-            self._drawn[key] = known = chart.plot, [Content.assemble(*looks(runs, colours)) for runs in lines]
-        return [head, *known[1]]

@@ -113,7 +113,7 @@ class Messages(Exchange):
             schema=schema_of(form, "output_config.format"),
             thinking=None if sent.thinking is None else sent.thinking.get("type") != "disabled",
         )
-        return Chat(0, "", sent.model, tuple(messages), tools, wishes, bool(sent.stream))
+        return Chat(tuple(messages), tools, model=sent.model, wishes=wishes, stream=bool(sent.stream))
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         choice = answer.choices[0]

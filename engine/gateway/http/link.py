@@ -14,8 +14,6 @@ import msgspec
 from ... import wire
 from ...wire import Refusal
 
-MOST_UNREAD = 4096
-"""Of one stream; then its slow client is cut off."""
 Asked = wire.Chat | wire.Complete | wire.Models | wire.Figures
 Messages = asyncio.Queue[wire.Response | Refusal]
 
@@ -77,9 +75,6 @@ class Link:
         messages.put_nowait(message)
         if not isinstance(message, wire.Piece):
             del self._calls[message.id]
-        elif messages.qsize() > MOST_UNREAD:
-            self._cancel(message.id)
-            messages.put_nowait(Refusal(503, "too_slow", "The stream was not read as fast as it was written."))
 
 
 async def next_of(messages: Messages, patience: float | None = None) -> wire.Response | None:

@@ -22,9 +22,7 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...wire import Refusal
 from ..limits import Limits
-from . import exchange
 from .app import Gateway
 from .link import Link
 
@@ -108,21 +106,12 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
                 self._patience.cancel()
 
         def send_400_response(self, msg: str) -> None:
-            """Refuse other input than HTTP, unless an answer has begun."""
-            path, names = "", set[str]()
             if self._busy:  # its body is wrong after a valid head: end the answer
                 self.cycle.disconnected = True
-                path, names = self.scope["path"], {name.decode("latin-1") for name, _ in self.headers}
-            if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:  # an answer has begun
                 self.transport.abort()
-                return
-            refusal = Refusal(400, "invalid_http", "What was sent is no HTTP request: its head or its body is broken.")
-            body = msgspec.json.encode(exchange.body(refusal, exchange.form_of(path, names)))
-            lines = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
-            head = h11.Response(status_code=400, headers=list(lines.items()), reason=b"Bad Request")
-            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-            self.transport.close()
 
         @property
         def _busy(self) -> bool:

@@ -196,7 +196,7 @@ class ChatCompletions(OpenAI):
             thinking=_thinking(sent),
         )
         messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(sent.messages))
-        return Chat(0, "", sent.model, messages, tools, wishes, bool(sent.stream))
+        return Chat(messages, tools, model=sent.model, wishes=wishes, stream=bool(sent.stream))
 
     def row(self, choice: Choice) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
@@ -325,7 +325,7 @@ class Completions(OpenAI):
             logprobs=sent.logprobs is not None and sent.logprobs is not False,
             top_logprobs=int(sent.logprobs or 0),
         )
-        return Complete(0, "", sent.model, given, wishes, bool(sent.echo), bool(sent.stream))
+        return Complete(given, bool(sent.echo), model=sent.model, wishes=wishes, stream=bool(sent.stream))
 
     def row(self, choice: Choice) -> dict[str, Any]:
         return self._row(choice.choice, choice.text, choice.tokens, choice.finish)

@@ -148,7 +148,7 @@ class Responses(Exchange):
             schema=schema_of((sent.text or {}).get("format"), "text.format"),
             thinking=None if self._effort is None else self._effort != "none",
         )
-        return Chat(0, "", sent.model, (*system, *messages), tools, wishes, bool(sent.stream))
+        return Chat((*system, *messages), tools, model=sent.model, wishes=wishes, stream=bool(sent.stream))
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         choice = answer.choices[0]

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-import itertools
 import os
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...adapters.statefile import put_state
 from ...devices.machine import Link
 from ...errors import AdapterDamaged, AdapterUnreachable, MarlaasError, WorkerDied
+from ...racing import until_first
 from .node import Node, NodeFacts, Versions, link_of, reason_in, trouble_with, unreached
-from .node_host import PIECE, Begin, Ended, Event, Folder, InOrder, NodeHost, Order, checksum_of
+from .node_host import Begin, Ended, Event, Folder, NodeHost, Order, checksum_of
 
 # A host is lost once, with all its children.
 
 CONNECT = 60.0
 SAMPLE = 80_000
 ECHOES = 5
-WINDOW = 8
-AT_ONCE = 32
-"""Orders in one call, 1 MiB at most: Ray has 10 MB of arguments inside a call."""
 
 
 class HostLost(Exception):
@@ -37,6 +34,9 @@ class Host(Protocol):
 
     async def call(self, method: str, *args: Any) -> Any:
         """Raises ``HostLost``, the method's ``MarlaasError``, and any error on the way."""
+
+    def stream(self, method: str, *args: Any) -> AsyncIterator[Any]:
+        """The values of an async generator, in order. Raises as ``call``."""
 
     def kill(self) -> None:
         """End it and its children."""
@@ -50,46 +50,43 @@ class NodeLink:
         self.link = Link()
         self.clock = 0.0
         self._host = host
-        self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
-        self._waiting: deque[tuple[int, Order]] = deque()
-        self._sent = itertools.count()
-        self._under_way = 0
-        self._arrived = InOrder[tuple[Event, ...]]()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._gone = asyncio.Event()
+        self._orders: list[tuple[int, Order]] = []
+        self._sending: asyncio.Task[None] | None = None
         self._ready = asyncio.ensure_future(self._connect())
 
     async def child(self, number: int, begin: Begin, on_event: Callable[[Event], None]) -> Ended:
         """``on_event`` gets events in order. Returns at the child's end, or the host's loss."""
-        if self.lost:
-            return Ended(None, self.lost)
-        end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        self._children[number] = on_event, end
-        self.send(number, begin)
+        ends: list[Ended] = []
+
+        async def relay() -> None:
+            await self._ready
+            async for event in self._host.stream("run", number, begin):
+                if event.kind == "ended":
+                    ends.append(event.value)
+                else:
+                    on_event(event)
+
         try:
-            return await end
-        finally:
-            self._children.pop(number, None)
+            await until_first(relay(), self._gone.wait())
+        except Exception as error:  # the child's stream has a gap: it is useless now
+            self._lose_by(error)
+        return ends[0] if ends else Ended(None, self.lost)
 
     def send(self, child: int, order: Order) -> None:
-        """With all waiting orders, once fewer than ``WINDOW`` calls are in progress."""
-        if self.lost:
-            return
-        if isinstance(order, bytes) and order:
-            self._waiting += ((child, order[begin : begin + PIECE]) for begin in range(0, len(order), PIECE))
-        else:
-            self._waiting.append((child, order))
-        self._pump()
+        """With all waiting orders, once the last call has been answered: Ray may reorder calls."""
+        if not self.lost:
+            self._orders.append((child, order))
+            if self._sending is None or self._sending.done():
+                self._sending = asyncio.ensure_future(self._send())
 
-    def _pump(self) -> None:
-        while self._waiting and self._under_way < WINDOW:
-            orders = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
-            self._under_way += 1
-            self._do(self._take(next(self._sent), orders))
-
-    async def _take(self, number: int, orders: Sequence[tuple[int, Order]]) -> None:
-        await self.call("take", number, *orders)
-        self._under_way -= 1
-        self._pump()
+    async def _send(self) -> None:
+        try:
+            while self._orders:
+                orders, self._orders = self._orders, []
+                await self.call("take", orders)
+        except Exception as error:
+            self._lose_by(error)
 
     async def call(self, method: str, *args: Any) -> Any:
         await self._ready
@@ -109,13 +106,11 @@ class NodeLink:
             async with asyncio.timeout(CONNECT):
                 await self._measure()
         except TimeoutError:
-            return self.lose(f"the node host did not start within {CONNECT:.0f} s")
+            self.lose(f"the node host did not start within {CONNECT:.0f} s")
         except WorkerDied:
-            return
+            pass
         except Exception as error:
-            return self.lose(f"the node host cannot start: {type(error).__name__}: {error}")
-        for _ in range(WINDOW):
-            self._do(self._receive())
+            self.lose(f"the node host cannot start: {type(error).__name__}: {error}")
 
     async def _measure(self) -> None:
         await self._ask("echo")
@@ -130,43 +125,17 @@ class NodeLink:
         self.link = link_of(calls, SAMPLE, time.perf_counter() - begun)
         self.clock = min(clocks)[1]
 
-    async def _receive(self) -> None:
-        while not self.lost:
-            for events in self._arrived.accept(*await self._ask("give")):
-                for event in events:
-                    self._hand_on(event)
-
-    def _hand_on(self, event: Event) -> None:
-        if event.child in self._children:
-            on_event, end = self._children[event.child]
-            if event.kind != "ended":
-                on_event(event)
-            elif not end.done():
-                end.set_result(event.value)
-
-    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except WorkerDied:
-                pass
-            except Exception as error:  # the children's streams have a gap: they are useless now
-                self.lose(f"the way to its node has failed: {type(error).__name__}: {error}")
-
-        task = asyncio.ensure_future(guarded())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _lose_by(self, error: Exception) -> None:
+        named = isinstance(error, HostLost | WorkerDied)
+        self.lose(str(error) if named else f"the way to its node has failed: {type(error).__name__}: {error}")
 
     def lose(self, reason: str) -> None:
         """Its children end at once for the engine."""
-        if self.lost:
-            return
-        self.lost = reason
-        self._waiting.clear()
-        for _, end in self._children.values():
-            if not end.done():
-                end.set_result(Ended(None, reason))
-        self._host.kill()
+        if not self.lost:
+            self.lost = reason
+            self._orders.clear()
+            self._gone.set()
+            self._host.kill()
 
 
 HELD = 4
@@ -184,7 +153,7 @@ class NodeWorkers:
         self._put = put
         self._links: dict[str, NodeLink] = {}
         self._of: dict[int, NodeLink] = {}
-        self._held: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
+        self._held: dict[str, asyncio.Future[Any]] = {}
 
     async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         """See ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
@@ -208,21 +177,17 @@ class NodeWorkers:
         digest = await asyncio.to_thread(_checksum, path)
         if there := await link.call("here", digest):
             return str(there)
-        while True:
-            reused = digest in self._held
-            try:
-                return str(await link.call("pull", digest, [await self._reference(digest, path)]))
-            except Exception as error:
-                self._held.pop(digest, None)
-                if isinstance(error, MarlaasError) or not reused:
-                    raise  # else its bytes may be lost: they are put again
+        try:
+            return str(await link.call("pull", digest, [await self._reference(digest, path)]))
+        except Exception:
+            self._held.pop(digest, None)  # the store may have lost it: the next call puts it again
+            raise
 
     async def _reference(self, digest: str, path: str) -> Any:
         if digest not in self._held:
             self._held[digest] = asyncio.ensure_future(asyncio.to_thread(lambda: self._put(_read(path))))
-        self._held.move_to_end(digest)
-        while len(self._held) > HELD:
-            self._held.popitem(last=False)
+            while len(self._held) > HELD:
+                del self._held[next(iter(self._held))]
         return await asyncio.shield(self._held[digest])
 
     async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
@@ -337,9 +302,19 @@ class RayHost:
         self._actor = ray.remote(NodeHost).options(**options).remote()
 
     async def call(self, method: str, *args: Any) -> Any:
+        with self._translated():
+            return await getattr(self._actor, method).remote(*args)
+
+    async def stream(self, method: str, *args: Any) -> AsyncIterator[Any]:
+        with self._translated():
+            async for reference in getattr(self._actor, method).options(num_returns="streaming").remote(*args):
+                yield await reference
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
         errors = self._ray.exceptions
         try:
-            return await getattr(self._actor, method).remote(*args)
+            yield
         except errors.RayTaskError as error:
             if isinstance(error.cause, MarlaasError):
                 raise error.cause from None

@@ -205,18 +205,9 @@ def unreached(address: str, reason: str) -> ClusterUnreachable:
 LIMIT = 10.0
 
 
-def clock_difference(asked: float, answered: float, heard: float) -> tuple[float, float]:
-    """Seconds ahead, and the least difference.
-
-    ``asked`` and ``heard`` are by the asker's clock; the answer lies between.
-    """
-    ahead = answered - (asked + heard) / 2
-    return ahead, max(0.0, abs(ahead) - (heard - asked) / 2)
-
-
-def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
+def clock_warning(name: str, ahead: float) -> str:
     """A warning on a node's clock; empty: near enough."""
-    if (abs(ahead) if certain is None else certain) <= LIMIT:
+    if abs(ahead) <= LIMIT:
         return ""
     way = "ahead of" if ahead > 0 else "behind"
     return (

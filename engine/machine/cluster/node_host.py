@@ -10,10 +10,11 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import psutil
 
@@ -27,29 +28,12 @@ from ..workers.child import NOTHING, Template, kill, last_line, run_host
 from ..workers.handle import WorkerHandle
 from .node import NodeFacts, look_here
 
-# Several calls are in progress, so that a long link costs its delay once; numbered, since Ray may reorder them. Below
-# 100 kB data are in the call, else in an object store.
+# A child's events are a stream of Ray's, which keeps their order. Ray may reorder calls, so orders go in one call after
+# the other.
 
-PIECE = 2**15
-"""Bytes of a stream in one message."""
+PIECE = 90_000
+"""Bytes of a stream in one event: Ray puts values above 100 kB into its object store."""
 SILENCE = 5.0
-T = TypeVar("T")
-
-
-class InOrder(Generic[T]):
-    """Puts numbered things into order, from 0."""
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._early: dict[int, T] = {}
-
-    def accept(self, number: int, thing: T) -> list[T]:
-        self._early[number] = thing
-        due = []
-        while self._next in self._early:
-            due.append(self._early.pop(self._next))
-            self._next += 1
-        return due
 
 
 @dataclass(frozen=True)
@@ -62,7 +46,7 @@ class Begin:
     nice: int = 0
 
 
-Order = Begin | bytes | None
+Order = bytes | None
 """Bytes; empty closes the stream, and the child ends; None ends it at once."""
 
 
@@ -77,7 +61,6 @@ class Ended(NamedTuple):
 class Event(NamedTuple):
     """A child's process id, bytes, printed output, or end."""
 
-    child: int
     kind: Literal["born", "data", "printed", "ended"]
     value: Any
 
@@ -258,7 +241,6 @@ class NodeFiles:
                 shutil.rmtree(left, ignore_errors=True)
         self.folder = scratch / f"{PREFIX}{os.getpid()}"
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        self._coming: dict[str, asyncio.Future[str]] = {}
 
     def path(self, digest: str) -> Path:
         return self.folder / f"{digest}.safetensors"
@@ -270,23 +252,12 @@ class NodeFiles:
             return str(path)
         return ""
 
-    async def pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> str:
-        """``get`` is called once for all callers.
-
-        Raises ``AdapterDamaged`` for other bytes, and ``AdapterError`` if the disk refuses.
-        """
-        if there := self.here(digest):
-            return there
-        if digest not in self._coming:
-            coming = self._coming[digest] = asyncio.ensure_future(self._pull(digest, get))
-            coming.add_done_callback(lambda _: self._coming.pop(digest, None))
-        return await asyncio.shield(self._coming[digest])
-
-    async def _pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> str:
-        data, path = await get(), self.path(digest)
+    def keep(self, digest: str, data: bytes) -> str:
+        """Returns the path. Raises ``AdapterDamaged`` for other bytes, and ``AdapterError`` if the disk refuses."""
+        path = self.path(digest)
         if checksum_of(data) != digest:
             raise AdapterDamaged("is not what was sent: its checksum differs.", where=path.name)
-        await asyncio.to_thread(put_state, path, data, False)
+        put_state(path, data, False)
         self._forget_old()
         return str(path)
 
@@ -314,8 +285,8 @@ def checksum_of(data: bytes) -> str:
 
 # One Ray actor per node relays a local engine's child programs. It decides nothing. Only ``bridge`` may import ray.
 
-WAITING = 2048
-"""64 MiB; then children wait."""
+WAITING = 64
+"""Events; then a child waits."""
 SEEN = 30.0
 PATIENCE = 1.0
 """Seconds: another process may hold a child's output open."""
@@ -328,10 +299,9 @@ class NodeHost:
     def __init__(self, home: Home | None = None) -> None:
         self._home = home or find_home()
         self._files = NodeFiles(self._home.scratch)
-        self._children: dict[int, _Relayed] = {}
-        self._orders = InOrder[tuple[tuple[int, Order], ...]]()
-        self._events: asyncio.Queue[Event] = asyncio.Queue(WAITING)
-        self._given = itertools.count()
+        self._pids: set[int] = set()
+        """Of the children."""
+        self._orders: defaultdict[int, asyncio.Queue[Order]] = defaultdict(asyncio.Queue)
         self._facts: NodeFacts | None = None
         self._looked = 0.0
 
@@ -345,8 +315,8 @@ class NodeHost:
         Unless ``fresh``, up to ``SEEN`` seconds old. Unknown devices are measured if no child computes.
         """
         if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
-            ours = Ours(frozenset(child.pid for child in self._children.values() if child.pid), cards)
-            facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._children)
+            ours = Ours(frozenset(self._pids), cards)
+            facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._pids)
             try:
                 await asyncio.to_thread(find_base, model, self._home)
             except BaseModelError as error:
@@ -365,55 +335,40 @@ class NodeHost:
         return self._files.here(digest)
 
     async def pull(self, digest: str, holder: list[Any]) -> str:
-        """Returns the path. Raises as ``NodeFiles.pull``.
-
-        ``holder`` has Ray's reference: this call need not wait for the bytes.
-        """
-
-        async def get() -> bytes:
-            data: bytes = await holder[0]
-            return data
-
-        return await self._files.pull(digest, get)
+        """``holder`` has Ray's reference: this call need not wait for the bytes. Raises as ``NodeFiles.keep``."""
+        return await asyncio.to_thread(self._files.keep, digest, await holder[0])
 
     async def adopt(self, path: str) -> tuple[str, bytes]:
         return await asyncio.to_thread(self._files.adopt, Path(path))
 
-    async def take(self, number: int, *orders: tuple[int, Order]) -> None:
-        for child, order in itertools.chain.from_iterable(self._orders.accept(number, orders)):
-            if isinstance(order, Begin):
-                relayed = self._children[child] = _Relayed(child, order, self._events)
-                relayed.task.add_done_callback(lambda _, ended=child: self._children.pop(ended))  # type: ignore[misc]
-            elif child in self._children:
-                self._children[child].orders.put_nowait(order)
+    async def take(self, orders: Sequence[tuple[int, Order]]) -> None:
+        """Of running children, and of those that are about to run."""
+        for child, order in orders:
+            self._orders[child].put_nowait(order)
 
-    async def give(self) -> tuple[int, tuple[Event, ...]]:
-        events = [await self._events.get()]
-        size = 0
-        while not self._events.empty() and size < PIECE:
-            events.append(self._events.get_nowait())
-            size = sum(len(event.value) for event in events if isinstance(event.value, bytes))
-        return next(self._given), tuple(events)
-
-
-class _Relayed:
-    def __init__(self, number: int, begin: Begin, events: asyncio.Queue[Event]) -> None:
-        self.pid = 0
-        self.orders: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._number = number
-        self._begin = begin
-        self._events = events
-        self.task = asyncio.ensure_future(self._run())
-
-    async def _run(self) -> None:
+    async def run(self, child: int, begin: Begin) -> AsyncIterator[Event]:
+        """A child's events, the last of which is its end."""
+        events: asyncio.Queue[Event] = asyncio.Queue(WAITING)
+        living = asyncio.ensure_future(self._live(begin, self._orders[child], events))
         try:
-            ended = Ended(await self._live())
-        except OSError as error:
-            ended = Ended(None, f"it could not be started there: {error}")
-        await self._events.put(Event(self._number, "ended", ended))
+            while True:
+                event = await events.get()
+                yield event
+                if event.kind == "ended":
+                    return
+        finally:
+            living.cancel()
+            del self._orders[child]
 
-    async def _live(self) -> int:
-        begin = self._begin
+    async def _live(self, begin: Begin, orders: asyncio.Queue[Order], events: asyncio.Queue[Event]) -> None:
+        try:
+            ended = Ended(await self._relayed(begin, orders, events))
+        except Exception as error:
+            ended = Ended(None, f"it could not be started there: {error}")
+        await events.put(Event("ended", ended))
+
+    async def _relayed(self, begin: Begin, orders: asyncio.Queue[Order], events: asyncio.Queue[Event]) -> int:
+        """Returns the child's exit status."""
         stream, theirs = socket.socketpair()
         output, into = socket.socketpair()
         with theirs, into, contextlib.ExitStack() as failing:
@@ -422,34 +377,42 @@ class _Relayed:
             environment = child_environment(os.environ, begin.environment)
             process = await run_host(begin.name, theirs, begin.cores, begin.nice, environment, into.fileno())
             failing.pop_all()
-        self.pid = process.pid
-        await self._events.put(Event(self._number, "born", process.pid))
-        reader, writer = await asyncio.open_connection(sock=stream)
+        self._pids.add(process.pid)
+        await events.put(Event("born", process.pid))
+        reader, writer = await asyncio.open_connection(sock=stream, limit=PIECE)
         printed, unused = await asyncio.open_connection(sock=output)
-        relaying = [asyncio.ensure_future(self._relay(*each)) for each in (("data", reader), ("printed", printed))]
-        obeying = asyncio.ensure_future(self._obey(process, writer))
-        status = await process.wait()
-        await asyncio.wait(relaying, timeout=PATIENCE)
-        for task in (*relaying, obeying):
-            task.cancel()
-        writer.close()
-        unused.close()
-        return status
 
-    async def _relay(self, kind: Literal["data", "printed"], reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(PIECE):
-                await self._events.put(Event(self._number, kind, data))
+        async def relay(kind: Literal["data", "printed"], reader: asyncio.StreamReader) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(PIECE):
+                    await events.put(Event(kind, data))
 
-    async def _obey(self, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
-        while True:
-            match await self.orders.get():
-                case None:
-                    kill(process)
-                case b"":
-                    writer.close()
-                case data:
-                    writer.write(data)
+        relaying = [asyncio.ensure_future(relay(*each)) for each in (("data", reader), ("printed", printed))]
+        obeying = asyncio.ensure_future(_obey(process, writer, orders))
+        try:
+            status = await process.wait()
+            await asyncio.wait(relaying, timeout=PATIENCE)
+            return status
+        finally:
+            for task in (*relaying, obeying):
+                task.cancel()
+            kill(process)
+            self._pids.discard(process.pid)
+            writer.close()
+            unused.close()
+
+
+async def _obey(
+    process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, orders: asyncio.Queue[Order]
+) -> None:
+    while True:
+        match await orders.get():
+            case None:
+                kill(process)
+            case b"":
+                writer.close()
+            case data:
+                writer.write(data)
 
 
 def child_environment(own: Mapping[str, str], requested: Mapping[str, str]) -> dict[str, str]:

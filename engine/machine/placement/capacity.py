@@ -9,16 +9,14 @@ from typing import cast
 from ...devices.machine import (
     Cpu,
     Gpu,
-    Machine,
     Precision,
     Rates,
     SamplerAssignment,
     SamplerKind,
-    Sharing,
     Software,
     TrainerAssignment,
 )
-from ...models.config import PRECISIONS, SAMPLERS, unsupported
+from ...models.config import PRECISIONS, SAMPLERS
 from ...models.memory import (
     ENOUGH,
     FEW_SLOTS,
@@ -44,7 +42,7 @@ from ...models.memory import (
     version_bytes,
     weight_bytes,
 )
-from .choices import TORCH_KINDS, Choices
+from .choices import Choices
 
 # Multiples of the ``REFERENCE`` card's speed. Training and prompts take arithmetic; replies read the weights per token.
 
@@ -55,16 +53,6 @@ FILLING = 4
 """Cores that fill the memory's bandwidth; one is measured."""
 WRITING = 0.8
 """Share of sampling time for replies, which bandwidth bounds."""
-
-
-def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
-    """Measured, else the lowest of other cards', else the reference."""
-    if gpu.rates is not None:
-        return gpu.rates
-    known = [other.rates for other in gpus if other.rates is not None]
-    if not known:
-        return REFERENCE
-    return Rates(min(rates.matrix for rates in known), min(rates.bandwidth for rates in known))
 
 
 def rates_of_cores(cpu: Cpu, count: int) -> Rates:
@@ -192,16 +180,10 @@ def chosen(rooms: Sequence[SamplerRoom], memory: int) -> SamplerRoom:
 class TrainerRoom:
     """Bytes of a card for a trainer."""
 
-    base: int
     least: int
     """For few policies, small batches, the base."""
     good: int
     """For all policies and the largest useful batches."""
-
-    @property
-    def without_base(self) -> int:
-        """Least bytes in a sampler's process with the same base."""
-        return self.least - self.base - PROGRAM
 
 
 def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
@@ -213,7 +195,7 @@ def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
     short, long = (max(card_pass_bytes(config, length, room, precision), stepping) for room in (ROOMS[-1], PASS))
     least = PROGRAM + base + min(slots, FEW_SLOTS) * policy + short
     good = PROGRAM + base + slots * policy + long
-    return TrainerRoom(base, least, max(least, good))
+    return TrainerRoom(least, max(least, good))
 
 
 def base_bytes(wanted: Wanted, precision: Precision) -> int:
@@ -243,7 +225,6 @@ class Card:
     """A card, each ability counted with all of it free."""
 
     gpu: Gpu
-    rates: Rates
     usable: int
     samplers: tuple[tuple[SamplerKind, SamplerRoom], ...]
     """Preferred first."""
@@ -259,11 +240,15 @@ class Card:
         return replace(self, samplers=samplers, trainers=trainers)
 
     @property
+    def rates(self) -> Rates:
+        return self.gpu.rates or REFERENCE
+
+    @property
     def room(self) -> SamplerRoom:
         return chosen([room for _, room in self.samplers], self.usable)
 
 
-def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices: Choices) -> Card:
+def look(gpu: Gpu, software: Software, wanted: Wanted, choices: Choices) -> Card:
     """What ``gpu`` can do, and why not."""
     room, capability = usable(gpu), ".".join(map(str, gpu.capability))
     rooms = _sampler_rooms(gpu, software, wanted, choices)
@@ -290,13 +275,13 @@ def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices
         (
             (trainers, ""),
             (bases, f"training this base takes {least_base}, and {size(room)} of it may be used"),
-            (gpu.kind not in TORCH_KINDS, f"torch does not train here by way of {gpu.kind}"),
+            (gpu.kind != "cuda", f"torch does not train here by way of {gpu.kind}"),
             (not software.torch_cuda, "torch does not reach it"),
             (True, f"it has compute capability {capability}, which does not go with the precision"),
         ),
     )
     clauses = (next(why for holds, why in cases if holds) for cases in why_not)
-    return Card(gpu, rates_of(gpu, machine.gpus), room, samplers, trainers, *clauses)
+    return Card(gpu, room, samplers, trainers, *clauses)
 
 
 def _sampler_rooms(
@@ -314,10 +299,10 @@ def _sampler_rooms(
 def _trainer_rooms(
     gpu: Gpu, software: Software, wanted: Wanted, choices: Choices
 ) -> list[tuple[Precision, TrainerRoom]]:
-    if not software.torch_cuda or gpu.kind not in TORCH_KINDS:
+    if not software.torch_cuda or gpu.kind != "cuda":
         return []
-    allowed: list[Precision] = ["bf16"] if gpu.kind == "rocm" or _bfloat16(gpu) else ["f32"]
-    if gpu.kind == "cuda" and gpu.capability >= NF4_FROM and software.bitsandbytes:
+    allowed: list[Precision] = ["bf16"] if _bfloat16(gpu) else ["f32"]
+    if gpu.capability >= NF4_FROM and software.bitsandbytes:
         allowed.append("nf4")
     if choices.precision == "f32":
         allowed = ["f32"]
@@ -330,49 +315,35 @@ def _bfloat16(gpu: Gpu) -> bool:
     return gpu.kind == "cuda" and gpu.capability >= BF16_FROM
 
 
-SHARINGS: tuple[Sharing, ...] = ("base", "memory")
-"""Preferred first."""
-
-
 @dataclass(frozen=True)
 class SharedCard:
-    """How a card serves a sampler and a trainer."""
+    """How a card serves a sampler and a trainer, each with a copy of the base."""
 
-    sharing: Sharing
     room: SamplerRoom
     sampler: int
-    """Bytes, base included."""
+    """Bytes."""
     trainer: int
-    """Bytes besides."""
-    conversations: int
+    """Bytes."""
+
+    @property
+    def conversations(self) -> int:
+        return self.room.conversations(self.sampler)
 
 
-def shared_card(card: Card, wanted: Wanted, choices: Choices) -> SharedCard | None:
-    """The first way with enough conversations, else the most; None if nothing fits.
+def shared_card(card: Card) -> SharedCard | None:
+    """With enough conversations, else with the most; None if nothing fits.
 
     ``card`` has one kind of sampler and one precision.
     """
-    if not card.samplers or not card.trainers:
+    if not card.samplers or not card.trainers or card.gpu.mode == "exclusive":
         return None
-    sharings = [way for way in SHARINGS if choices.share in ("auto", way) and way not in choices.without]
-    rooms = [room for _, room in card.samplers]
-    options = [_way(sharing, card, room, wanted) for sharing in sharings for room in rooms]
-    ways = [way for way in options if way]
+    trainer, ways = card.trainers[0][1], []
+    for _, room in card.samplers:
+        given = max(trainer.least, min(trainer.good, card.usable - room.fixed - CROWD * room.each))
+        ways.append(SharedCard(room, room.of_use(card.usable - given), given))
     enough = (way for way in ways if way.conversations >= ENOUGH)
-    return next(enough, None) or max(ways, key=lambda way: way.conversations, default=None)
-
-
-def _way(sharing: Sharing, card: Card, room: SamplerRoom, wanted: Wanted) -> SharedCard | None:
-    (kind, _), (precision, trainer) = card.samplers[0], card.trainers[0]
-    least, good = trainer.least, trainer.good
-    possible = card.gpu.mode != "exclusive"
-    if sharing == "base":
-        possible = kind == "vllm" and precision == "bf16" and not unsupported(wanted.config)
-        least, good = trainer.without_base, trainer.good - trainer.base - PROGRAM
-    given = max(least, min(good, card.usable - room.fixed - CROWD * room.each))
-    memory = room.of_use(card.usable - given)
-    conversations = room.conversations(memory)
-    return SharedCard(sharing, room, memory, given, conversations) if possible and conversations >= LEAST else None
+    best = next(enough, None) or max(ways, key=lambda way: way.conversations)
+    return best if best.conversations >= LEAST else None
 
 
 _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
@@ -380,8 +351,8 @@ _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=
 
 def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> MemoryPlan:
     """Of a trainer on cards: long passes with few policies, then more policies."""
-    own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
-    left, context = assignment.place.memory - own, context_of(wanted)
+    left = assignment.place.memory - PROGRAM - base_bytes(wanted, assignment.precision)
+    context = context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
 
     def takes(room: int) -> int:
@@ -391,51 +362,43 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> MemoryPlan:
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
     spare = max(0, left - takes(rooms[0]))
     slots = max(few, min(wanted.slots or wanted.tasks, spare // policy))
-    return replace(_NOTHING, room=rooms[0], slots=slots, held=spare)
+    return replace(_NOTHING, context=context, room=rooms[0], slots=slots, held=spare)
 
 
 def memory_plans(
     samplers: Sequence[SamplerAssignment], trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
-) -> tuple[MemoryPlan, ...]:
-    """One plan for each sampler of a machine, the first with the trainers.
+) -> tuple[list[MemoryPlan], MemoryPlan | None]:
+    """A plan for each sampler of a machine, and one for all of its trainers; the first sampler's on a processor if both
+    are planned together.
 
-    ``free``: bytes of main memory; cards take none. Contexts are of one length. Raises ``BaseModelError`` if the
-    processor's share does not fit.
+    ``free``: bytes of main memory; cards take none. Raises ``BaseModelError`` if the processor's share does not fit.
     """
     trainer = trainers[0] if trainers else None
     if trainer:
         wanted = replace(wanted, trainers=len(trainers), precision=trainer.precision)
-    on_processor = trainer is not None and not trainer.place.gpus
     if any(sampler.place.gpus for sampler in samplers):
         wanted = replace(wanted, context=context_of(wanted))
-    rest = [sampler_needs(wanted, sampler.kind, sampler.weights) for sampler in samplers]
-    plans: list[MemoryPlan] = []
-    taken = 0
-    for number, (sampler, needs) in enumerate(zip(samplers, rest, strict=True)):
-        trains = on_processor and number == 0
-        later = zip(samplers[number + 1 :], rest[number + 1 :], strict=True)
-        left = free - taken - sum(least_plan(other).total for own, other in later if not own.place.gpus)
-        if not sampler.place.gpus:
-            context = needs.context or (plans[0].context if plans else 0)
-            plan = plan_memory(replace(needs, trains=trains, context=context), left)
-            taken += plan.total
-        else:
-            sequences = sampler_room(sampler, wanted).sequences(sampler.place.memory, wanted.sequences)
-            plan = plan_memory(_trainer_alone(wanted), left) if trains else _NOTHING
-            taken += plan.total
-            parts = (*plan.parts, ("the sampler's part of its card", sampler.place.memory))
-            weights, context = sampler.weights or "f16", context_of(wanted)
-            plan = replace(plan, sequences=sequences, context=context, weights=weights, parts=parts)
-        plans.append(plan)
-    if not plans:
-        plan = replace(_NOTHING, context=context_of(wanted))
-        plans = [plan_memory(_trainer_alone(wanted), free) if on_processor else plan]
+    needs = [sampler_needs(wanted, sampler.kind, sampler.weights) for sampler in samplers]
+    later = [0 if sampler.place.gpus else least_plan(own).total for sampler, own in zip(samplers, needs, strict=True)]
+    training = None
     if trainer and trainer.place.gpus:
-        room = trainer_limits(trainer, wanted)
-        memory = trainer.place.memory * sum(len(own.place.gpus) for own in trainers)
-        parts = (*plans[0].parts, ("the trainer's part of its cards", memory))
-        plans[0] = replace(plans[0], room=room.room, slots=room.slots, held=room.held, parts=parts)
-    return tuple(plans)
+        training = trainer_limits(trainer, wanted)
+    elif trainer and (not samplers or samplers[0].place.gpus):
+        training = plan_memory(_trainer_alone(wanted), free - sum(later))
+        free -= training.total
+    plans: list[MemoryPlan] = []
+    for number, (sampler, own) in enumerate(zip(samplers, needs, strict=True), 1):
+        if sampler.place.gpus:
+            sequences = sampler_room(sampler, wanted).sequences(sampler.place.memory, wanted.sequences)
+            plan = replace(_NOTHING, sequences=sequences, context=context_of(wanted), weights=sampler.weights or "f16")
+        else:
+            context = own.context or (plans[0].context if plans else 0)
+            together = trainer is not None and training is None
+            plan = plan_memory(replace(own, trains=together, context=context), free - sum(later[number:]))
+            training = plan if together else training
+            free -= plan.total
+        plans.append(plan)
+    return plans, training
 
 
 def least_memory(wanted: Wanted, kind: SamplerKind, samples: bool, trains: bool) -> int:
@@ -462,7 +425,7 @@ def _trainer_alone(wanted: Wanted) -> Wanted:
 
 
 def sampler_room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:
-    """On a card; ``assignment.place.memory`` includes the base, also a shared one."""
+    """On a card."""
     if SAMPLERS[assignment.kind].gguf:
         return llama_room(wanted, assignment.weights)
     return chosen(vllm_rooms(wanted), assignment.place.memory)

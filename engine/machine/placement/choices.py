@@ -19,7 +19,6 @@ from ...devices.machine import (
     Precision,
     SamplerAssignment,
     SamplerKind,
-    Sharing,
     Software,
     TrainerAssignment,
     UsableNode,
@@ -30,8 +29,6 @@ from ...models.config import BFLOAT16, GGUF, SAMPLERS, BaseConfig
 from ...models.memory import FLOAT, SMALL, Wanted
 
 CPU = "cpu"
-TORCH_KINDS = ("cuda", "rocm")
-"""Kinds of cards that torch trains on."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,12 @@ class Choices:
     training: Sequence[str] = ()
     precision: str = "auto"
     share: str = "auto"
-    """Under [resources]: of a card, or with vLLM a processor."""
+    """Under [resources]: ``memory`` lets one card sample and train."""
     llama: str = ""
     """Set key of llama.cpp's under [rollout], ``weights`` or ``gguf``."""
     weights: str = "auto"
     next_to_cards: str = ""
     """The processor's sampler next to cards."""
-    without: Sequence[Sharing] = ()
-    """Ways of sharing a card that failed."""
 
 
 class Copy(NamedTuple):
@@ -76,7 +71,7 @@ class CopySpeed:
     """Mean difference to the trainer's log-probabilities, nats."""
 
 
-def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
+def choices_of(settings: Settings) -> Choices:
     """Settings for the placement; the first of ``samplers`` is the cards'."""
     rollout, training = settings.rollout, settings.training
     on_cards, on_processor, *_ = *(rollout.samplers or (rollout.sampler,)), ""
@@ -87,11 +82,10 @@ def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
         rollout=rollout.devices,
         training=training.devices,
         precision=training.precision,
-        share=settings.resources.share,
+        share="memory" if settings.resources.share == "base" else settings.resources.share,
         llama="" if on_processor == "llama.cpp" and on_cards == "vllm" else llama,
         weights=rollout.weights,
         next_to_cards=on_processor,
-        without=without,
     )
 
 
@@ -208,9 +202,8 @@ def _contradictions(
 ) -> tuple[Contradiction, ...]:
     kind, vllm, traits = choices.sampler, choices.sampler == "vllm", SAMPLERS.get(choices.sampler)
     four_bits, cards = choices.precision == "nf4", bool(machine.gpus)
-    able = software.torch_cuda and any(gpu.kind in TORCH_KINDS for gpu in machine.gpus)
+    able = software.torch_cuda and any(gpu.kind == "cuda" for gpu in machine.gpus)
     shares, key = choices.share != "auto", f'`share = "{choices.share}"` under [resources]'
-    other_sampler = bool(choices.llama) or choices.sampler in ("llama.cpp", "torch")
     return (
         (
             choices.weights == BFLOAT16 and traits is not None and BFLOAT16 not in traits.weights
@@ -261,16 +254,6 @@ def _contradictions(
         (
             shares and bool(rollout and training) and not set(rollout or ()) & set(training or ()),
             f"{key} contradicts `devices`, which names different cards for sampling and training.",
-            "",
-        ),
-        (
-            cards and choices.share == "base" and choices.precision in ("nf4", "f32"),
-            f'{key} needs `precision = "bf16"`: the trainer reads vLLM\'s own weights.',
-            "",
-        ),
-        (
-            choices.share == "base" and other_sampler,
-            f"{key} is for vLLM, and [rollout] chooses another sampler.",
             "",
         ),
     )  # fmt: skip

@@ -31,7 +31,6 @@ from ...devices.machine import (
     Precision,
     SamplerAssignment,
     SamplerKind,
-    Sharing,
     TrainerAssignment,
     UsableNode,
 )
@@ -41,6 +40,7 @@ from ...models.memory import FLOAT, RANK, SMALL, Wanted, adapter_bytes
 from .capacity import (
     KINDS,
     Card,
+    SamplerRoom,
     SharedCard,
     least_memory,
     look,
@@ -250,7 +250,7 @@ def _sites(
             continue
         small = is_small(wanted.parameters) and named.rollout is named.training is None
         gpus = () if kinds or (small and site_choices.sampler != "vllm") else node.machine.gpus
-        cards = tuple(look(gpu, node.machine, node.software, wanted, site_choices) for gpu in gpus)
+        cards = tuple(look(gpu, node.software, wanted, site_choices) for gpu in gpus)
         refuse(
             *(
                 (
@@ -284,11 +284,10 @@ def _sites(
 def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, most: int) -> Division:
     """Raises ``ConfigError`` if no row is possible."""
     together = any(set(site.named.rollout or ()) & set(site.named.training or ()) for site in sites)
-    one_process = choices.sampler == "vllm" and choices.share == "base"
     for fitting in (True, False):  # what fits nowhere is placed all the same: the memory plan explains what is missing
         for kind, precision in ROWS:
             devices = _devices(sites, wanted, kind, precision, fitting)
-            division = divide(devices, most, together or (one_process and not kind and not precision))
+            division = divide(devices, most, together)
             if division:
                 return division
     vllm = choices.sampler == "vllm" and any(site.node.machine.gpus for site in sites)
@@ -319,7 +318,7 @@ def _devices(
             card, uuid = every.only(kind, precision), every.gpu.uuid
             samples = site.samples and bool(card.samplers) and (named.rollout is None or uuid in named.rollout)
             trains = site.trains and bool(card.trainers) and (named.training is None or uuid in named.training)
-            shared = shared_card(card, wanted, choices) if samples and trains else None
+            shared = shared_card(card) if samples and trains else None
             speeds = sampling_speed(card.rates) * samples, training_speed(card.rates) * trains
             devices.append(Device(site, card, *speeds, shared is not None, shared))
         sampler = copies_on(site.cpu, wanted, choices)[0].sampler
@@ -363,14 +362,13 @@ def _assigned(
     stages = len(sampling) > len(sampling_cards), len(training) > len(training_cards)
     samples_here, trains_here = stages
     samplers: list[SamplerAssignment] = []
-    for card in sampling_cards:
-        way = shared if card is shared_on else None
-        room = way.room if way else card.room
-        where = Place(gpus=(card.gpu.uuid,), memory=way.sampler if way else room.of_use(card.usable))
-        kind = card.samplers[0][0]
+    rooms = [shared.room if shared and card is shared_on else card.room for card in sampling_cards]
+    for card, room in zip(sampling_cards, rooms, strict=True):
+        memory = shared.sampler if shared and card is shared_on else room.of_use(card.usable)
+        where, kind = Place(gpus=(card.gpu.uuid,), memory=memory), card.samplers[0][0]
         stored = room.stored if SAMPLERS[kind].gguf else ""
-        samplers.append(SamplerAssignment(SAMPLER, kind, where, way.sharing if way else "", stored, node))
-    why = list(_samplers_on_cards(site, samplers, sampling_cards, shared))
+        samplers.append(SamplerAssignment(SAMPLER, kind, where, stored, node))
+    why = list(_samplers_on_cards(site, samplers, sampling_cards, rooms))
     places, rest = halves(allowed(cpu), max(1, len(kinds)))
     next_to_cards = []
     if sampling_cards and site.named.processor_too:
@@ -385,18 +383,14 @@ def _assigned(
         on = f"{_kind(kind)} on {cores_in_words(places[0])}"
         why.append(f"The processor samples beside them, with {on}: {reason}.")
     halved = trains_here and bool(next_to_cards or samples_here)
-    sharing: Sharing = ""
     if samples_here:
         places = places if halved else spread(site.cores, max(1, len(kinds)))
-        if halved and choices.sampler == "vllm" and choices.share == "base":
-            sharing, places, rest = "base", [Place(allowed(cpu))], Place(allowed(cpu))
-            choices = replace(choices, precision="f32") if choices.precision == "auto" else choices  # as vLLM keeps it
         # unless named: bfloat16 is not tried next to main memory of the trainer's cards
         unrated = replace(cpu, rates=None) if training_cards else cpu
         on_cores = [processor_sampler(SAMPLER, places[0], wanted, choices, copies, unrated)]
         if kinds:
             on_cores = [SamplerAssignment(SAMPLER, kind, where) for kind, where in zip(kinds, places, strict=True)]
-        samplers += [replace(sampler, node=node, sharing=sharing) for sampler in on_cores]
+        samplers += [replace(sampler, node=node) for sampler in on_cores]
         why += [_sampler_on_processor(sampler, cpu) for sampler in on_cores]
         if len(copies) > 1 and on_cores[0].weights:
             figures = "; ".join(f"{speed.copy} {speed.seconds:.2g} s, gap {speed.gap:.2g}" for speed in copies)
@@ -405,12 +399,11 @@ def _assigned(
     if training_cards:
         uuids = tuple(card.gpu.uuid for card in training_cards)
         where = Place(gpus=uuids, memory=shared.trainer if shared else min(card.usable for card in training_cards))
-        precision, way_of = training_cards[0].trainers[0][0], shared.sharing if shared else ""
-        trainers.append(TrainerAssignment(TRAINER, where, precision, way_of, node))
+        trainers.append(TrainerAssignment(TRAINER, where, training_cards[0].trainers[0][0], node))
         why += _trainer_on_cards(trainers[0], training_cards, shared, choices)
     elif training:
         where = rest if halved else Place(site.cores)
-        trainers.append(TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices), sharing, node))
+        trainers.append(TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices), node))
         why.append(f"Training takes {cores_in_words(where)}, over the base in {BASES[trainers[0].precision]}.")
         why += [_why_precision(trainers[0], cpu)] * decides_precision(wanted.parameters, choices.precision)
     used = {card.gpu.uuid for card in (*sampling_cards, *training_cards)}
@@ -439,7 +432,7 @@ def with_trainers(placement: Placement, asked: int, small: bool, policies: int) 
     pairs = [min(MOST_TRAINERS, max(1, len(place.cores) // PAIR)) if small else 1 for place in places]
     useful = sum(len(place.gpus) or pair for place, pair in zip(places, pairs, strict=True))
     counts = [1] * len(trainers)
-    while sum(counts) < (asked or min(policies, useful)) and not first.sharing:
+    while sum(counts) < (asked or min(policies, useful)) and not placement.shared:
         free = [n for n, place in enumerate(places) if not place.gpus or counts[n] < len(place.gpus)]
         if not free:
             break
@@ -452,18 +445,15 @@ def with_trainers(placement: Placement, asked: int, small: bool, policies: int) 
     ]
     sentences = list(placement.reasons)
     if asked > len(parts):
-        cards = sum(len(place.gpus) for place in places)
-        why = f"training has {cards} {'card' if cards == 1 else 'cards'}"
-        why = "the trainer shares its device with a sampler" if first.sharing else why
+        why = "the trainer shares its card with a sampler" if placement.shared else "training has no more cards"
         sentences.append(f"`trainers = {asked}` under [training] cannot be: {why}.")
     if len(parts) > len(trainers):
-        cores = tuple({(part.node, core): core for part in parts for core in part.place.cores}.values())
-        each = f"with {cores_in_words(parts[0].place)} each"
-        where = each if len(cores) >= len(parts) else f"on {cores_in_words(Place(cores))} that they share"
-        where = "with cards of their own" if first.place.gpus else where if cores else "unpinned"
-        why = "adapters need no exchange between them" if first.place.gpus else "a small base gains little by threads"
-        why = f"as `trainers = {asked}` under [training] asks for" if asked else f"for {why}"
-        sentences.append(f"{len(parts)} trainers train different policies at the same time, {where}, {why}.")
+        has, why = f"on {cores_in_words(parts[0].place)} each", "for a small base gains little by threads"
+        if first.place.gpus:
+            has, why = "with cards of their own", "for adapters need no exchange between them"
+        if asked:
+            why = f"as `trainers = {asked}` under [training] asks for"
+        sentences.append(f"{len(parts)} trainers train different policies at the same time, {has}, {why}.")
     return replace(placement, trainer=parts[0], more=tuple(parts[1:]), reasons=tuple(sentences))
 
 
@@ -507,14 +497,11 @@ def _sampler_on_processor(sampler: SamplerAssignment, cpu: Cpu) -> str:
 
 
 def _samplers_on_cards(
-    site: Site, samplers: Sequence[SamplerAssignment], on: Sequence[Card], shared: SharedCard | None
+    site: Site, samplers: Sequence[SamplerAssignment], on: Sequence[Card], rooms: Sequence[SamplerRoom]
 ) -> Iterator[str]:
     if not samplers:
         return
-    rooms = [
-        card.room.conversations(own.place.memory) for own, card in zip(samplers, on, strict=True) if not own.sharing
-    ]
-    count = min([*rooms, *([shared.conversations] if shared else [])])
+    count = min(room.conversations(own.place.memory) for room, own in zip(rooms, samplers, strict=True))
     version = f" {site.node.software.vllm}" if samplers[0].kind == "vllm" else ""
     weights = " or ".join(dict.fromkeys(own.weights for own in samplers if own.weights))
     stored = f", the base in {weights}," if weights else ""
@@ -526,24 +513,13 @@ def _samplers_on_cards(
 def _trainer_on_cards(
     trainer: TrainerAssignment, on: Sequence[Card], shared: SharedCard | None, choices: Choices
 ) -> Iterator[str]:
-    one_copy = trainer.sharing == "base"
-    base = f"over the base in {BASES[trainer.precision]}{' that the sampler holds' if one_copy else ''}"
-    each = " beside it" if one_copy else "" if len(on) == 1 else " on each"
+    each = "" if len(on) == 1 else " on each"
+    base = f"over the base in {BASES[trainer.precision]}"
     yield f"Training is on {_on(on)}, {base}, with {size(trainer.place.memory)}{each}."
-    if shared is None:
-        return
-    how = "both over one copy of the base" if one_copy else "each with a part of its memory"
-    room = f"room for {shared.conversations} conversations"
-    yield f"Sampler and trainer share {on[0].gpu.label}, {how}: {room}."
-    if choices.share != "auto":
-        yield f'That is what `share = "{choices.share}"` under [resources] asks for.'
-    elif one_copy:
-        yield (
-            "One copy was shown to work on a processor and not yet on a card: sampler and trainer are compared at "
-            'every version, and `share = "memory"` under [resources] gives each its own.'
-        )
-    elif "base" in choices.without:
-        yield "One copy for both did not work here when it was tried."
+    if shared is not None:
+        asked = ', as `share = "memory"` under [resources] asks for' if choices.share == "memory" else ""
+        room = f"room for {shared.conversations} conversations"
+        yield f"Sampler and trainer share {on[0].gpu.label}, each with a part of its memory{asked}: {room}."
 
 
 def _why_precision(trainer: TrainerAssignment, cpu: Cpu) -> str:

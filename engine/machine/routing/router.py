@@ -18,7 +18,7 @@ from ...adapters.statefile import PolicyState, read_state, write_state
 from ...clock import monotonic
 from ...devices.machine import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...errors import BaseModelError, Fruitless, WorkerDied
-from ...fairness.line import FairClock, Line, Mix
+from ...fairness.line import FairClock, Mix
 from ...home.settings import RolloutSettings, Settings
 from ...models.config import GGUF, REPEATABLE, SAMPLERS
 from ...models.find import BaseModel
@@ -26,13 +26,13 @@ from ...models.memory import FLOAT, MemoryPlan
 from ...models.weights import parameters
 from ...rollout.episodes import EPISODES
 from ...rollout.renderer import Renderer
-from ...rollout.slots import SamplerEndpoint, SamplerSlots, Waiter
-from ...samplers.protocol import Sampler, SamplerLimits, SamplerStats
+from ...rollout.slots import SamplerEndpoint
+from ...samplers.protocol import Sampler, SamplerStats
 from ...spec.automatic import as_number
 from ...spec.task import ONLY, TaskSpec, agent_map_of, spec_of
 from ...trainer.protocol import PolicyConfig, Trainer
 from ...trajectories import Logprobs, Tokens
-from ..placement.capacity import rates_of, rates_of_cores
+from ..placement.capacity import REFERENCE, rates_of_cores
 from ..plan import of_assignment, stored_as
 from .assignment import CostMeter, Demand, Share, TokenCosts, busy_seconds, guess, guessed, mean_of, place, route
 
@@ -259,22 +259,6 @@ def behind(costs: TokenCosts, link: Link | None, slots: int) -> TokenCosts:
     )
 
 
-def open_endpoint(
-    sampler: Sampler,
-    limits: SamplerLimits,
-    assignment: SamplerAssignment,
-    stored: str,
-    line: Line[Waiter],
-    machine: Machine | None = None,
-) -> SamplerEndpoint:
-    """An endpoint over a live worker; turns wait in ``line``."""
-    slots, device = SamplerSlots(limits.sequences, line), device_of(assignment, machine)
-    alike = f"{assignment.kind}, {stored}, {device}" if device else ""
-    return SamplerEndpoint(
-        assignment.name, assignment.kind, sampler, limits.context, slots, repeats(assignment, stored), alike
-    )
-
-
 def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
     """In words, the same for alike devices; empty: unknown."""
     if not assignment.place.gpus:
@@ -301,7 +285,7 @@ def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], 
         machine = machine_at(assignment.node)
         if machine is None:
             return {}
-        gpus = {gpu.uuid: rates_of(gpu, machine.gpus) for gpu in machine.gpus}
+        gpus = {gpu.uuid: gpu.rates or REFERENCE for gpu in machine.gpus}
         own = assignment.place
         found[assignment.name] = gpus[own.gpus[0]] if own.gpus else rates_of_cores(machine.cpu, len(own.cores))
     return found

@@ -90,18 +90,18 @@ class ForkedProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.returncode: int | None = None
-        self._ended = asyncio.Event()
+        self._end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._end.result() if self._end.done() else None
 
     async def wait(self) -> int:
-        await self._ended.wait()
-        assert self.returncode is not None
-        return self.returncode
+        return await asyncio.shield(self._end)
 
     def end(self, code: int) -> None:
-        if self.returncode is None:
-            self.returncode = code
-            self._ended.set()
+        if not self._end.done():
+            self._end.set_result(code)
 
 
 class Template:

@@ -67,7 +67,7 @@ class WorkerHandle:
         return not self.died.is_set()
 
     def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
-        """Run an async method of the object, or of a part (``part.method``).
+        """Run an async method of the object.
 
         Sent at once, awaited or not. The future raises ``MarlaasError`` and ``ValueError`` as themselves, others as
         ``CallFailed``, and ``WorkerDied``. ``stream_to`` gets earlier values.
@@ -91,18 +91,14 @@ class WorkerHandle:
         if self.alive:
             self._outbox.send(Call(None, method, args), haste=haste)
 
-    def proxy(self, protocol: Callable[..., T], posted: Collection[str] = (), part: str = "") -> T:
-        """Calls to this worker as a Protocol's methods.
-
-        ``posted``: names that return None at once. ``part``: the attribute of a worker with several.
-        """
-        prefix = part and f"{part}."
+    def proxy(self, protocol: Callable[..., T], posted: Collection[str] = ()) -> T:
+        """Calls to this worker as a Protocol's methods; ``posted`` ones return None at once."""
 
         def method(name: str) -> Callable[..., Any]:
             async def post(*args: Any) -> None:
-                self.post(prefix + name, *args)
+                self.post(name, *args)
 
-            return post if name in posted else partial(self.call, prefix + name)
+            return post if name in posted else partial(self.call, name)
 
         names = [name for name in dir(protocol) if not name.startswith("_")]
         return cast(T, SimpleNamespace(**{name: method(name) for name in names}))

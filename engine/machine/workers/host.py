@@ -1,4 +1,4 @@
-"""The child's main program: serves calls to async methods of one object and its parts.
+"""The child's main program: serves calls to async methods of one object.
 
 ``python -P -m marlaas.engine.machine.workers.host NAME FD PARENT CORES NICE``, CORES such as ``0,1`` or ``any``. It
 ends when the engine closes FD, or a method raises ``OutOfMemory``. Heavy imports come after pinning: thread pools read
@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, NoReturn
 
 from ...devices.limits import end_process
@@ -103,7 +102,7 @@ async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> N
     options = {"stream_to": lambda value: send(Streamed(number, value))} if call.streaming else {}
     message: Message
     try:
-        value = None if call.method == PING else await attrgetter(call.method)(target)(*call.args, **options)
+        value = None if call.method == PING else await getattr(target, call.method)(*call.args, **options)
         message = Answer(number, value)
     except OutOfMemory as error:
         end_process(str(error), error)

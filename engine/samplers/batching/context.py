@@ -111,18 +111,6 @@ class Context:
         """As ``sampling.choose`` for (n, V); keeps the last ``decode``'s logits."""
         return choose(logits, temperatures, noise, cuts)
 
-    def draw(
-        self,
-        tokens: Ints,
-        positions: Ints,
-        sequences: Ints,
-        temperatures: Floats,
-        noise: Floats,
-        cuts: Cuts | None,
-    ) -> tuple[Tokens, Logprobs]:
-        outputs = np.ones(len(tokens), np.int8)
-        return self.choose(self.decode(tokens, positions, sequences, outputs), temperatures, noise, cuts)
-
 
 def score(
     context: Context, adapter: int, tokens: Tokens, start: int, temperature: float, count: int = 0, alike: bool = True

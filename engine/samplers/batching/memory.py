@@ -80,7 +80,7 @@ class SharedMemory:
     def place(self, turns: Sequence[Turn]) -> Logits | None:
         """Give sequences to first turns with a common prompt.
 
-        Returns the logits after it if all is known. Raises ``LookupError`` if too few are free.
+        Returns the logits after it if all is known.
         """
         first = turns[0]
         logits = self._prefixes.logits.get(first.keys[-1])
@@ -150,8 +150,6 @@ class SharedMemory:
     def _take(self, count: int, source: int | None) -> list[int]:
         if source in self._kept:
             self._kept[source] = self._kept.pop(source)
-        if count > self.free:
-            raise LookupError(f"{count} sequences are wanted, {self.free} are free.")
         slots: list[int] = []
         while len(slots) < count:
             oldest = next(iter(self._kept), None)

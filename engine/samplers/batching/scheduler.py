@@ -7,7 +7,7 @@ sequence.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,12 +42,13 @@ class Line:
     def __init__(self) -> None:
         self._clock: FairClock[str] = FairClock()
         """Number of turns in the scheduler, by account."""
-        self._waiting: dict[tuple[str, bool], dict[Hashable, list[Turn]]] = {}
-        """By account and whether they have memory; then by what they share."""
-        self._places: dict[Turn, tuple[tuple[str, bool], Hashable]] = {}
+        self._new: dict[Turn, None] = {}
+        """Without memory, the longest waiting first."""
+        self._resumed: dict[Turn, None] = {}
+        """Of conversations with memory."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._new) + len(self._resumed)
 
     def enter(self, turn: Turn, weight: float) -> None:
         """Raises ``ValueError`` for an invalid weight."""
@@ -55,13 +56,10 @@ class Line:
         self._clock.join(turn.account)
 
     def wait(self, turn: Turn) -> None:
-        begun = turn.conversation.slot is not None
-        shared = turn if begun else (turn.version.name, turn.alike, turn.prompt.tobytes())
-        place = self._places[turn] = (turn.account, begun), shared
-        self._waiting.setdefault(place[0], {}).setdefault(shared, []).append(turn)
+        self._place(turn)[turn] = None
 
     def leave(self, turn: Turn) -> None:
-        self._remove(turn)
+        self._place(turn).pop(turn, None)
         self._clock.leave(turn.account)
 
     def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
@@ -71,21 +69,24 @@ class Line:
     @property
     def first(self) -> int:
         """Number of waiting turns without memory."""
-        return sum(not begun for (_, begun), _ in self._places.values())
+        return len(self._new)
 
     def ready(self, free: int) -> bool:
-        return any(begun or free for _, begun in self._waiting)
+        return bool(self._resumed or (free and self._new))
 
     def next_account(self, free: int) -> str:
         """Furthest behind, with a turn that can begin. Raises ``ValueError`` without any."""
-        return self._clock.behind(dict.fromkeys(account for account, begun in self._waiting if begun or free))
+        turns = (*self._resumed, *(self._new if free else ()))
+        return self._clock.behind(dict.fromkeys(turn.account for turn in turns))
 
     def take(self, account: str, free: int) -> list[Turn]:
         """One turn with a sequence, else up to ``free`` with the oldest prompt."""
-        waiting = self._waiting.get((account, True)) or self._waiting[account, False]
-        turns = next(iter(waiting.values()))[: max(free, 1)]
+        turns = [turn for turn in self._resumed if turn.account == account][:1]
+        if not turns:
+            new = [turn for turn in self._new if turn.account == account]
+            turns = [turn for turn in new if turn.keys[-1] == new[0].keys[-1]][:free]
         for turn in turns:
-            self._remove(turn)
+            del self._place(turn)[turn]
         return turns
 
     def ahead(self, account: str, turns: Iterable[Turn]) -> bool:
@@ -97,16 +98,8 @@ class Line:
         counters = {account: self._clock.counter(account) for account in {turn.account for turn in turns}}
         return sorted(turns, key=lambda turn: counters[turn.account]) if len(counters) > 1 else turns
 
-    def _remove(self, turn: Turn) -> None:
-        if turn not in self._places:
-            return
-        place, shared = self._places.pop(turn)
-        waiting = self._waiting[place]
-        waiting[shared].remove(turn)
-        if not waiting[shared]:
-            del waiting[shared]
-        if not waiting:
-            del self._waiting[place]
+    def _place(self, turn: Turn) -> dict[Turn, None]:
+        return self._new if turn.conversation.slot is None else self._resumed
 
 
 @dataclass(eq=False)
@@ -318,11 +311,8 @@ class BatchScheduler:
         noise = np.concatenate([turn.noise(1) for turn in turns])
         temperatures, cuts = _heats(turns)
         rows = np.tile(logits, (len(turns), 1))
-        if any(turn.wished for turn in turns):
-            wished = [turn.wished for turn in turns]
-            tokens, logprobs = draw_wished(self._context.choose, wished, rows, temperatures, noise, cuts)
-        else:
-            tokens, logprobs = self._context.choose(rows, temperatures, noise, cuts)
+        wished = [turn.wished for turn in turns]
+        tokens, logprobs = draw_wished(self._context.choose, wished, rows, temperatures, noise, cuts)
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
@@ -361,16 +351,13 @@ class BatchScheduler:
         noise = np.array([turn.noise(limit) for turn in turns]).T
         temperatures, cuts = _heats(turns)
         wished = [turn.wished for turn in turns]
-        wishes, stops, outputs = any(wished), _stops(turns), np.ones(len(turns), np.int8)
+        stops, outputs = _stops(turns), np.ones(len(turns), np.int8)
         tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
         handles = np.array([turn.version.handle for turn in turns])
         context.use(handles if context.mixes else handles[:1], any(turn.alike for turn in turns))
         for count in range(limit):
-            if wishes:
-                logits = context.decode(current, positions, sequences, outputs)
-                drawn = draw_wished(context.choose, wished, logits, temperatures, noise[count], cuts)
-            else:
-                drawn = context.draw(current, positions, sequences, temperatures, noise[count], cuts)
+            logits = context.decode(current, positions, sequences, outputs)
+            drawn = draw_wished(context.choose, wished, logits, temperatures, noise[count], cuts)
             tokens[count], logprobs[count] = drawn
             current, positions = tokens[count], positions + 1
             if (current == stops).any() or any(each is not None and each.over for each in wished):
@@ -424,7 +411,7 @@ def _heats(turns: list[Turn]) -> tuple[Floats, Cuts | None]:
     temperatures, truncations = np.array([turn.temperature for turn in turns]), [turn.truncation for turn in turns]
     if all(each is WHOLE or each == WHOLE for each in truncations):
         return temperatures, None
-    return temperatures, Cuts(truncations, temperatures)
+    return temperatures, truncations
 
 
 def _stops(turns: list[Turn]) -> NDArray[np.int32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 from ...trajectories import Logprobs, Tokens
 from ..options import Extras, Likeliest, Wishes, join
 from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult
-from ..sampling import Cuts, Floats, Row, Said, likeliest, logprobs_under, uniforms
+from ..sampling import Cuts, Floats, Row, likeliest, logprobs_under, penalise, uniforms
 from .context import Key, Logits, keys_of
 from .requests import Answer, Version
 
@@ -26,11 +27,12 @@ Choose = Callable[[Logits, Floats, Floats, Cuts | None], tuple[Tokens, Logprobs]
 class Wished:
     """One turn's wishes and results so far."""
 
-    def __init__(self, wishes: Wishes, prompt: Tokens, room: int, grammar: SchemaGrammar | None = None) -> None:
+    def __init__(self, wishes: Wishes, prompt: Tokens, grammar: SchemaGrammar | None = None) -> None:
         self.wishes = wishes
         self.prompt: tuple[Logprobs, Likeliest] | None = None
         """The requested results of the prompt's tokens."""
-        self._said = Said(prompt, room) if wishes.penalised else None
+        self._tokens = prompt
+        self._reply: Counter[int] = Counter()
         self._grammar = grammar
         self._likeliest: list[Likeliest] = []
         self._logprobs: list[np.float32] = []
@@ -45,8 +47,8 @@ class Wished:
 
     def shape(self, row: Row) -> None:
         """Change logits, float32 (V,), in place."""
-        if self._said is not None:
-            self._said.penalise(row, self.wishes)
+        if self.wishes.penalised:
+            penalise(row, self.wishes, self._tokens, self._reply)
         if self._grammar is not None:
             self._grammar.forbid(row)
 
@@ -55,8 +57,7 @@ class Wished:
         count = self.wishes.likeliest
         self._likeliest.append(Likeliest(top.tokens[:, :count], top.logprobs[:, :count]))
         self._logprobs.append(logprob)
-        if self._said is not None:
-            self._said.add(token)
+        self._reply[token] += 1
         if self._grammar is not None:
             self._grammar.take(token)
 
@@ -111,8 +112,7 @@ class Conversation:
 
     @property
     def sequence(self) -> int:
-        if self.slot is None:
-            raise LookupError(f"The conversation {self.name!r} has no sequence yet.")
+        assert self.slot is not None, "it has a sequence by now"
         return self.slot
 
 
@@ -135,7 +135,7 @@ class Turn:
         self.answer = answer
         self.stream_to = stream_to
         wishes = request.wishes
-        self.wished = None if wishes is None else Wished(wishes, request.tokens, room, grammar)
+        self.wished = None if wishes is None else Wished(wishes, request.tokens, grammar)
         self.prompt = request.tokens
         self.temperature = request.temperature
         self.truncation = request.truncation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from numpy.typing import NDArray
 from ...devices.limits import available_memory
 from ...errors import AdapterError, BaseModelError
 from ...models.gguf import GgufNames, adapter_in_memory
-from ...models.memory import FLASH, MICRO_BATCH, key_value_bytes, padded_length
+from ...models.memory import MICRO_BATCH, key_value_bytes, padded_length
 from ..batching.context import Arrays, Context, DecodeFailed, Handles, Ints, Logits
 from .mixing import mixing
 from .native import last_errors, llama
-
-log = logging.getLogger(__name__)
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
@@ -106,23 +103,15 @@ class LlamaContext(Context):
         parameters.kv_unified = False  # else a step costs the square of the number of sequences
         parameters.offload_kqv = parameters.op_offload = card
         parameters.no_perf = True
-        floats = self._floats and not card and length <= FLASH
-        self._watch = mixing(library, names, threads, int(parameters.n_ubatch), mixes and not card, floats)
-        self._mixing = self._watch if self._watch and self._watch.mixes else None
+        parameters.flash_attn_type = OFF if exact else AUTO if card else ON  # by itself it computes in float16
+        self._mixing = mixing(library, names, threads, int(parameters.n_ubatch)) if mixes and not card else None
         self.mixes = self._mixing is not None
-        flash = not exact or (self._watch is not None and self._watch.floats)  # by itself it computes in float16
-        parameters.flash_attn_type = OFF if not flash else AUTO if card else ON
-        if self._watch:
-            parameters.cb_eval = self._watch.callback
+        if self._mixing:
+            parameters.cb_eval = self._mixing.callback
         last_errors()
         small = bool(first) and not card
-        begin = (min(first, sequences) if small else sequences, padded_length(1) if small else self.length)
-        self._begin(*begin)
+        self._begin(min(first, sequences) if small else sequences, padded_length(1) if small else self.length)
         self._batch = Batch(library, int(library.llama_n_batch(self._context)))
-        if self._watch and self._watch.floats and not self._reads_floats():
-            library.llama_free(self._context)
-            parameters.flash_attn_type, self._watch.floats = OFF, False
-            self._begin(*begin)
 
     def _begin(self, room: int, reach: int) -> None:
         done = self._make(room, reach)
@@ -130,24 +119,12 @@ class LlamaContext(Context):
             self._llama.llama_free(self._context)
             done = self._make(self.sequences, reach)
         if not done:
-            if self._watch:
-                self._watch.close()
+            if self._mixing:
+                self._mixing.close()
             raise NoRoom(
                 f"llama.cpp could not make a context of {self._room} x {self._reach} tokens{last_errors()}.",
                 "Lower the number of sequences or their length.",
             )
-
-    def _reads_floats(self) -> bool:
-        """False if flash attention of a graph cannot be changed to float32."""
-        row = np.arange(2, dtype=np.int32)
-        try:
-            self.decode(row, row, np.zeros(2, np.int32), np.ones(2, np.int8))
-        except DecodeFailed as error:
-            log.warning("Each step reads more than it must: %s", error)
-            self.held[0] = 0
-            return False
-        self.cut(0, 0)
-        return True
 
     @property
     def room(self) -> int:
@@ -261,13 +238,13 @@ class LlamaContext(Context):
             if not self._remake(self._room, reach):
                 raise MemoryError(f"there is none for {self._room} x {reach} tokens{last_errors()}")
         self.held[sequences] = positions + 1  # a call that fails may have written some of them
-        if self._watch:
-            self._watch.begin(adapters if self._mixing else adapters[:0], sequences)
+        if self._mixing:
+            self._mixing.begin(adapters, sequences)
         code = self._llama.llama_decode(self._context, self._batch.fill(tokens, positions, sequences, outputs))
         if code != 0:
             raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_errors()}.")
-        if self._watch:
-            self._watch.end()
+        if self._mixing:
+            self._mixing.end()
         count = int(np.count_nonzero(outputs))
         if count == 0:
             return np.empty((0, self.vocabulary), np.float32)
@@ -337,8 +314,8 @@ class LlamaContext(Context):
 
     def close(self) -> None:
         self._llama.llama_free(self._context)
-        if self._watch:
-            self._watch.close()
+        if self._mixing:
+            self._mixing.close()
         self._llama.llama_model_free(self._model)
 
 

@@ -25,10 +25,10 @@ from .native import llama
 log = logging.getLogger(__name__)
 
 
-F32, F16, NOTHING = 0, 1, 0
-"""GGML_… in https://github.com/ggml-org/llama.cpp, ggml.h and ggml-backend.h"""
+F32 = 0
+"""GGML_TYPE_F32 in https://github.com/ggml-org/llama.cpp, ggml.h"""
 PROCESSOR = 0
-"""GGML_BACKEND_DEVICE_TYPE_CPU"""
+"""GGML_BACKEND_DEVICE_TYPE_CPU in ggml-backend.h"""
 OPENMP = b"OPENMP = 1"
 POINTER = ctypes.c_void_p
 WORD, FLOAT = 8, 4
@@ -109,8 +109,6 @@ class Ggml:
         self.close = self.function("backend_free", None, POINTER)
         self.products = self._check()
         """The number of the operation that multiplies matrices."""
-        self.copies, self.attention = self._check_attention()
-        """The operations that copy to another type, and flash attention."""
 
     def processor(self, threads: int) -> int:
         """``close`` frees it. Raises ``Unknown`` without one."""
@@ -146,19 +144,6 @@ class Ggml:
         if found != [32, F32, 16, 5, 1, 1, 4, 64, 320, 4096, 4096, b"left", left, right, 5, b"MUL_MAT"]:
             raise Unknown("A tensor of ggml is laid out in another way.")
         return int(made.op)
-
-    def _check_attention(self) -> tuple[int, int]:
-        cast = self.function("cast", POINTER, POINTER, POINTER, ctypes.c_int)
-        attend = self.function("flash_attn_ext", POINTER, *[POINTER] * 5, *[ctypes.c_float] * 3)
-        room = Room(self, 8)
-        queries, keys, values = room.matrix(16, 1), room.matrix(16, 4), room.matrix(16, 4)
-        copied = Tensor.from_address(cast(room.context, keys, F16))
-        attended = Tensor.from_address(attend(room.context, queries, keys, values, None, 1.0, 0.0, 0.0))
-        room.done()
-        found = [copied.left, copied.type, attended.left, attended.right, attended.others[0]]
-        if found != [keys, F16, queries, keys, values]:
-            raise Unknown("Flash attention of ggml has another form.")
-        return int(copied.op), int(attended.op)
 
 
 class Room:
@@ -284,8 +269,6 @@ class Layout:
         self._ranks = np.stack([adapter.ranks for *_, adapter in runs], 1)
         self._layers: dict[int, tuple[int, int, Terms, Pointers]] = {}
         """The terms of a module with their addresses, as long as its input and output keep theirs."""
-        self._terms: dict[tuple[int, int, bytes], Terms] = {}
-        """By the shapes of layers, and the ranks of the adapters."""
 
     def terms(self, number: int, inputs: Tensor, result: Tensor) -> Terms | None:
         """None: no adapter changes it. Raises ``OtherForm``."""
@@ -297,24 +280,23 @@ class Layout:
             for tensor in (inputs, result):
                 if tensor.type != F32 or tensor.stride != FLOAT * tensor.columns or tensor.rows != self.rows:
                     raise OtherForm("llama.cpp computes a layer in another form")
-            key = inputs.columns, result.columns, ranks.tobytes()
-            if key not in self._terms:
-                runs = tuple(
-                    (begin, end, rank, adapter.scale(rank))
-                    for (begin, end, adapter), rank in zip(self._runs, ranks.tolist(), strict=True)
-                    if rank
-                )
-                shape = *key[:2], self.rows, runs
-                if shape not in self._graphs:
-                    if len(self._graphs) >= GRAPHS:
-                        del self._graphs[next(iter(self._graphs))]
-                    self._graphs[shape] = Terms(self._ggml, *shape, self._scratch)
-                self._terms[key] = self._graphs[shape]
-            terms = self._terms[key]
-            layer = x, y, terms, terms.addresses(self._pointers[number][ranks > 0], x, y)
-            self._layers[number] = layer
+            terms = self._graph(inputs.columns, result.columns, ranks.tolist())
+            layer = self._layers[number] = x, y, terms, terms.addresses(self._pointers[number][ranks > 0], x, y)
         layer[2].move(layer[3])
         return layer[2]
+
+    def _graph(self, inputs: int, outputs: int, ranks: Sequence[int]) -> Terms:
+        runs = tuple(
+            (begin, end, rank, adapter.scale(rank))
+            for (begin, end, adapter), rank in zip(self._runs, ranks, strict=True)
+            if rank
+        )
+        shape = inputs, outputs, self.rows, runs
+        if shape not in self._graphs:
+            if len(self._graphs) >= GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[shape] = Terms(self._ggml, *shape, self._scratch)
+        return self._graphs[shape]
 
 
 def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
@@ -328,34 +310,15 @@ def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
             yield slice(first, min(first + most, end))
 
 
-def past_casts(ggml: Ggml, attention: int) -> None:
-    """Let this flash attention read float32 keys and values.
-
-    llama.cpp casts to float16 (``build_attn_mha``), although ggml's kernel takes both. A reused graph keeps the change.
-    Raises ``OtherForm`` without float32 or a cast from it.
-    """
-    for place in (int(Tensor.right.offset), int(Tensor.others.offset)):
-        source = ctypes.c_size_t.from_address(attention + place)
-        cast = Tensor.from_address(source.value)
-        if cast.type == F32:
-            continue
-        if cast.op != ggml.copies or Tensor.from_address(cast.left).type != F32:
-            raise OtherForm("llama.cpp computes attention in another form")
-        source.value = cast.left
-        cast.op = NOTHING
-
-
-def mixing(library: Any, names: GgufNames, threads: int, rows: int, mixes: bool, floats: bool) -> Mixing | None:
+def mixing(library: Any, names: GgufNames, threads: int, rows: int) -> Mixing | None:
     """For a llama.cpp context on the processor, with micro-batches of at most ``rows`` rows.
 
-    ``floats``: float32 flash attention. None: nothing to change, or ggml is unknown. Without OpenMP nothing ``mixes``:
-    each layer would start threads again.
+    None: ggml is unknown, or without OpenMP, as each layer would start threads again.
     """
-    mixes = mixes and (threads == 1 or OPENMP in library.llama_print_system_info())
-    if not (mixes or floats):
+    if threads > 1 and OPENMP not in library.llama_print_system_info():
         return None
     try:
-        return Mixing(library, ggml(), names, threads, rows, mixes, floats)
+        return Mixing(library, ggml(), names, threads, rows)
     except Unknown as error:
         log.warning("llama.cpp computes more slowly than it could: %s", error)
         return None
@@ -364,11 +327,8 @@ def mixing(library: Any, names: GgufNames, threads: int, rows: int, mixes: bool,
 class Mixing:
     """All adapters of one context."""
 
-    def __init__(
-        self, library: Any, ggml: Ggml, names: GgufNames, threads: int, rows: int, mixes: bool, floats: bool
-    ) -> None:
+    def __init__(self, library: Any, ggml: Ggml, names: GgufNames, threads: int, rows: int) -> None:
         """Raises ``Unknown``."""
-        self.mixes, self.floats = mixes, floats
         self.callback = library.ggml_backend_sched_eval_callback(self._called)
         self._ggml = ggml
         self._names = names
@@ -461,8 +421,6 @@ class Mixing:
             kind = ctypes.c_int.from_address(address + OPERATION).value
             if kind == self._ggml.products and self._parts:
                 return self._number(Tensor.from_address(address).left) >= 0
-            if kind == self._ggml.attention and self.floats:
-                past_casts(self._ggml, address)
             return False
         except BaseException as error:  # it must not go through C
             self._error = error

@@ -163,43 +163,33 @@ def open_base(
     first: int = 0,
     half: bool = False,
 ) -> Opened:
-    """Open the base with ``sequences`` of ``length`` tokens, or fewer if memory is short.
+    """Open the base with ``sequences`` of ``length`` tokens.
 
     Tries ``layers`` in order on ``devices``, at last only the processor. There ``first`` sequences get memory (0: all);
     ``half``: float16 keys and values. Raises ``BaseModelError`` if nothing fits or there is no base; ``ConfigError``
     for a missing card.
     """
 
-    refused = ""
-
-    def opened(cards: Sequence[str], part: int) -> Opened:
-        nonlocal refused
-        model, card, count = load_model(file, cards, part), bool(cards), sequences
+    def opened(cards: Sequence[str], part: int, refused: str) -> Opened:
+        model, card = load_model(file, cards, part), bool(cards)
         settings = length, threads, exact, card, mixes, first, half and not card
-        while True:
-            try:
-                return Opened(LlamaContext(model, file.names, count, *settings), part, refused)
-            except NoRoom as error:
-                refused = refused or error.message
-                if count <= LEAST + SPARE:
-                    llama().llama_model_free(model)
-                    raise
-                count = max(LEAST + SPARE, count // 4 * 2)
+        try:
+            return Opened(LlamaContext(model, file.names, sequences, *settings), part, refused)
+        except NoRoom:
+            llama().llama_model_free(model)
+            raise
 
+    refused = ""
     for part in layers if devices else ():
         try:
-            return opened(devices, part)
+            return opened(devices, part, refused)
         except BaseModelError as error:
             refused = refused or error.message
-    return opened((), 0)
+    return opened((), 0, refused)
 
 
 MOST = 256 - SPARE
 """LLAMA_MAX_SEQ, less the spare ones."""
-
-
-LEAST = 8
-"""Conversations: a default group."""
 
 
 class LlamaSampler(BatchingSampler):
@@ -224,7 +214,7 @@ class LlamaSampler(BatchingSampler):
         """Load the base ``base``; files made from it stay in ``cache``.
 
         - ``sequences``: conversations, rounded up to even; ``context``: their most tokens, rounded up to a multiple
-          of 256. Short memory allows fewer (``limits``).
+          of 256.
         - ``first``: with memory for 256 tokens from the start; 0, and on a card: all.
         - ``weights``: one of ``PRECISIONS``; ``gguf``: the user's file instead.
         - ``exact``: float32 attention, and cache if matrices are.
@@ -256,7 +246,6 @@ class LlamaSampler(BatchingSampler):
             halves_memory(nearest(8 * size / parameters(model)) if gguf else weights),
         )
         give_back()  # the memory for writing and loading the file
-        held = f"{opened.context.sequences - SPARE} conversations of {length} tokens instead of {count}"
-        held += f", with {opened.layers or 'no'} layers on the card" if devices else ""
-        note = f"Memory was short: the sampler holds {held}. {opened.refused}" if opened.refused else ""
+        held = f"the sampler has {opened.layers or 'no'} layers on the card"
+        note = f"Memory was short: {held}. {opened.refused}" if opened.refused else ""
         super().__init__(model, opened.context, length, LentCores(loan) if loan else None, note)

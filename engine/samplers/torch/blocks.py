@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ...devices.limits import address_space
-from ...models.kernels import REMEMBERED, attend, merged, positive_factors, product, relative_error, tiles
+from ...models.kernels import REMEMBERED, attend, merged, positive_factors, product, relative_error
 from ...models.memory import TILED, TILED_HALVED
 from ...models.tensors import Layer, Stacked
 from ..batching.context import Ints
@@ -70,7 +70,7 @@ class _Run:
         own[0, :, begin:] = k.transpose(0, 1)
         own[1, :, begin:] = v.transpose(0, 1)
         q = q.permute(1, 2, 0, 3)  # (K, R, rows, D)
-        if end >= (TILED_HALVED if half else TILED) and tiles():  # memory does not grow with the square of a sequence
+        if end >= (TILED_HALVED if half else TILED):  # memory does not grow with the square of a sequence
             parts = attend(q, own[0, :, begin:], own[1, :, begin:], 1.0, causal=True)
             if begin:
                 parts = merged(attend(q, own[0, :, :begin], own[1, :, :begin], 1.0), parts)

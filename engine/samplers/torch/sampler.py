@@ -14,8 +14,7 @@ from ...errors import BaseModelError
 from ...models.config import unsupported
 from ...models.find import BaseModel, load_base
 from ...models.kernels import library
-from ...models.memory import SMALL
-from ...models.weights import linear_shapes
+from ...models.memory import SMALL, layer_bytes
 from ..batching.context import SPARE, Context
 from ..batching.sampler import BatchingSampler
 from .context import TorchContext, TorchWeights
@@ -34,7 +33,6 @@ def context_of(
     length: int,
     weights: TorchWeights,
     cache: str,
-    threads: int = 1,
     cores: LentCores | None = None,
 ) -> Context:
     """A context for ``base``; compiled files stay in ``users_folder``, else ``cache``.
@@ -50,7 +48,7 @@ def context_of(
         except NotCompiled as error:
             reason = str(error)
         if not reason:
-            return CompiledContext(base, sequences, length, opened, threads)
+            return CompiledContext(base, sequences, length, opened)
         log.warning("Passes are not compiled, torch computes them more slowly: %s", reason)
     return TorchContext(base, sequences, length, weights, cores)
 
@@ -68,9 +66,7 @@ def users_folder() -> Path | None:
 
 def nbytes(base: BaseModel) -> int:
     """Bytes of all matrices in float32, including the output matrix."""
-    config = base.config
-    linear = sum(out * into for module, (out, into) in linear_shapes(config).items() if module != "lm_head")
-    return 4 * (linear + config.vocab_size * config.hidden_size)
+    return layer_bytes(base.config) + 4 * base.config.vocab_size * base.config.hidden_size
 
 
 class TorchSampler(BatchingSampler):
@@ -104,5 +100,5 @@ class TorchSampler(BatchingSampler):
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
         cores = LentCores(loan, torch.set_num_threads) if loan else None
-        opened = context_of(model, count + SPARE, length, weights, cache, threads, cores)
+        opened = context_of(model, count + SPARE, length, weights, cache, cores)
         super().__init__(model, opened, length, cores)

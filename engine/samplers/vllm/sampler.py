@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from packaging.version import InvalidVersion, Version
 
-from ...adapters.export import read_peft_folder, write_peft_folder
-from ...adapters.statefile import PolicyState, StateHeader, checksum
+from ...adapters.export import write_peft_folder
+from ...adapters.statefile import PolicyState, StateHeader
 from ...devices.limits import end_process, ran_out
 from ...devices.software import GPU_EXTRA, LEAST_VLLM, find_installed
 from ...errors import AdapterError, BaseModelError, CallFailed, ConfigError
@@ -36,7 +36,7 @@ from ..batching.context import Arrays
 from ..batching.requests import Answer, Version as Serving, Versions
 from ..batching.sampler import Gate, ThreadedSampler
 from ..batching.turn import check
-from ..options import NONE, Extras, Likeliest, Wishes, join
+from ..options import NONE, Extras, Likeliest, Wishes
 from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..sampling import WHOLE, Truncation
 from ..seeds import noise_seed
@@ -183,7 +183,7 @@ class FolderAdapters:
         self._rank = rank
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Raises ``AdapterError`` if the rank is too large, disk or vLLM refuses, or the folder changes."""
+        """Raises ``AdapterError`` if the rank is too large, disk or vLLM refuses."""
         rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
         if rank > self._rank:
             raise AdapterError(
@@ -197,7 +197,6 @@ class FolderAdapters:
             folder.mkdir(mode=0o700)
             write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
             self._engine.add_adapter(handle, folder)
-            self._check(handle, folder, checksum(adapter))
         except (OSError, AdapterError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, AdapterError):
@@ -209,17 +208,12 @@ class FolderAdapters:
         self._engine.remove_adapter(adapter)
         shutil.rmtree(self._of(adapter), ignore_errors=True)
 
-    def _check(self, handle: int, folder: Path, expected: str) -> None:
-        try:
-            found = checksum(read_peft_folder(folder).adapter)
-        except AdapterError:
-            found = "nothing that can be read"
-        if found != expected:
-            self._engine.remove_adapter(handle)
-            raise AdapterError(f"While vLLM read the adapter in {folder} somebody changed it: it holds {found}.")
-
     def _of(self, handle: int) -> Path:
         return self._folder.path / str(handle)
+
+
+Position = tuple[list[int], list[float]]
+"""Tokens and log-probabilities: of the given or sampled token, then of the likeliest; ``target`` is the last."""
 
 
 @dataclass(frozen=True)
@@ -228,16 +222,14 @@ class Progress:
 
     name: str
     tokens: list[int]
-    logprobs: list[float]
-    """Of the tokens, or of ``target`` if given."""
-    scored: list[float] | None
-    """The request's tokens but the first; only with the first token."""
+    positions: list[Position]
+    """Of the tokens."""
+    prompt: list[Position]
+    """Of the request's tokens but the first, if they are scored; only with the first token."""
     finish: str | None
     """stop, length, abort or error; None: continues."""
     cached: int
     """Tokens with cached keys and values."""
-    likeliest: Likeliest | None = None
-    prompt_likeliest: Likeliest | None = None
 
 
 class Engine:
@@ -266,8 +258,6 @@ class Engine:
             ) from error
         self._lora_request, self._sampling_params, self._delta = LoRARequest, SamplingParams, RequestOutputKind.DELTA
         self._adapters: dict[int, Any] = {}
-        self._likeliest: dict[str, int] = {}
-        """The requested number of likeliest tokens, by the request's name."""
         cache = self.llm.vllm_config.cache_config
         self.tokens: int = max(0, cache.num_gpu_blocks - SPARE) * cache.block_size
         """Tokens that fit into the memory that vLLM has really taken for keys and values."""
@@ -291,9 +281,6 @@ class Engine:
     def remove_adapter(self, handle: int) -> None:
         del self._adapters[handle]
         self.llm.remove_lora(handle)
-
-    def holds(self, handle: int) -> bool:
-        return handle in self._adapters and handle in self.llm.list_loras()
 
     def add(
         self,
@@ -335,56 +322,45 @@ class Engine:
         )
         prompt = {"prompt_token_ids": tokens, "cache_salt": str(adapter)}
         self.llm.add_request(name, prompt, parameters, lora_request=self._adapters[adapter])
-        if wishes.likeliest:
-            self._likeliest[name] = wishes.likeliest
 
     def abort(self, names: Sequence[str]) -> None:
         self.llm.abort_request(list(names))
-        for name in names:
-            self._likeliest.pop(name, None)
 
     def step(self) -> list[Progress]:
-        return [self._progress(output) for output in self.llm.step()]
+        return [_progress(output) for output in self.llm.step()]
 
     def close(self) -> None:
         shutdown = getattr(self.llm.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
 
-    def _progress(self, output: Any) -> Progress:
-        (completion,) = output.outputs
-        name, count = output.request_id, self._likeliest.get(output.request_id, 0)
-        if completion.finish_reason is not None:
-            self._likeliest.pop(name, None)
-        last = -1 - count  # before the likeliest, which follow the requested one
-        told, scored = completion.logprobs, output.prompt_logprobs or None
-        return Progress(
-            name=name,
-            tokens=list(completion.token_ids),
-            logprobs=_one_of_each(told, last),
-            scored=None if scored is None else _one_of_each(scored, last),
-            finish=completion.finish_reason,
-            cached=output.num_cached_tokens or 0,
-            likeliest=_likeliest(told, count) if count else None,
-            prompt_likeliest=_likeliest(scored, count) if count and scored is not None else None,
-        )
+
+def _progress(output: Any) -> Progress:
+    (completion,) = output.outputs
+    return Progress(
+        name=output.request_id,
+        tokens=list(completion.token_ids),
+        positions=_positions(completion.logprobs),
+        prompt=_positions(output.prompt_logprobs),
+        finish=completion.finish_reason,
+        cached=output.num_cached_tokens or 0,
+    )
 
 
-def _places(flat: Any) -> list[tuple[int, int]]:
-    pairs = zip(flat.start_indices, flat.end_indices, strict=True)
-    return [(begin, end) for begin, end in pairs if end > begin]
+def _positions(flat: Any) -> list[Position]:
+    """Of vLLM's ``FlatLogprobs``; the first token of a prompt has none."""
+    if not flat:
+        return []
+    bounds = zip(flat.start_indices, flat.end_indices, strict=True)
+    return [(list(flat.token_ids[begin:end]), list(flat.logprobs[begin:end])) for begin, end in bounds if end > begin]
 
 
-def _one_of_each(flat: Any, place: int) -> list[float]:
-    return [] if flat is None else [flat.logprobs[end + place] for _, end in _places(flat)]
-
-
-def _likeliest(flat: Any, count: int) -> Likeliest:
-    places = [] if flat is None else _places(flat)
-    tokens = [list(flat.token_ids[end - count : end]) for _, end in places]
-    logprobs = [list(flat.logprobs[end - count : end]) for _, end in places]
-    shape = len(places), count
-    return Likeliest(np.array(tokens, np.int32).reshape(shape), np.array(logprobs, np.float32).reshape(shape))
+def _reported(positions: Sequence[Position], count: int) -> tuple[Logprobs, Likeliest]:
+    """Log-probabilities (n,) of the given or sampled tokens, and the ``count`` likeliest."""
+    near = [(tokens[1 : count + 1], logprobs[1 : count + 1]) for tokens, logprobs in positions]
+    tokens, logprobs = (np.array([pair[half] for pair in near]).reshape(len(near), count) for half in (0, 1))
+    given = np.array([logprobs[0] for _, logprobs in positions], np.float32)
+    return given, Likeliest(tokens.astype(np.int32), logprobs.astype(np.float32))
 
 
 def _named_architecture(settings: VllmSettings) -> dict[str, Any]:
@@ -398,7 +374,7 @@ def _first_line(error: Exception) -> str:
     return line if line.endswith(".") else f"{line}."
 
 
-@dataclass
+@dataclass(eq=False)
 class Turn:
     """One running request, and its sampled tokens."""
 
@@ -410,30 +386,22 @@ class Turn:
     """Tokens to sample; 0 only scores the prompt."""
     stream_to: OnTokens | None = None
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
+    prompt: list[Position] = field(default_factory=list)
     prefilled: int = 0
-    likeliest: list[Likeliest] = field(default_factory=list)
-    prompt: tuple[Logprobs, Likeliest] | None = None
 
     def take(self, progress: Progress) -> None:
-        tokens, logprobs, wishes = progress.tokens, progress.logprobs, self.request.wishes
-        if progress.scored is not None and wishes is not None:
-            top = progress.prompt_likeliest or _none(len(progress.scored))
-            self.prompt = np.array(progress.scored, np.float32), top
+        self.prompt = self.prompt or progress.prompt
         if not self.room:  # vLLM samples at least one
             return
-        self.tokens += tokens
-        self.logprobs += logprobs
-        news = np.array(tokens, np.int32), np.array(logprobs, np.float32)
-        extras = None
-        if wishes is not None:
-            self.likeliest.append(progress.likeliest or _none(len(tokens)))
-            extras = Extras(news[1], self.likeliest[-1])
-        if self.stream_to is not None and tokens:
-            self.answer.stream(self.stream_to, NewTokens(*news, extras))
+        self.tokens += progress.tokens
+        self.positions += progress.positions
+        if self.stream_to is not None and progress.tokens:
+            logprobs, extras = self._reported(progress.positions)
+            self.answer.stream(self.stream_to, NewTokens(np.array(progress.tokens, np.int32), logprobs, extras))
 
     def result(self, finish: Finish) -> SampleResult:
-        wishes, logprobs = self.request.wishes, np.array(self.logprobs, np.float32)
+        logprobs, extras = self._reported(self.positions, self.prompt)
         return SampleResult(
             tokens=np.array(self.tokens, np.int32),
             logprobs=logprobs,
@@ -441,8 +409,17 @@ class Turn:
             version=self.version.name,
             checksum=self.version.checksum,
             prefilled=self.prefilled,
-            extras=Extras(logprobs, join(self.likeliest, wishes.likeliest), *self.prompt or ()) if wishes else None,
+            extras=extras,
         )
+
+    def _reported(
+        self, positions: Sequence[Position], prompt: Sequence[Position] = ()
+    ) -> tuple[Logprobs, Extras | None]:
+        wishes = self.request.wishes
+        logprobs, near = _reported(positions, wishes.likeliest if wishes else 0)
+        if wishes is None:
+            return logprobs, None
+        return logprobs, Extras(logprobs, near, *_reported(prompt, wishes.likeliest) if prompt else ())
 
 
 @dataclass(eq=False)
@@ -468,9 +445,8 @@ class VllmScheduler:
         """The tokens so far, by conversation."""
         self._turns: dict[str, Turn] = {}
         """By conversation."""
-        self._waiting: dict[str, Callable[[Progress], None]] = {}
-        """The receiver of a request's progress, by its name."""
-        self._scores: dict[str, Score] = {}
+        self._waiting: dict[str, Turn | tuple[Score, int | None]] = {}
+        """By a request's name: a turn, or a score with the place of its value; None: all values."""
         self._numbers = itertools.count()
         self._sampled = self._prefilled = self._passes = 0
         self._seconds = 0.0
@@ -486,7 +462,7 @@ class VllmScheduler:
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
         """Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
-        version, name, wishes = self._serving(request.version), request.conversation, request.wishes or NONE
+        version, name, wishes = self._versions.serving(request.version), request.conversation, request.wishes or NONE
         known = self._tokens.get(name, np.empty(0, np.int32))
         check(request, known, name in self._turns, self._length, self._vocabulary)
         _check_temperature(request.temperature)
@@ -510,7 +486,7 @@ class VllmScheduler:
         )
         self._tokens[name], self._turns[name] = known, turn
         version.users += 1
-        self._waiting[turn.name] = partial(self._move, turn)
+        self._waiting[turn.name] = turn
 
     def score(self, name: str, tokens: Tokens, start: int, temperature: float, answer: Answer[Logprobs]) -> None:
         """Ask for log-probabilities of ``tokens[start:]``, float32 (T-start,).
@@ -518,7 +494,7 @@ class VllmScheduler:
         vLLM scores a request's own only at temperature 1; else each token gets a request. Raises ``ValueError`` or
         ``AdapterError``.
         """
-        version, count = self._serving(name), len(tokens) - start
+        version, count = self._versions.serving(name), len(tokens) - start
         if not 1 <= start <= len(tokens):
             raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
         check(SampleRequest("", "", tokens, 1, temperature, (), 0), tokens[:0], False, self._length, self._vocabulary)
@@ -533,8 +509,7 @@ class VllmScheduler:
             stop = len(tokens) if whole else start + offset
             asked, target = f"score {next(self._numbers)}", None if whole else int(tokens[stop])
             self._engine.add(asked, tokens[:stop].tolist(), version.handle, 1, temperature, target=target, whole=whole)
-            self._scores[asked] = score
-            self._waiting[asked] = partial(self._learn, score, None if whole else offset)
+            self._waiting[asked] = score, None if whole else offset
 
     def release(self, name: str) -> None:
         turn = self._turns.get(name)
@@ -547,18 +522,19 @@ class VllmScheduler:
         begin = time.perf_counter()
         self._passes += 1
         for progress in self._engine.step():
-            take = self._waiting.get(progress.name)
-            if take is not None:
-                take(progress)
+            match self._waiting.get(progress.name):
+                case Turn() as turn:
+                    self._move(turn, progress)
+                case (score, offset):
+                    self._learn(score, offset, progress)
         self._seconds += time.perf_counter() - begin
 
     def fail(self, error: Exception) -> None:
         self._engine.abort(list(self._waiting))
-        pending: list[Turn | Score] = [*self._turns.values(), *dict.fromkeys(self._scores.values())]
-        for each in pending:
+        for each in {waiting if isinstance(waiting, Turn) else waiting[0] for waiting in self._waiting.values()}:
             self._versions.leave(each.version)
             each.answer.fail(error)
-        for everything in (self._waiting, self._turns, self._tokens, self._scores):
+        for everything in (self._waiting, self._turns, self._tokens):
             everything.clear()
 
     def _check_wishes(self, wishes: Wishes, request: SampleRequest) -> None:
@@ -572,12 +548,6 @@ class VllmScheduler:
             raise ValueError("vLLM tells prompts' log-probabilities at temperatures 0 and 1 alone, of bases it adapts.")
         if wishes.prompt and len(request.tokens) > most:
             raise ValueError(f"vLLM can tell the log-probabilities of prompts of up to {most} tokens of this base.")
-
-    def _serving(self, name: str) -> Serving:
-        version = self._versions.serving(name)
-        if not self._engine.holds(version.handle):
-            raise AdapterError(f"vLLM has lost the adapter version {name!r}.", "Resume the task to publish it again.")
-        return version
 
     def _move(self, turn: Turn, progress: Progress) -> None:
         if not turn.prefilled:
@@ -605,19 +575,15 @@ class VllmScheduler:
     def _learn(self, score: Score, offset: int | None, progress: Progress) -> None:
         if progress.finish is None:
             return
-        del self._waiting[progress.name], self._scores[progress.name]
+        del self._waiting[progress.name]
         if offset is not None:
-            score.values[offset] = progress.logprobs[0]
-        elif progress.scored is not None:
-            score.values[:] = progress.scored[-len(score.values) :]
+            score.values[offset] = progress.positions[0][1][-1]
+        elif progress.prompt:
+            score.values[:] = _reported(progress.prompt, 0)[0][-len(score.values) :]
         score.missing -= 1
         if score.missing == 0:
             self._versions.leave(score.version)
             score.answer.give(score.values)
-
-
-def _none(count: int) -> Likeliest:
-    return Likeliest(np.empty((count, 0), np.int32), np.empty((count, 0), np.float32))
 
 
 def _check_temperature(temperature: float) -> None:
@@ -684,7 +650,9 @@ class VllmSampler(EngineSampler):
         ``sequences`` conversations of up to ``context`` tokens; for others see ``VllmSettings``. Raises
         ``BaseModelError`` if vLLM is missing, too old, or does not serve the base.
         """
-        limit_threads(threads)
+        import torch  # slow to import
+
+        torch.set_num_threads(threads)
         model = load_base(base)
         try:
             settings = VllmSettings(
@@ -716,12 +684,3 @@ def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
         return SamplerLimits(settings.sequences, settings.context)
     note = f"vLLM has found memory for {fitting} conversations of {settings.context} tokens, of {settings.sequences}."
     return SamplerLimits(fitting, settings.context, note)
-
-
-def limit_threads(threads: int) -> None:
-    """Limit torch's threads, if it is installed."""
-    try:
-        import torch
-    except ImportError:  # reported by the code that needs torch
-        return
-    torch.set_num_threads(threads)

@@ -95,18 +95,6 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
-class EngineWindow:
-    """Work between two looks at the workers."""
-
-    busy: float
-    """Processor seconds."""
-    turns: int
-    episodes: int
-    calls: int
-    wall: float
-
-
-@dataclass(frozen=True)
 class PolicyHistory:
     """A history's completeness."""
 
@@ -168,26 +156,12 @@ def sampler_windows(reader: Reader) -> list[StageSample]:
     return reader.rows(StageSample, sql, WINDOW)
 
 
-def engine_windows(reader: Reader) -> list[EngineWindow]:
-    """Without idle ones and the first, which has the engine's start."""
-    sql = (
-        "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
-        " coalesce(sum(ended) FILTER (WHERE stage = 'rollout'), 0) AS turns,"
-        " coalesce(sum(ended) FILTER (WHERE stage = 'environment'), 0) AS episodes,"
-        " coalesce(sum(ended) FILTER (WHERE stage = 'training'), 0) AS calls, max(wall) AS wall"
-        " FROM stages JOIN (SELECT incarnation, min(begun) AS first FROM stages GROUP BY 1) USING (incarnation)"
-        " WHERE wall < ? AND begun > first AND stage IN ('rollout', 'environment', 'training', 'engine')"
-        " GROUP BY incarnation, begun HAVING busy > 0 ORDER BY min(id)"
-    )
-    return reader.rows(EngineWindow, sql, WINDOW)
-
-
 def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
     """Total work by stage and device."""
     sql = (
         "SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,"
         " sum(tokens) AS tokens FROM stages"
-        " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
+        " WHERE stage IN ('rollout', 'training') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return reader.rows(StageSample, sql, since)
 
@@ -226,9 +200,7 @@ def policy_histories(reader: Reader, after: int = 0) -> list[PolicyHistory]:
     return [PolicyHistory(**dict(row)) for row in reader.all(_HISTORIES) if row["task"] > after]
 
 
-def engines_said(reader: Reader) -> tuple[str, str, list[str]]:
-    """The newest engine's base and sampler; all engines' messages about memory and the workers' start."""
+def newest_engine(reader: Reader) -> tuple[str, str]:
+    """Its base and sampler; empty without one."""
     rows = reader.all("SELECT base, sampler FROM engines ORDER BY incarnation DESC LIMIT 1")
-    base, sampler = tuple(rows[0]) if rows else ("", "")
-    sql = "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
-    return base, sampler, [row[0] for row in reader.all(sql)]
+    return tuple(rows[0]) if rows else ("", "")

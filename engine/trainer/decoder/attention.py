@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,29 +18,15 @@ from .packing import Places
 # Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
 
 
-class Attention(Protocol):
-    """Attention over one batch, with its indices and masks; made once for all layers of a pass."""
-
-    @property
-    def heads(self) -> HeadShape: ...
-
-    @property
-    def places(self) -> int:
-        """T"""
-
-    def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, Any]:
-        """Outputs (T, K · R · D), and what ``backward`` needs.
-
-        ``turned`` are queries and keys (T, K · R + K, D), ``v`` values (T, K · D); contiguous.
-        """
-
-    def backward(self, grad: Tensor, tape: Any) -> tuple[Tensor, Tensor]:
-        """Gradients by ``turned`` and by the values, float32 in their shapes, from that by the outputs."""
+# Both kinds hold the indices and masks of one batch, made once for all layers of a pass.
+#
+# ``forward`` gets contiguous queries and keys (T, K · R + K, D) and values (T, K · D). It gives outputs (T, K · R · D),
+# and the input of ``backward``, which gives float32 gradients by both.
 
 
 @dataclass(frozen=True)
 class FusedAttention:
-    """Implements ``Attention`` by torch's kernels, which hold no scores.
+    """By torch's kernels, which hold no scores.
 
     Answers need a mask. On a card only the memory-efficient kernel takes one, and it takes no ``enable_gqa``. So query
     heads of an answer that share keys are folded into the query axis.
@@ -130,7 +115,7 @@ class TiledTape:
 
 @dataclass(frozen=True)
 class TiledAttention:
-    """Implements ``Attention`` in tiles, for long sequences on a processor: memory grows with length only.
+    """In tiles, for long sequences on a processor: memory grows with length only.
 
     The prompt and the answer so far are two parts that are merged into one softmax. The backward pass computes the
     tiles again. See ``models/kernels.py``.
@@ -195,3 +180,6 @@ class TiledAttention:
     def _table(self, vectors: Tensor) -> Tensor:
         """A view (T, heads, D) of (T, heads · D)."""
         return torch.unflatten(vectors, 1, (-1, self.heads.size))
+
+
+Attention = FusedAttention | TiledAttention

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...devices.machine import Precision
 from ...models.config import BaseConfig
 from ...models.find import BaseModel
-from ...models.kernels import rms_norm, rms_norm_backward, tiles
+from ...models.kernels import rms_norm, rms_norm_backward
 from ...models.memory import (
     EXACT,
     HALVED,
@@ -80,7 +80,7 @@ class Compute:
 
     def attention(self, places: Places, heads: HeadShape) -> Attention:
         longest = places.prefixes.shape[1] + places.rows.shape[2]
-        kind = TiledAttention if self.tiled and longest >= self.tiled and tiles() else FusedAttention
+        kind = TiledAttention if self.tiled and longest >= self.tiled else FusedAttention
         return kind.of(places, heads, loaded_as(self.precision))
 
 
@@ -221,10 +221,6 @@ class Decoder:
         packed = torch.device("cpu") if compute.precision == "nf4" else None
         tensors = load(base, compute.device, loaded_as(compute.precision), matrices=packed)
         return cls(base.config, tensors, compute, room or pass_room(str(compute.device)))
-
-    @property
-    def mixes(self) -> bool:
-        return True
 
     @property
     def vocabulary(self) -> int:

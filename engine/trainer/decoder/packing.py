@@ -54,11 +54,6 @@ class PackedBatch:
         """(N,): the trained tokens."""
         return np.concatenate([lesson.trained.targets for lesson in self.lessons])
 
-    @property
-    def padding(self) -> int:
-        """The place that padding points to."""
-        return len(self.tokens) - 1
-
 
 @dataclass(frozen=True)
 class Family:

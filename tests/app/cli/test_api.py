@@ -81,12 +81,12 @@ def test_stops(filling: Filling, home: Home, marlaas: Commander, answering: Outc
 
 def test_says_whether_it_is_open(home: Home, filling: Filling, marlaas: Commander, answering: Outcome) -> None:
     said = marlaas("api", "status")
-    assert said.code == 3 and said.out.splitlines() == ["api   closed: no engine runs", "keys  0 keys"]
+    assert said.code == 3 and said.out.splitlines() == ["api   closed: no engine runs.", "keys  0 keys"]
     answering("")
     marlaas("api", "start")
     marlaas("api", "key", "new", "ada")
     said = marlaas("api", "status")
-    assert said.code == 0 and said.out.startswith(f"api   open at {URL}, ") and "keys  1 key\n" in said.out
+    assert said.code == 0 and said.out.startswith(f"api   open at {URL} for ") and "keys  1 key\n" in said.out
     shown = marlaas("api", "status", "--json").json
     assert (shown["open"], shown["engine"], shown["url"], shown["keys"]) == (True, True, URL, 1)
     tell(home, False, note="Another program has this port.")

@@ -21,7 +21,7 @@ from marlaas.engine.store import submissions
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
-from ...engine.simulate.made_up import NODES, TASKS, cluster
+from ...engine.simulate.made_up import NODES, TASKS, cluster, profile
 from ..commanding import Commander, FakeEngine, Said
 from ..filling import Filling
 from ..filling_adapters import with_silent_adapter
@@ -160,6 +160,13 @@ def refused(said: Said, why: str) -> None:
     assert said.code == 2 and why in said.err and not said.out
 
 
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the made-up profile were recorded in any home."""
+    monkeypatch.setattr("marlaas.engine.simulate.cluster_file.record", lambda home: profile())
+
+
+@pytest.mark.usefixtures("recorded")
 def test_figures_are_printed(tmp_path: Path, marlaas: Commander) -> None:
     path = cluster(tmp_path, NODES + TASKS)
     said = marlaas("simulate", str(path))
@@ -167,12 +174,12 @@ def test_figures_are_printed(tmp_path: Path, marlaas: Commander) -> None:
     for words in ("makespan", "95 % within", "rollout on core 0", "placement", "lab-2", "gaps"):
         assert words in said.out
     assert "not comparable" in said.err
-    told = marlaas("simulate", str(path), "--json").json
+    told = marlaas("simulate", str(path), "--json", "--seed", "5").json
     assert told["gaps"] == told["beyond"] == 0 and told["tasks"] == 4 and told["starts"] == 1
     assert told["engine"]["per_simulated_second"] > 0 and {"by_package", "dearest"} < told["engine"].keys()
-    assert marlaas("simulate", str(path), "--json", "--seed", "5").json["makespan"] != told["makespan"]
 
 
+@pytest.mark.usefixtures("recorded")
 def test_a_simulated_home_is_kept_and_whole(tmp_path: Path, marlaas: Commander) -> None:
     path, kept = cluster(tmp_path, NODES + TASKS), tmp_path / "kept"
     assert marlaas("simulate", str(path), "--keep", str(kept)).code == 0
@@ -180,24 +187,7 @@ def test_a_simulated_home_is_kept_and_whole(tmp_path: Path, marlaas: Commander) 
     refused(marlaas("simulate", str(path), "--keep", str(kept)), "holds other things")
 
 
-def test_a_profile_is_recorded_from_a_home(tmp_path: Path, home: Home, marlaas: Commander) -> None:
-    """Even from that of a simulation, which has the same rows."""
-    path, kept, made = cluster(tmp_path, NODES + TASKS), tmp_path / "kept", tmp_path / "made.json"
-    marlaas("simulate", str(path), "--keep", str(kept))
-    said = marlaas("simulate", "--record", str(kept), "--out", str(made))
-    assert "24 groups of talk" in said.out
-    assert "dots" not in made.read_text() and json.loads(made.read_text())["format"] == 1
-    path.write_text(path.read_text().replace("profile.json", "made.json"), encoding="utf-8")
-    assert marlaas("simulate", str(path), "--json").json["done"] == 4
-
-
-def test_what_does_not_go_together_is_told(tmp_path: Path, marlaas: Commander) -> None:
-    path = cluster(tmp_path, NODES + TASKS)
-    refused(marlaas("simulate"), "Name a cluster file")
-    refused(marlaas("simulate", str(path), "--out", "x"), "`--out` goes with `--record`")
-    refused(marlaas("simulate", str(path), "--record", "x", "--out", "y"), "do not go together")
-    refused(marlaas("simulate", "--record", "x"), "needs `--out FILE`")
-    refused(marlaas("simulate", "--record", str(tmp_path / "x"), "--out", "y"), "no such home")
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, marlaas: Commander) -> None:
     refused(marlaas("simulate", str(tmp_path / "lost.toml")), "cannot be read")
 
 
@@ -209,7 +199,7 @@ ENTRY = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]
 def test_a_version_and_the_base_answer_beside_each_other(filling: Filling, home: Home) -> None:
     task = with_silent_adapter(filling, home)
     typed = '17+4=\n\n"""\ntwo\nlines\n"""\n/system Be kind.\n17+4=\n/help\n/quit\nnot read\n'
-    command = [*ENTRY, "--home", str(home.root), "chat", f"{task}@last", "--beside", "base", "--temperature", "1"]
+    command = [*ENTRY, "--home", str(home.root), "chat", f"{task}@last", "--beside", "base", "--max-tokens", "4"]
     done = subprocess.run(command, input=typed, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert "A sampler of its own takes about" in done.stderr and "are free." in done.stderr

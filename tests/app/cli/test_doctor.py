@@ -20,9 +20,8 @@ from marlaas.engine.devices import calibration, software, survey
 from marlaas.engine.devices.machine import Rates, Software
 from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
-from marlaas.engine.machine.placement.capacity import CORE
 
-from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
+from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, imagine, uuid_of
 from ..commanding import Commander
 from ..filling import Filling
 
@@ -175,37 +174,6 @@ def test_two_cards_of_which_one_is_somebody_elses(marlaas: Commander, cards: Ima
     home.create().config.write_text("[resources]\nshared_gpus = true\ngpu_memory = 0.5\n")
     _, devices = found(marlaas)
     assert [gpu["used"] for gpu in devices["gpus"]] == [True, True]
-
-
-@pytest.mark.processes
-def test_eight_unequal_cards(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
-    whole = [Card(f"Imaginary {n}", (n + 1) * 10 * GB) for n in range(5)]
-    cards.have(*whole, Card(mode=2), Card(code=15), Card(parts=(Part(10 * GB), Part(20 * GB))))
-    home.create().config.write_text('[resources]\ngpus = [0, 2, 3, 5, "7:1"]\n')
-    said = marlaas("doctor")
-    lines = [line for line in said.out.splitlines() if " gpu" in line and "→" not in line]
-    assert [line[:9].rstrip() for line in lines] == [
-        "✓ gpu 0", "! gpu 1", "✓ gpu 2", "✓ gpu 3", "! gpu 4", "! gpu 5", "! gpu 7:0", "✓ gpu 7:1", "! gpu",
-    ]  # fmt: skip
-    assert "gpu 6 cannot be used: GPU is lost" in said.out and "compute for nobody" in said.out
-
-
-@pytest.mark.processes
-def test_the_processor_beside_a_card(
-    marlaas: Commander, cards: ImaginaryMachine, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cards.have(Card(), Card())
-    able = Software(vllm="0.32.0", torch_cuda=True, llama_backend="cuda")
-    monkeypatch.setattr(survey, "usable_software", lambda gpus: able)
-    monkeypatch.setattr(calibration, "measure", lambda device: Rates(8e14, 3e12) if "uuid" in dir(device) else CORE)
-    both = '[rollout]\ndevices = ["gpu 0", "cpu"]\nsamplers = ["vllm", "torch"]\n[training]\ndevices = ["gpu 1"]\n'
-    home.create().config.write_text(both)
-    said = marlaas("doctor", "--measure").out
-    assert "vLLM 0.32.0 samples on gpu 0" in said and "Training is on gpu 1" in said
-    assert "The processor samples beside them, with the torch sampler" in said
-    assert "to the cards' speed" in said, "rates are measured"
-    home.config.write_text(both.replace(', "cpu"', ""))
-    assert "`samplers` and `devices` under [rollout] do not go together" in marlaas("doctor").out
 
 
 @pytest.mark.processes

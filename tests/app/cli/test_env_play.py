@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import pty
-import select
 import subprocess
 import sys
-import termios
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import given, strategies as st
 
@@ -27,7 +21,6 @@ from marlaas.app.cli.env_play import (
     Game,
     Players,
     call_of,
-    command_of,
     find_players,
     player_of,
     reply_of,
@@ -43,7 +36,6 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
 from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
-from marlaas.plugins.parameters import Parameter
 
 from ..commanding import Commander
 
@@ -136,98 +128,6 @@ def test_what_cannot_be_played_is_a_sentence(
 ) -> None:
     said = marlaas("env", "play", *words)
     assert said.code == code and sentence in said.err and not said.out
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_the_base_plays_until_ctrl_c_ends_everything(home: Home, tmp_path: Path) -> None:
-    (tmp_path / "duo.py").write_text(
-        "from marlaas.plugins import env\n\n\n@env\nasync def duo(ep):\n"
-        '    mine = await ep.agent("mine").ask("Say a number.")\n'
-        '    other = await ep.agent("other").ask(mine.text + "+1=", max_tokens=8)\n'
-        '    return {"mine": 1.0, "other": float(other.text != "")}\n'
-    )
-    command = [*ENTRY, "--home", str(home.root), "env", "play", str(tmp_path / "duo.py"), "--base", "--as", "mine"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdin and process.stdout and process.stderr
-        process.stdin.write("41\n")
-        process.stdin.flush()
-        shown = ""
-        while "next, again or quit" not in shown:
-            byte = process.stdout.read(1)
-            assert byte, process.stderr.read()
-            shown += byte
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) == 2
-        process.send_signal(2)
-        assert process.wait() == 130
-        assert "Interrupted" in process.stderr.read()
-    _, alive = psutil.wait_procs(children, timeout=50)
-    assert not alive
-    assert "mine>      41\n--- other\nuser       41+1=\nreply      " in shown
-    assert "reward     mine 1, other " in shown
-    assert os.listdir(home.plugins) == []
-
-
-COMMAND = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "env", "play", "guess"]
-
-BACKSPACE, CTRL_C = b"\x7f", b"\x03"
-
-
-class Terminal:
-    """The terminal's end of a program: what it writes, and keys."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._unread = b""
-
-    def until(self, wanted: bytes, pressing: bytes = b"") -> bytes:
-        """What the program writes, up to and with ``wanted``.
-
-        ``pressing`` is pressed every second meanwhile, as a person does: a program that is just about to wait for a key
-        does not hear Ctrl-C.
-        """
-        while wanted not in self._unread:
-            if not pressing or select.select([self._number], [], [], 1.0)[0]:
-                self._unread += os.read(self._number, 65536)
-            else:
-                self.press(pressing)
-        shown, _, self._unread = self._unread.partition(wanted)
-        return shown + wanted
-
-    def press(self, keys: bytes) -> None:
-        os.write(self._number, keys)
-
-
-@pytest.mark.processes
-def test_a_person_plays_at_a_terminal(home: Home) -> None:
-    number, other = pty.openpty()
-    terminal = Terminal(number)
-    before = termios.tcgetattr(other)
-    environment = os.environ | {"TERM": "xterm-256color"}
-    owner = "import os, sys; os.setsid(); import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    command = [sys.executable, "-c", f"{owner} os.execv(sys.argv[1], sys.argv[1:])", *COMMAND]
-    with (
-        subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment) as process,
-        contextlib.ExitStack() as ends,
-    ):
-        ends.callback(process.kill)  # a test that fails does not wait for it
-        shown = terminal.until(b"you> ")
-        assert b"user       Guess my number from" in shown
-        terminal.press(b"x" + BACKSPACE + b"0\n")
-        terminal.until(b"higher")
-        terminal.until(b"you> ")
-        terminal.press(b"x\n")
-        assert b"not a number" in terminal.until(b"next, again or quit")
-        terminal.press(b"again\n")
-        terminal.until(b"you> ")
-        terminal.press(CTRL_C)
-        assert b"Interrupted" in terminal.until(b"goes on.", pressing=CTRL_C)
-        assert process.wait() == 130
-    assert termios.tcgetattr(other) == before
-    os.close(number)
-    os.close(other)
 
 
 TOOL = {"function": {"name": "price", "parameters": {"properties": {"item": {"type": "string"}}}}}
@@ -334,12 +234,6 @@ def test_a_reply_ends_at_the_first_stop_text() -> None:
     assert (reply.text, reply.finish) == ("a", "stop")
 
 
-@given(st.text())
-def test_anything_else_is_the_reply_as_it_stands(text: str) -> None:
-    if not any(row.strip().startswith("/") for row in text.split("\n")):
-        assert command_of(text) == "" and reply_of(text, ASK, []).text == text
-
-
 @given(st.text(alphabet=st.sampled_from("/cal buy={}[]\"'\\\n1t"), max_size=40))
 def test_whatever_is_typed_is_a_reply_or_a_sentence(text: str) -> None:
     try:
@@ -349,13 +243,7 @@ def test_whatever_is_typed_is_a_reply_or_a_sentence(text: str) -> None:
     json.dumps([call.arguments for call in reply.tool_calls], allow_nan=False)
 
 
-PARAMETERS = (
-    Parameter("digits", "int", 2),
-    Parameter("rate", "float", 0.5),
-    Parameter("word", "str", "a"),
-    Parameter("loud", "bool", False),
-    Parameter("items", "json", []),
-)
+PARAMETERS = {"digits": "int", "rate": "float", "word": "str", "loud": "bool", "items": "json"}
 
 
 @pytest.mark.parametrize("pair", ["digits", "items=[1", "items=NaN"])
@@ -415,23 +303,23 @@ def players(home: Home, *words: str) -> Players:
     return find_players(home, build_parser(["env"]).parse_args(["env", "play", "duel", *words]))
 
 
-def titles(found: Players) -> dict[str, str]:
-    return {agent: player.title for agent, player in found.items()}
+def labels(found: Players) -> dict[str, str]:
+    return {agent: player.side.label for agent, player in found.items()}
 
 
 def test_one_policy_plays_whoever_there_is(played: Home) -> None:
-    assert titles(players(played, "--policy", "1@1")) == {OTHERS: "version 1 of task 1 (solo)"}
+    assert labels(players(played, "--policy", "1@1")) == {OTHERS: "1@1"}
     assert player_of(players(played, "--base"), "anybody").sampling == ROOMY
 
 
 def test_several_play_as_in_training(played: Home) -> None:
     found = players(played, "--policy", "2")
-    assert titles(found) == {
-        "first": "version 2 of task 2 (duel, player)",
-        "second": "the base",
-        "third": "version 2 of task 2 (duel, player)",
-        "fourth": "the base",
-        "fifth": "version 1 of task 1 (solo)",
+    assert labels(found) == {
+        "first": "2/player@2",
+        "second": "base",
+        "third": "2/player@2",
+        "fourth": "base",
+        "fifth": "1@1",
     }
     assert found["first"].sampling == SHORT
     with pytest.raises(ConfigError, match="Nobody plays the agent 'sixth'"):
@@ -442,7 +330,7 @@ def test_each_agent_may_be_played_by_another_version(played: Home) -> None:
     others = ("--agent", "second", "3/b@1", "--agent", "fourth", "base")
     sampling = ("--temperature", "0", "--max-tokens", "99", "--top-k", "5")
     found = players(played, "--policy", "pair", "--as", "first", *others, *sampling)
-    assert titles(found) == {"second": "version 1 of task 3 (pair, b)", "fourth": "the base"}
+    assert labels(found) == {"second": "3/b@1", "fourth": "base"}
     said = {(p.sampling.temperature, p.sampling.max_tokens, p.truncation) for p in found.values()}
     assert said == {(0.0, 99, Truncation(top_k=5))}
     assert as_number(found["fourth"].sampling.max_episode_tokens) >= 99

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from marlaas.app.cli import tasks
-from marlaas.app.cli.main import build_parser
-from marlaas.app.cli.parser import task_word
 from marlaas.app.cli.terminal import Waiting
 from marlaas.app.operations import commands
 from marlaas.app.operations.commands import Follower, sentence
@@ -214,26 +211,6 @@ def test_interrupt_ends_it_at_once(filling: Filling, home: Home) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(50) == 130
     process.stdout.close()
-
-
-ONE = ["show", "logs", "rollouts", "matrix", "adapters list"]
-SEVERAL = ["pause", "watch", "metrics", "compare", "wait"]
-
-
-def of_tasks(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.Action]]:
-    """All arguments of all verbs that hold tasks, each with its verb."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for verb, own in action.choices.items():
-                yield from of_tasks(own, f"{name} {verb}".strip())
-        elif action.dest in ("task", "tasks") and not action.option_strings:
-            yield name, action
-
-
-def test_all_verbs_read_tasks_alike() -> None:
-    found = dict(of_tasks(build_parser()))
-    assert set(found) >= {*ONE, *SEVERAL, "resume", "retry", "cancel", "extend", "env replay"}
-    assert {action.type for action in found.values()} == {task_word}
 
 
 @pytest.fixture

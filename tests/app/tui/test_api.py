@@ -11,7 +11,7 @@ from typing import Any
 from textual.widgets import Input, Label
 
 from marlaas.app.tui.frame.modes import ALL_MODES
-from marlaas.app.tui.screens.dialogs import Ask, ShownKey
+from marlaas.app.tui.screens.dialogs import Ask, Reading
 from marlaas.engine.home.paths import Home
 from tests.app.driving import Driver, driving
 from tests.app.filling import Filling, fill_full
@@ -68,7 +68,7 @@ async def test_a_key_has_its_requests_and_names_below(home: Home) -> None:
         await driver.read()
         await driver.press("o")
         assert URL not in driver.text() and "closed: no engine runs" in driver.text()
-        assert "No engine runs, and the API is a part of it: S starts one." in driver.notices()
+        assert "No engine runs: S starts one." in driver.notices()
 
 
 async def test_a_key_is_made_and_shown_once(home: Home) -> None:
@@ -78,7 +78,7 @@ async def test_a_key_is_made_and_shown_once(home: Home) -> None:
         assert isinstance(driver.app.screen, Ask)
         assert driver.app.screen.query_one("#tenant", Input).value == "bio", "that of the key under the cursor"
         await driver.press("tab", *"evals", "enter")
-        assert isinstance(driver.app.screen, ShownKey)
+        assert isinstance(driver.app.screen, Reading)
         await driver.press("y")
         made = driver.app.clipboard
         assert made.startswith("tml-bio-") and made in driver.text() and "shown this once" in driver.text()

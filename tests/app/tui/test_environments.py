@@ -144,11 +144,8 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
         text = driver.text()
         assert text.count("The answer '0' wins.") == 1 and "Checked by hand: 1 error" in text
         assert "E opens your editor" in text and "not checked yet" not in text
-        short = name.rpartition("/")[2]
-        assert "✗ 1" in next(line for line in text.splitlines() if line.split()[:1] == [short]), "in the table, too"
         await driver.press("escape")
-        text = driver.text()
-        assert text.count("The answer '0' wins.") == 1 and "Checked by hand" not in text and "done " in text
+        assert "Checked by hand" not in driver.text()
         await driver.press("C")
         assert "Checked by hand: 1 error" in driver.text()
         filling.execute("UPDATE environments SET version = 'mended' WHERE name = ?", name)

@@ -19,12 +19,10 @@ from marlaas.app.tui.form.form import (
     Checked,
     Form,
     Prompts,
-    Prospect,
     Sources,
     beyond,
     beyond_fields,
     check,
-    joined,
     parameter_fields,
     read_sources,
     table_of,
@@ -59,7 +57,7 @@ def somebody(monkeypatch: pytest.MonkeyPatch) -> None:
 def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """What depends on this machine is set: its memory, and the time of processes."""
     prompts = Prompts("arithmetic", ("1.", "user       17+25="))
-    monkeypatch.setattr(submit, "prospect", lambda home, submissions: Prospect(TAKES))
+    monkeypatch.setattr(submit, "prospect", lambda home, submissions: (TAKES, ""))
     monkeypatch.setattr(submit, "prompts", lambda home, environment, config, data: prompts)
 
 
@@ -191,10 +189,10 @@ async def test_an_estimate_that_takes_long_is_announced(
     filling.environment()
     begun, done = threading.Event(), threading.Event()
 
-    def slowly(home: Home, submissions: Any) -> Prospect:
+    def slowly(home: Home, submissions: Any) -> Any:
         begun.set()
         done.wait(60)
-        return Prospect(TAKES)
+        return (TAKES, "")
 
     monkeypatch.setattr(submit, "prospect", slowly)
     async with opened(home) as driver:
@@ -593,7 +591,7 @@ def test_nothing_that_has_no_field_is_lost(table: dict[str, Any]) -> None:
     """What a form shows and what it keeps besides are together the table, but for defaults."""
     fields = task_fields()
     more = beyond(fields, table)
-    whole = joined(table_of(fields, texts_of(fields, table)), more)
+    whole = table_of(fields, texts_of(fields, table), more)
     keys = {field.key for field in fields}
     for key, value in table.items():
         if isinstance(value, dict) and any(each.startswith(f"{key}.") for each in keys):

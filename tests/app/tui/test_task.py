@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
 from hypothesis import given, strategies as st
-from textual.app import App, ComposeResult
 
-from marlaas.app.chart.draw import Curve, Plot
 from marlaas.app.text.format import BARS, cells
 from marlaas.app.tui.screens.dialogs import ChooseTasks
 from marlaas.app.tui.screens.task import TaskScreen
-from marlaas.app.tui.widgets.conversation import TrajectoryPane, conversations, group_lines, trajectory_text
-from marlaas.app.tui.widgets.task_charts import (
-    Metric,
-    MetricChart,
-    MetricGrid,
-    MetricList,
-    SmallMultiples,
-    fitted,
-    legend_names,
-    trend,
-)
+from marlaas.app.tui.widgets.conversation import NewestGroup
+from marlaas.app.tui.widgets.task_charts import MetricChart, MetricList, fitted, legend_names, trend
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.rows import TrajectoryRow, Turn
 from tests.app.driving import Driver, driving
 from tests.app.filling import NOW, Filling
 from tests.app.filling_task import fill_task
@@ -114,26 +99,6 @@ async def test_curves_are_smoothed_more_and_more_and_not_at_all(home: Home) -> N
         assert "smoothed" not in head(driver) and not chart.plot.curves[0].raw and "not smoothed" in driver.notices()
         await driver.press("s", "i")
         assert "reward 0.773416" in head(driver), "points are read as they were measured"
-        await driver.pilot.click(MetricChart, offset=(30, 8))
-        await driver.settle()
-        assert head(driver).lstrip().startswith("step 21 "), "a click reads the nearest point"
-        await driver.pilot.click(MetricChart, offset=(72, 8))
-        await driver.settle()
-        assert head(driver).lstrip().startswith("step 43 "), "none was made there yet"
-
-
-@pytest.mark.parametrize(("size", "below"), [((80, 24), False), ((120, 40), True)])
-async def test_small_charts_stand_below_or_alone(home: Home, size: tuple[int, int], below: bool) -> None:
-    fill_task(home.database)
-    async with driving(home, size) as driver:
-        await driver.press("2")
-        chart, small = driver.app.screen.query_one(MetricChart), driver.app.screen.query_one(SmallMultiples)
-        assert chart.region.height and bool(small.region.height) == below
-        await driver.press("v")
-        assert not chart.region.height and small.region.height >= 9 and driver.app.focused is small
-        assert [title in driver.text() for title in ("reward", "held-out", "entropy")] == [True] * 3
-        await driver.press("right", "v")
-        assert chart.region.height and head(driver).lstrip().startswith("⠒ held-out")
 
 
 async def test_components_of_a_mixture_have_their_own_curves(home: Home) -> None:
@@ -167,7 +132,7 @@ async def test_points_are_read_exactly(home: Home) -> None:
         assert head(driver).lstrip().startswith("step 41")
         await driver.press("left", "right", "escape")
         assert "baseline 0.08" in head(driver) and isinstance(driver.app.screen, TaskScreen)
-        driver.app.screen.query_one(MetricList).post_message(MetricGrid.Chosen("kl"))
+        driver.app.screen.query_one(MetricList).post_message(MetricList.Chosen("kl"))
         await driver.press("o")
         assert "4 values ≤ 0: left out" in head(driver) and "0.005 ┤" in driver.text()
 
@@ -179,7 +144,7 @@ async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> No
         assert isinstance(driver.app.screen, ChooseTasks)
         await driver.press("space", "slash", "g", "u", "enter", "space", "enter")
         assert "■ 1 two-digit sums" in head(driver) and "▼ 3 guess a number" in head(driver)
-        assert "▲ 2 two-…it sums,…" in head(driver)
+        assert "▲ 2 two…git sums,…" in head(driver)
         chart = driver.app.screen.query_one(MetricChart)
         assert [(curve.place, curve.steps[-1]) for curve in chart.plot.curves] == [(0, 43), (1, 30), (2, 12)]
         await driver.press("c", "space", "enter")
@@ -200,7 +165,7 @@ async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> No
         assert "Mark some tasks" in driver.notices()
         await driver.press("asterisk", "c")
         assert "The best 4 of 6" in driver.notices()
-        assert head(driver).lstrip().startswith("reward   ■ 1 two… sums   ▲ 2 ")
+        assert head(driver).lstrip().startswith("reward   ■ 1   ▲ 2   ▼ 3   ► 6 "), "no room for their names"
         assert len(driver.app.screen.query_one(MetricChart).plot.curves) == 4 and "◆ held-out of 1 " in head(driver)
 
 
@@ -212,8 +177,6 @@ async def test_a_configuration_says_what_was_chosen_and_what_differs(home: Home)
         assert any("● train.group_size" in one and "16" in one for one in lines)
         assert any("● environment_config.digits" in one for one in lines), "the environment's default is 2"
         assert any("  policy.rank" in one for one in lines)
-        await driver.press("a")
-        assert "policy.rank" not in driver.text() and "defaults hidden" in driver.text()
         await driver.press("escape", "c", "space", "enter", "d")
         (rate,) = [one for one in driver.text().splitlines() if "≠ train.learning_rate" in one]
         assert "0.0005" in rate and "0.001" in rate
@@ -253,7 +216,7 @@ async def test_the_newest_group_is_followed_until_one_reads(home: Home, filling:
         another(filling, 8, "brand new")
         await driver.read()
         assert "trajectory 1 of 4" in driver.text() and "brand new" in driver.text()
-        driver.app.screen.query_one(TrajectoryPane).focus()
+        driver.app.screen.query_one(NewestGroup).focus()
         await driver.press("right", "right", "right")
         assert "trajectory 4 of 4" in driver.text()
         another(filling, 9, "newer still")
@@ -265,67 +228,6 @@ async def test_the_newest_group_is_followed_until_one_reads(home: Home, filling:
         assert "trajectory 5 of 5 in group 16" in driver.text(), "another group does not take away what is read"
         await driver.press("left", "left", "left", "left", "left")
         assert "No trajectory yet" in driver.text()
-
-
-WIDTH, HEIGHT = 45, 6
-
-NAMES = ("reward", "held-out", "entropy", "length", "gap", "kl", "spread")
-
-
-def charts(first: float = 0.0) -> tuple[Metric, ...]:
-    return tuple(
-        Metric(
-            name, name, f"0.{place}", plot=Plot([Curve(range(20), [first + step / 20 for step in range(20)])], end=20)
-        )
-        for place, name in enumerate(NAMES)
-    )
-
-
-class Alone(App[None]):
-    """Nothing but the small charts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.chosen: list[str] = []
-
-    def compose(self) -> ComposeResult:
-        yield SmallMultiples()
-
-    def on_metric_grid_chosen(self, message: MetricGrid.Chosen) -> None:
-        self.chosen.append(message.name)
-        self.query_one(SmallMultiples).chosen = message.name
-
-
-def text(app: App[None]) -> list[str]:
-    return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
-
-
-async def test_further_charts_fill_the_last_line() -> None:
-    app = Alone()
-    async with app.run_test(size=(80, 12)) as pilot:
-        small = app.query_one(SmallMultiples)
-        small.charts, small.further, small.chosen = charts()[:5], charts()[5:], "reward"
-        await pilot.pause()
-        lines = text(app)
-        assert [name for name in NAMES if name in lines[6]] == ["length", "gap", "kl"], "and no more than that"
-        await pilot.click(SmallMultiples, offset=(60, 7))
-        assert app.chosen == ["kl"] and "▸ kl" in text(app)[6]
-        small.focus()
-        await pilot.press("right")
-        assert app.chosen[-1] == "kl", "it is the last one"
-        small.charts = charts()[:3]
-        await pilot.pause()
-        assert not any("kl" in line for line in text(app)), "a line that is full needs none"
-
-
-async def test_a_click_below_the_charts_chooses_one_in_sight() -> None:
-    app = Alone()
-    async with app.run_test(size=(50, 11)) as pilot:
-        small = app.query_one(SmallMultiples)
-        small.charts, small.chosen = charts(), "reward"
-        await pilot.pause()
-        await pilot.click(SmallMultiples, offset=(3, 10))
-        assert app.chosen == ["entropy"] and any("entropy" in line for line in text(app))
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=200), st.integers(0, 40))
@@ -360,37 +262,3 @@ def test_words_are_cut_between_two() -> None:
 def test_it_never_takes_more_than_its_room(words: str, width: int, height: int) -> None:
     lines, _ = fitted(words, "f: more", width, height)
     assert len(lines) <= height and all(cells(line) <= width for line in lines) and lines[-1].endswith("f: more")
-
-
-def row(id: int, part: int = 0, member: int = 0) -> TrajectoryRow:
-    turns = (Turn("user", f"question {part}"), Turn("thinking", "hm"), Turn("assistant", f"answer {part}"))
-    return TrajectoryRow(
-        id, 1, "train", 5, member, "agent", "ok", 1.0, 0.5, None, 0, "e1", 19 + part, turns, {}, {}, "", part
-    )
-
-
-def test_the_parts_of_a_conversation_are_one_text() -> None:
-    rows = [row(6, member=2), row(5, 2, 1), row(4, 1, 1), row(3, 0, 1), row(2, 0, 0)]
-    read = conversations(rows)
-    assert [(one.id, one.member, one.part) for one in read] == [(6, 2, 0), (5, 1, 2), (2, 0, 0)]
-    assert read[0] == rows[0] and read[2] == rows[4]
-    text = trajectory_text(read[1]).plain
-    places = [text.index(f"{what} {part}") for part in range(3) for what in ("question", "answer")]
-    assert places == sorted(places) and text.count("rewrote earlier turns") == 2
-    assert "3 trajectories" in text and "21 tokens" in text and "trajectories" not in trajectory_text(read[0]).plain
-
-
-def test_below_it_stands_what_its_group_replied() -> None:
-    short = replace(row(1), turns=(Turn("user", "17 + 25"), Turn("assistant", "42\n[b]\x1b[31m")))
-    long = replace(row(2, member=1), reward=0.0, turns=(Turn("assistant", "no idea " * 50),))
-    failed = replace(row(3, member=2), reward=None, status="error", turns=(Turn("user", "17 + 25"),))
-    other = replace(row(4, member=2), agent="judge", reward=0.25)
-    again = replace(short, id=5, member=4)
-    said = [each.plain for each in group_lines([again, failed, long, short], long, 40)]
-    assert said[:2] == ["", "last replies of its group"]
-    assert said[2:4] == ["  ✓ ×2  42 [b]", "  ! ×1  error"], "distinct ones, and nothing of them is obeyed"
-    assert said[4].startswith("▸ ✗ ×1  no idea") and said[4].endswith("…") and cells(said[4]) == 40 and len(said) == 5
-    named = [each.plain for each in group_lines([other, short], short, 40)]
-    assert named[2:] == ["  0.25 ×1  judge: answer 0", "▸ ✓    ×1  agent: 42 [b]"]
-    assert group_lines([short], short, 40) == [], "nothing to compare it with"
-    assert all(cells(each.plain) <= 9 for each in group_lines([failed, long, short], long, 1)[2:])

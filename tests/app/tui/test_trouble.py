@@ -13,13 +13,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from marlaas.app.cli.tasks import show_task
-from marlaas.app.rollouts.answers import Block
-from marlaas.app.rollouts.exporting import joined
-from marlaas.app.text.format import cells, excerpt
-from marlaas.app.tui.screens.dialogs import CHARACTERS, LINES, Findings, beginning
+from marlaas.app.text.format import cells
+from marlaas.app.tui.screens.dialogs import Reading
 from marlaas.app.tui.widgets.task_charts import MetricList
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
@@ -259,7 +256,7 @@ async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home) -> N
         assert driver.text().splitlines()[-1].startswith(" f findings  ⏎ about")
         await driver.press("f")
         await driver.settle()
-        assert isinstance(driver.app.screen, Findings)
+        assert isinstance(driver.app.screen, Reading)
         text = driver.text()
         assert "what goes wrong in task 1" in text and "! Steps too large at step 8" in text and "1.5 nats" in text
         assert "What to do: Begin a new task" in text and "rollout 3" in text
@@ -268,7 +265,7 @@ async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home) -> N
         await driver.settle()
         assert "It is not stored any more." in driver.text()
         await driver.press("escape")
-        assert not isinstance(driver.app.screen, Findings)
+        assert not isinstance(driver.app.screen, Reading)
         filling.execute("UPDATE findings SET holds = 0")
         await driver.press("escape")
         await driver.read()
@@ -289,17 +286,6 @@ async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home) -> N
 
 
 ADVICE = "Begin a new task with a third of the `learning_rate` or less, or with more groups per step"
-
-
-@given(
-    st.lists(st.tuples(st.text("ab\n", max_size=90), st.sampled_from(["", "bold"])), min_size=1, max_size=40),
-)
-def test_what_is_shown_of_a_rollout_keeps_its_colours(parts: list[tuple[str, str]]) -> None:
-    blocks = [Block(text, style) for text, style in parts]
-    shown = beginning(blocks)
-    assert shown.plain == excerpt(joined(blocks), CHARACTERS, LINES)
-    bold = "".join(shown.plain[span.start : span.end] for span in shown.spans if span.style == "bold")
-    assert shown.plain != joined(blocks) or bold == "".join(text for text, style in parts if style)
 
 
 TRAIN = {"groups_per_step": 8, "group_size": 8}

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import replace
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from llama_cpp import Llama
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from marlaas.engine.adapters import export
-from marlaas.engine.adapters.export import BASE_GGUF, GGUF, export_adapter
+from marlaas.engine.adapters.export import GGUF, export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.adapters.use import RANKS, USE, Exported, use_text, uses
+from marlaas.engine.adapters.use import RANKS, USE, Exported, use_text
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.models.find import load_base
+from marlaas.engine.models.gguf import write_base
 from marlaas.engine.models.weights import linear_shapes
 from tests.engine.models.gguf.brought import bring, pairs_together
 from tests.engine.models.hugging_face import with_lora
@@ -166,24 +169,40 @@ def printed(lines: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.filterwarnings("ignore")  # of other people's libraries, where they load a model
 def test_peft_and_llama_cpp_reply_the_same(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines of both are run. Without the adapter the reply is another one."""
+    """The lines for PEFT are run as they stand. Without the adapter the reply is another one."""
     files = export_adapter(state, BASE.path, tmp_path / "it's here", gguf=True)
-    assert [file.name for file in files][-3:] == [GGUF, BASE_GGUF, USE]
-    text = files[-1].read_text("utf-8")
-    peft, llama = blocks(text, "python")
+    assert [file.name for file in files][-2:] == [GGUF, USE]
+    (peft,) = blocks(files[-1].read_text("utf-8"), "python")
     assert printed(peft, capsys)
     exact = peft.replace("LM.from_pretrained(base)", "LM.from_pretrained(base, dtype='float32')")
     assert exact != peft, "the base's own type is bfloat16, but its GGUF is float32"
     reply = printed(exact, capsys)
-    assert printed(llama, capsys) == reply
+    write_base(BASE, tmp_path / "base.gguf")
+    assert spoken(tmp_path / "base.gguf", files[-2]) == reply
     without = exact.replace("PeftModel.from_pretrained(", "(lambda model, folder: model)(")
     assert printed(without, capsys) != reply
 
 
+def spoken(base: Path, adapter: Path) -> str:
+    """What llama.cpp replies; the shipped base's tokenizer is not in a GGUF."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(BASE.path)
+    model = Llama(str(base), lora_path=str(adapter), n_ctx=1024, verbose=False)
+    messages = [{"role": "user", "content": "Hello"}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    tokens = islice(model.generate(prompt, temp=0.0, repeat_penalty=1.0), 100)
+    reply = list(takewhile(tokenizer.eos_token_id.__ne__, tokens))
+    return str(tokenizer.decode(reply, skip_special_tokens=True))
+
+
+def lines_of(exported: Exported) -> list[str]:
+    """The commands of the shell, section by section."""
+    return blocks(use_text(exported), "sh")
+
+
 def test_vllm_gets_a_rank_that_it_allows() -> None:
     """--max-lora-rank is one of vLLM's; --lora-modules is NAME=PATH."""
-    _, vllm = uses(REAL)
-    serve, ask = vllm.lines.splitlines()
+    (vllm,) = lines_of(REAL)
+    serve, ask = vllm.splitlines()
     words = shlex.split(serve)
     assert words[:3] == ["vllm", "serve", "/base"] and "--enable-lora" in words
     assert int(words[words.index("--max-lora-rank") + 1]) == 32 and 32 in RANKS
@@ -192,39 +211,31 @@ def test_vllm_gets_a_rank_that_it_allows() -> None:
 
 
 def test_llama_cpp_and_ollama_are_named_with_a_gguf_alone() -> None:
-    """A user's base is used as it is; another has no tokenizer in its GGUF and is converted first."""
-    assert [use.program for use in uses(REAL)] == ["PEFT", "vLLM"]
+    """A user's base is used as it is; another is converted first, with its tokenizer."""
     assert "`--gguf`" in use_text(REAL) and "llama-server" not in use_text(REAL)
     out = Path("/out")
-    server, ollama = uses(Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf")))[2:]
-    assert shlex.split(server.lines) == ["llama-server", "-m", "/models/big model.gguf", "--lora", "/out/adapter.gguf"]
-    write, create, run = ollama.lines.splitlines()
+    _, server, ollama = lines_of(Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf")))
+    assert shlex.split(server) == ["llama-server", "-m", "/models/big model.gguf", "--lora", "/out/adapter.gguf"]
+    write, create, run = ollama.splitlines()
     assert shlex.split(write)[2:] == ["/models/big model.gguf", "/out/adapter.gguf", ">", "/out/Modelfile"]
     assert (create, run) == ("ollama create out -f /out/Modelfile", "ollama run out Hello")
-    server, ollama = uses(Exported(out, Path("/base"), 8, out / GGUF))[2:]
-    *_, convert, serve = server.lines.splitlines()
+    _, server, ollama = lines_of(Exported(out, Path("/base"), 8, out / GGUF))
+    *_, convert, serve = server.splitlines()
     made = shlex.split(convert)[-1]
     assert shlex.split(convert)[1:4] == ["llama.cpp/convert_hf_to_gguf.py", "/base", "--outfile"]
-    assert shlex.split(serve)[2] == made and made in ollama.lines
-
-
-def test_a_large_base_is_not_written(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.adapters.export.SMALL", 1000)
-    files = export_adapter(state, BASE.path, tmp_path / "out", gguf=True)
-    assert BASE_GGUF not in {file.name for file in files}
-    assert "convert_hf_to_gguf.py" in files[-1].read_text("utf-8")
+    assert shlex.split(serve)[2] == made and made in ollama
 
 
 @pytest.mark.parametrize("question", ["17 + 25 = ?", 'it\'s "so" $(id) \\', "反転"])
 def test_what_was_trained_is_asked(question: str) -> None:
     exported = replace(REAL, gguf=Path("/o/a.gguf"), base_gguf=Path("/b.gguf"), question=question)
-    peft, vllm, _, ollama = uses(exported)
+    (peft,), (vllm, _, ollama) = blocks(use_text(exported), "python"), lines_of(exported)
     scope: dict[str, Any] = {}
-    exec(next(line for line in peft.lines.splitlines() if line.startswith("messages")), scope)
+    exec(next(line for line in peft.splitlines() if line.startswith("messages")), scope)
     assert scope["messages"] == [{"role": "user", "content": question}]
-    body = json.loads(shlex.split(vllm.lines.splitlines()[1])[-1])
+    body = json.loads(shlex.split(vllm.splitlines()[1])[-1])
     assert body["messages"] == scope["messages"]
-    assert shlex.split(ollama.lines.splitlines()[-1])[-1] == question
+    assert shlex.split(ollama.splitlines()[-1])[-1] == question
 
 
 @pytest.mark.parametrize("question", ["", "two\n```\nlines", "`id`", "x" * 201, "\x1b[2J", "\ud800"])
@@ -237,5 +248,5 @@ def test_an_ollama_modelfile_has_one_instruction_a_line(tmp_path: Path) -> None:
     out = tmp_path / "it's out"
     out.mkdir()
     brought = Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf"))
-    subprocess.run(["sh", "-c", uses(brought)[-1].lines.splitlines()[0]], check=True)
+    subprocess.run(["sh", "-c", lines_of(brought)[-1].splitlines()[0]], check=True)
     assert (out / "Modelfile").read_text() == f"FROM /models/big model.gguf\nADAPTER {out}/adapter.gguf\n"

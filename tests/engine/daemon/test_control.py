@@ -242,16 +242,10 @@ def test_an_engine_that_says_nothing_is_not_waited_for(home: Home, store: Store)
     change(home.database, "UPDATE engines SET heartbeat = ?", time.time() - 2 * control.STALE)
     with pytest.raises(EngineUnreachable, match="does not answer"):
         control.drain(home, print)
-    lock.release()
-
-
-def test_a_killed_engines_row_is_not_its_successors(home: Home, store: Store) -> None:
-    lock = EngineLock(home.lock)
-    lock.acquire()
     store.telemetry.heartbeat(store.incarnation, "running")
     assert control.alive(home)
     change(home.database, "UPDATE engines SET pid = pid + 1")
-    assert not control.alive(home), "the row is fresh, and its process is not the one that holds the lock"
+    assert not control.alive(home), "the row is a killed engine's: another process holds the lock"
     lock.release()
 
 
@@ -260,24 +254,14 @@ def test_a_held_lock_names_its_holder(tmp_path: Path) -> None:
     assert holder(path) is None
     path.write_text("12345\n")
     assert holder(path) is None, "a file that was left behind holds nobody up"
-    lock = EngineLock(path)
-    lock.acquire()
-    assert holder(path) == os.getpid() and path.read_text() == f"{os.getpid()}\n"
-    with pytest.raises(HomeLocked, match=f"process {os.getpid()}"):
-        EngineLock(path).acquire()
-    lock.release()
-    assert holder(path) is None
-    EngineLock(path).acquire()
-
-
-def test_who_asks_for_the_holder_keeps_no_engine_out(tmp_path: Path) -> None:
-    path = tmp_path / "engine.lock"
     asking = open(path, "w")  # noqa: SIM115 - closed by the pause below
     fcntl.flock(asking, fcntl.LOCK_SH)
     lock = EngineLock(path)
     lock.acquire(pause=lambda _: asking.close())
-    assert holder(path) == os.getpid()
+    assert holder(path) == os.getpid(), "who asks for the holder keeps no engine out"
     lock.release()
+    assert holder(path) is None
+    EngineLock(path).acquire()
 
 
 def test_a_lock_file_that_was_removed_comes_back(tmp_path: Path) -> None:
@@ -338,15 +322,15 @@ def test_several_programs_at_once_make_one_home(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     code = [sys.executable, "-P", "-c", MAKE, str(home.root)]
     pipe = subprocess.PIPE
-    programs = [subprocess.Popen(code, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(4)]
+    programs = [subprocess.Popen(code, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
     for program in programs:
         assert program.stdin is not None
         program.stdin.write("go\n")
         program.stdin.flush()
     said = [program.communicate()[1] for program in programs]
-    assert [program.returncode for program in programs] == [0] * 4, said
+    assert [program.returncode for program in programs] == [0] * 2, said
     with Reader(home.database) as reader:
-        assert reader.all("SELECT count(*) FROM commands")[0][0] == 4
+        assert reader.all("SELECT count(*) FROM commands")[0][0] == 2
     assert holder(home.lock) is None
 
 

@@ -17,12 +17,14 @@ from marlaas.engine.daemon import main as engine
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.daemon.main import Engine, Notifier, describe, described, names_of, say, sentence
 from marlaas.engine.daemon.planning import plan
+from marlaas.engine.devices.usable import ResourceSettings
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.protocol import EnvironmentEvent, EnvironmentInfo
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
@@ -70,7 +72,8 @@ def test_tasks_may_mean_an_environment_by_two_names() -> None:
 
 
 async def test_what_loads_at_the_start_is_checked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, settings, base = Home(tmp_path / "home").create(), Settings(), load_base("tiny")
+    home, base = Home(tmp_path / "home").create(), load_base("tiny")
+    settings = Settings(resources=ResourceSettings(share="base"))
     store = Store(home.database, "tiny", base.fingerprint)
     engine = Engine(home, settings, base, plan(home, base, settings), store, lambda: None)
     monkeypatch.setattr(engine._environments, "infos", lambda: [EnvironmentInfo("mine/guess", "v1", "ready")])
@@ -79,6 +82,9 @@ async def test_what_loads_at_the_start_is_checked_later(tmp_path: Path, monkeypa
     await engine._tell_that_it_serves()
     assert engine._conformance.busy
     await engine._conformance.stop()
+    with Reader(home.database) as reader:
+        (note,) = [event.message for event in reader.events() if "`share" in event.message]
+    assert note.startswith('`share = "base"` under [resources] is read as "memory"')
     store.close()
 
 
@@ -101,6 +107,7 @@ print(len({block >> 26 for own in blocks for block in own}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="arenas are glibc's")
 def test_threads_share_one_heap() -> None:
     apart, together = (

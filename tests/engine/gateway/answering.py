@@ -74,7 +74,7 @@ def chat(
     number: int, key: str, text: str = "one two three", stream: bool = False, once: str = "", retry: int = -1
 ) -> Chat:
     """A request of one message."""
-    return Chat(number, key, "any", (Message("user", text),), stream=stream, once=once, retry=retry)
+    return Chat((Message("user", text),), id=number, key=key, model="any", stream=stream, once=once, retry=retry)
 
 
 @dataclass

@@ -147,13 +147,14 @@ class Clientele:
 def chat(model: str, words: str = "17 + 25 = ?", stream: bool = False, **wishes: Any) -> Chat:
     """A request of one message."""
     wanted = Wishes(**{"max_tokens": 12} | wishes)
-    return Chat(7, "tml-x", model, (Message("user", words),), wishes=wanted, stream=stream)
+    return Chat((Message("user", words),), id=7, key="tml-x", model=model, wishes=wanted, stream=stream)
 
 
 def complete(model: str, *prompts: str | tuple[int, ...], **more: Any) -> Complete:
     """A request of some prompts."""
     echo, stream = more.pop("echo", False), more.pop("stream", False)
-    return Complete(8, "tml-x", model, prompts, Wishes(**{"max_tokens": 12} | more), echo, stream)
+    wishes = Wishes(**{"max_tokens": 12} | more)
+    return Complete(prompts, echo, id=8, key="tml-x", model=model, wishes=wishes, stream=stream)
 
 
 async def talk(answerer: Answerer, request: Chat | Complete) -> tuple[Answered, list[Piece]]:

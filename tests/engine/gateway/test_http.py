@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gzip
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine import wire
-from marlaas.engine.gateway.http import app, link, logs
+from marlaas.engine.gateway.http import app, logs
 from marlaas.engine.gateway.http.logs import Log, shown_key
 from marlaas.engine.gateway.keys import new_episode_key, new_key
 from marlaas.engine.gateway.limits import Limits
@@ -37,14 +36,13 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_models_in_both_forms_and_the_nearest_of_a_wrong_name() -> None:
+async def test_models_and_the_nearest_of_a_wrong_name() -> None:
     async with gateway(echo) as client:
         status, text = await client.get("/v1/models")
         models = json.loads(text)["data"]
         assert status == 200 and models[0]["max_model_len"] == 2048
         assert [(model["id"], model["parent"]) for model in models] == [("base", None), ("17@best", "base")]
-        _, text = await client.get("/e/solver/v1/models", anthropic_version="2023-06-01")
-        assert json.loads(text)["first_id"] == "base"
+        assert (await client.get("/e/solver/v1/models"))[1] == text
         status, text = await client.get("/v1/models/17@best")
         assert status == 200 and json.loads(text)["owned_by"] == "acme"
         status, text = await client.get("/v1/models/17/best")
@@ -69,7 +67,7 @@ async def test_paths_that_are_not_there() -> None:
         assert status == 404
 
 
-async def test_health_figures_and_the_document() -> None:
+async def test_health_and_figures() -> None:
     async with gateway(echo) as client:
         await client.post(CHAT, SAY)
         client.headers = {}
@@ -81,9 +79,6 @@ async def test_health_figures_and_the_document() -> None:
         assert (await client.get("/metrics", X_Forwarded_For="9.9.9.9"))[0] == 403
         for host, status in (("models.example.org", 403), ("localhost:8777", 200), ("[::1]:8777", 200), ("[", 403)):
             assert (await client.get("/metrics", Host=host))[0] == status
-        document = json.loads((await client.get("/openapi.json"))[1])
-    assert set(BODIES) < set(document["paths"])
-    assert "temperature" in document["components"]["schemas"]["ChatBody"]["properties"]
 
 
 async def test_a_client_that_goes_away_ends_its_request() -> None:
@@ -214,25 +209,6 @@ async def test_many_connections_are_answered_or_sent_away() -> None:
         assert [status for status, *_ in answered] == [200] * 40
 
 
-async def test_a_stream_that_nobody_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "MOST_UNREAD", 64)
-
-    async def flood(engine: Engine, request: Any) -> None:
-        for _ in range(400):
-            engine.say(wire.Piece(request.id, 0, text="x" * 40_000))
-
-    async with gateway(flood) as client:
-        deaf = socket.socket()
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect(("127.0.0.1", client.port))
-        _, writer = await asyncio.open_connection(sock=deaf)
-        body = json.dumps({**SAY, "stream": True}).encode()
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        assert await client.engine.cancelled.get() == client.engine.asked[0].id
-        writer.close()
-
-
 async def test_a_line_of_the_log_has_no_prompt_unless_asked_for(tmp_path: Path) -> None:
     """With prompts it is tested on hostile ones."""
     path = tmp_path / "api.log"
@@ -285,8 +261,8 @@ async def faultless(script: Any = echo) -> AsyncIterator[Client]:
     assert not faults
 
 
-async def said(client: Client, *sent: str) -> list[tuple[int, Any]]:
-    """Status and JSON of all answers on one connection, on which this is sent piece by piece."""
+async def said(client: Client, *sent: str) -> list[int]:
+    """The status of all answers on one connection, on which this is sent piece by piece."""
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     answers = b""
     with contextlib.suppress(ConnectionError):
@@ -299,27 +275,18 @@ async def said(client: Client, *sent: str) -> list[tuple[int, Any]]:
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
-    found = []
-    for answer in answers.split(b"HTTP/1.1 ")[1:]:
-        head, _, body = answer.partition(b"\r\n\r\n")
-        found.append((int(head[:3]), json.loads(body)))
-    return found
+    return [int(answer[:3]) for answer in answers.split(b"HTTP/1.1 ")[1:]]
 
 
 @pytest.mark.parametrize("sent", ["GET /\n\r\n\r\n", "\x00\r\n\r\n", "x" * 100_000])
 async def test_a_head_that_is_none(sent: str) -> None:
     async with faultless() as client:
-        ((status, answer),) = await said(client, sent)
-        assert (status, answer["error"]["code"]) == (400, "invalid_http")
-        assert answer["error"]["type"] == "invalid_request_error"
+        assert await said(client, sent) == [400]
 
 
-@pytest.mark.parametrize(("path", "anthropic"), [("/v1/chat/completions", False), ("/v1/messages", True)])
-async def test_a_body_that_breaks_off_into_nonsense(path: str, anthropic: bool) -> None:
+async def test_a_body_that_breaks_off_into_nonsense() -> None:
     async with faultless(silence) as client:
-        ((status, answer),) = await said(client, CHUNKED.format(path=path))
-        assert status == 400 and "its body is broken" in answer["error"]["message"]
-        assert (answer.get("type") == "error") == anthropic and not client.engine.asked
+        assert await said(client, CHUNKED.format(path=CHAT)) == [400] and not client.engine.asked
 
 
 @pytest.mark.parametrize(
@@ -333,7 +300,7 @@ async def test_a_body_that_breaks_off_into_nonsense(path: str, anthropic: bool) 
 )
 async def test_what_is_broken_behind_a_head(sent: list[str], statuses: list[int]) -> None:
     async with faultless() as client:
-        assert [status for status, _ in await said(client, *sent)] == statuses
+        assert await said(client, *sent) == statuses
 
 
 def test_a_key_is_shown_as_it_is_listed() -> None:

@@ -119,7 +119,7 @@ async def test_tools_are_offered_and_called(clientele: Clientele) -> None:
 
     def request(choice: str = "", stream: bool = False) -> Chat:
         wishes = Wishes(tool_choice=choice)
-        return Chat(1, "k", "1", (Message("user", "17 + 25 = ?"),), (TOOL,), wishes, stream)
+        return Chat((Message("user", "17 + 25 = ?"),), (TOOL,), id=1, key="k", model="1", wishes=wishes, stream=stream)
 
     answered, pieces = await talk(answerer, request(stream=True))
     (choice,) = answered.choices
@@ -135,7 +135,7 @@ async def test_tools_are_offered_and_called(clientele: Clientele) -> None:
         Message("assistant", "Let me see.", tool_calls=(call,)),
         Message("tool", "42", tool_call_id=call.id),
     )
-    await talk(answerer, Chat(1, "k", "1", history, (TOOL,)))
+    await talk(answerer, Chat(history, (TOOL,), id=1, key="k", model="1"))
     rendered = clientele.renderer.vocabulary.decode(sampler.requests[-1].tokens.tolist())
     assert '<tool_call>{"name": "add", "arguments": {"a": 17}}</tool_call>' in rendered and "42" in rendered
 

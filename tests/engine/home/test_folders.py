@@ -19,14 +19,8 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import guard as mounts
 from marlaas.engine.home.disk import DiskGuard, home_size
 from marlaas.engine.home.guard import LOCK_FILE, PrivateFolder, make_private, remove_orphans
-from marlaas.engine.home.paths import Home, check_folder, check_home, nearest_home
+from marlaas.engine.home.paths import Home, check_folder, check_home
 from marlaas.engine.home.settings import DiskSettings
-
-
-def make(root: Path) -> Path:
-    """A home that nothing has run in."""
-    Home(root).create().config.write_text("")
-    return root
 
 
 def refused(root: Path) -> str:
@@ -36,28 +30,15 @@ def refused(root: Path) -> str:
     return str(caught.value)
 
 
-def test_a_mistyped_name_has_the_nearest_home(tmp_path: Path) -> None:
-    make(tmp_path / "lab")
-    said = refused(tmp_path / "labb")
-    assert said == (
-        f"No home at {tmp_path}/labb: there is no such folder. Did you mean {tmp_path}/lab?"
-        f" `marlaas --home {tmp_path}/labb home new` makes one there."
-    )
-    assert not (tmp_path / "labb").exists()
-
-
 def test_a_folder_of_other_things_or_nothing_is_no_home(tmp_path: Path) -> None:
+    said = refused(tmp_path / "labb")
+    makes = f"`marlaas --home {tmp_path}/labb home new` makes one there."
+    assert said == f"No home at {tmp_path}/labb: there is no such folder. {makes}"
+    assert not (tmp_path / "labb").exists()
     (tmp_path / "a project" / "src").mkdir(parents=True)
     assert "the folder holds other things" in refused(tmp_path / "a project")
     said = refused(tmp_path / "a project" / "src")
     assert "the folder is empty" in said and f"--home '{tmp_path}/a project/src' home new" in said
-
-
-def test_a_folder_in_a_home_or_around_one_means_the_home(tmp_path: Path) -> None:
-    home = make(tmp_path / "state" / "marlaas")
-    assert nearest_home(home / "plugins") == home and nearest_home(home / "plugins" / "gone") == home
-    assert nearest_home(tmp_path / "state") == home
-    assert nearest_home(tmp_path / "elsewhere") is None
 
 
 @pytest.mark.parametrize("below", ["", "sub/deeper"])
@@ -176,41 +157,23 @@ def test_the_deepest_and_last_mount_counts(path: str, kind: str) -> None:
     assert mounts.kind_of(Path(path), TABLE) == kind
 
 
-def test_what_is_networked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_networked_or_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mounts"
     monkeypatch.setattr(mounts, "_TABLE", table)
-    assert not mounts.networked(tmp_path), "there is no table"
-    for kind, whether in (
-        ("ext4", False),
-        ("overlay", False),
-        ("nfs4", True),
-        ("fuse.sshfs", True),
-        ("virtiofs", True),
+    assert not mounts.networked(tmp_path) and not mounts.far_away(tmp_path), "there is no table"
+    for kind, polled, far in (
+        ("ext4", False, False),
+        ("fuseblk", True, False),
+        ("fuse.gocryptfs", True, False),
+        ("virtiofs", True, False),
+        ("9p", True, False),
+        ("nfs4", True, True),
+        ("fuse.sshfs", True, True),
+        ("lustre", True, True),
     ):
         table.write_text(f"x {tmp_path} {kind} rw 0 0\n")
-        assert mounts.networked(tmp_path / "plugins") is whether
-
-
-def test_what_is_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = tmp_path / "mounts"
-    monkeypatch.setattr(mounts, "_TABLE", table)
-    assert mounts.far_away(tmp_path) == "", "there is no table"
-    for kind, whether in (
-        ("ext4", False),
-        ("overlay", False),
-        ("fuseblk", False),
-        ("fuse.gocryptfs", False),
-        ("9p", False),
-        ("nfs", True),
-        ("nfs4", True),
-        ("cifs", True),
-        ("smb3", True),
-        ("fuse.sshfs", True),
-        ("fuse.glusterfs", True),
-        ("lustre", True),
-    ):
-        table.write_text(f"x {tmp_path} {kind} rw 0 0\n")
-        assert mounts.far_away(tmp_path / "home") == (kind if whether else "")
+        assert mounts.networked(tmp_path / "plugins") is polled
+        assert mounts.far_away(tmp_path / "home") == (kind if far else "")
 
 
 def test_it_is_private_and_goes_with_its_content(tmp_path: Path) -> None:

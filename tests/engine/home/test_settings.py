@@ -187,18 +187,3 @@ def test_nothing_changes_before_it_is_said_to(text: str, jump: float, away: int)
     assert hours.active(changes) is not before
     assert all(hours.active(now + part / 8 * (changes - now)) is before for part in range(8))
     assert hours.active(changes - 1) is before
-
-
-@pytest.mark.usefixtures("central_europe")
-@given(ranges(), st.integers(-40, 40))
-def test_a_reading_lies_within_the_readings_it_is_between(text: str, quarters: int) -> None:
-    """Away from a jump of the clock, readings and moments are the same."""
-    now = NOON + 2 * 86400 + 900 * quarters
-    reading = datetime.fromtimestamp(now)
-    begin, end = (int(clock[:2]) * 60 + int(clock[3:]) for clock in text.split()[-1].split("-"))
-    minute, days = reading.hour * 60 + reading.minute, text.split()[0] if " " in text else "all"
-    of = {"all": range(7), "mon": [0], "fri-mon": [4, 5, 6, 0], "sat-sun": [5, 6]}[days]
-    on, yesterday = reading.weekday() in of, (reading.weekday() - 1) % 7 in of
-    over_midnight = (on and minute >= begin) or (yesterday and minute < end)
-    expected = on and begin <= minute < end if begin < end else over_midnight
-    assert ActiveHours.parse(text).active(now) is expected

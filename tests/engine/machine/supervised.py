@@ -11,12 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from marlaas.engine.devices.machine import Sharing
-from marlaas.engine.devices.usable import Ours
+from marlaas.engine.devices.machine import Cpu, Machine, Software
+from marlaas.engine.devices.usable import Ours, UsableResources
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.machine.plan import PlacementPlan, on_processor
+from marlaas.engine.machine.plan import PlacementPlan, on_machine
 from marlaas.engine.machine.supervisor import WorkerSupervisor
 from marlaas.engine.models.find import load_base
 from marlaas.engine.store.store import Store
@@ -24,8 +24,10 @@ from marlaas.engine.store.store import Store
 BASE = load_base("tiny")
 
 
-def plan_on(settings: Settings, *cores: int) -> PlacementPlan:
-    return on_processor(BASE, settings, 8 << 30, cores)
+def plan_on(settings: Settings, *cores: int, free: int = 8 << 30) -> PlacementPlan:
+    """Of these cores only; empty: none can be pinned."""
+    usable = UsableResources(Machine(Cpu(cores, max(1, len(cores)), free)))
+    return on_machine(BASE, settings, free, usable, Software())
 
 
 class Supervised(WorkerSupervisor):
@@ -38,8 +40,8 @@ class Supervised(WorkerSupervisor):
         common = (home, settings, BASE, plan, Store(home.database, "tiny"), environments, Ledger(), str)
         super().__init__(*common, lambda kind, message, level: self.told.append(f"{kind}: {message}"), self.planned)
 
-    def planned(self, failed: tuple[Sharing, ...], ours: Ours) -> PlacementPlan:
-        self.failed, self.ours_seen = failed, ours
+    def planned(self, ours: Ours) -> PlacementPlan:
+        self.ours_seen = ours
         return self.again
 
     def kill(self, name: str) -> None:

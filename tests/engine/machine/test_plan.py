@@ -36,7 +36,6 @@ from marlaas.engine.machine.plan import (
     loading,
     on_machine,
     on_machines,
-    on_processor,
     placed,
     plan_of,
     sampler_spec,
@@ -48,7 +47,7 @@ from marlaas.engine.machine.plan import (
 )
 from marlaas.engine.machine.routing.router import EXACT, HALF, ROUNDED, precision, repeats
 from marlaas.engine.machine.supervisor import MemoryBackoff
-from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.memory import ENOUGH, LEAST, Wanted, least_plan
 from marlaas.engine.models.weights import parameters
 from tests.engine.machine.placement.imaginary import (
@@ -66,7 +65,8 @@ from tests.engine.machine.placement.imaginary import (
     shape,
 )
 
-BASE = load_base("tiny")
+from .supervised import BASE, plan_on
+
 FREE = 100 * GB
 ON_CARDS = Settings(
     rollout=RolloutSettings(devices=("gpu 0",)), training=TrainingSettings(devices=("gpu 1",)),
@@ -131,7 +131,7 @@ def test_eight_bits_are_taken_where_bfloat16_does_not_fit(large: Settings) -> No
         Settings(rollout=RolloutSettings(sampler="vllm")),
         Settings(training=TrainingSettings(devices=("gpu 0",))),
         Settings(training=TrainingSettings(precision="nf4")),
-        Settings(resources=ResourceSettings(share="base")),
+        Settings(resources=ResourceSettings(share="memory")),
     ],
 )
 def test_cards_are_refused_beside_processor_samplers(settings: Settings) -> None:
@@ -160,14 +160,16 @@ def test_workers_on_cards_are_told_which_and_how_much() -> None:
     assert kwargs["weights"] == assignment.weights == with_llama.memory[0].weights
 
 
-def test_a_trainer_that_shares_a_process_has_no_limit() -> None:
-    settings = replace(ON_CARDS, training=TrainingSettings(devices=("gpu 0",)))
-    placement_plan = staffed(machine("A100"), settings=settings)
-    assert placement_plan.placement.trainer.sharing == "base"
-    (spec,) = specs(placement_plan, settings)
-    assert spec.kwargs["trainer"]["memory"] == 0
-    again = on_machine(BASE, settings, FREE, UsableResources(machine("A100")), ALL, without=("base",))
-    assert again.placement.trainer.sharing == "memory"
+@pytest.mark.parametrize("share", ["base", "memory", "auto"])
+def test_both_on_a_card_have_a_part_of_it_each(share: str) -> None:
+    """Also with ``base``, one copy for both, of earlier versions."""
+    shared = replace(ON_CARDS, training=TrainingSettings(devices=("gpu 0",)), resources=ResourceSettings(share=share))
+    placement_plan = staffed(machine("A100"), settings=shared)
+    assert shape(placement_plan.placement) == "vllm 0 | 0 bf16 shared"
+    assert ("as `share =" in placement_plan.words) == (share != "auto")
+    sampler, trainer = specs(placement_plan, shared)
+    taken = placement_plan.placement.samplers[0].place.memory + trainer.kwargs["memory"]
+    assert 0 < sampler.kwargs["memory"] < taken <= 80 * GB
 
 
 def test_vllm_gets_less_cache_where_memory_ran_out() -> None:
@@ -228,17 +230,6 @@ def test_lists_that_do_not_fit_their_devices_are_refused(rollout: RolloutSetting
     assert '`devices = ["gpu 0", "cpu"]`' in str(refused.value.hint)
 
 
-def test_trainers_nobody_asked_for_keep_no_card_from_work() -> None:
-    """Where main memory has room for one beside the cards, there is one; who asks for several hears what is missing."""
-    settings = Settings(rollout=RolloutSettings(devices=("gpu 0",)), training=TrainingSettings(devices=("cpu",)))
-    usable = UsableResources(machine("A100"))
-    plan = on_machine(BASE, settings, 2 * GB, usable, ALL)
-    assert [trainer.name for trainer in plan.placement.trainers] == ["training"]
-    assert len(on_machine(BASE, settings, 16 * GB, usable, ALL).placement.trainers) > 1
-    with pytest.raises(BaseModelError, match="of memory"):
-        on_machine(BASE, replace(settings, training=replace(settings.training, trainers=4)), 2 * GB, usable, ALL)
-
-
 @pytest.mark.parametrize(("gigabytes", "trainers"), [(1, 4), (4, 1), (16, 4)])
 def test_the_placement_alone_is_that_of_the_plan(gigabytes: int, trainers: int) -> None:
     """As doctor tells it before the engine starts; what fits nowhere is placed all the same."""
@@ -255,21 +246,21 @@ BOTH = Settings(rollout=RolloutSettings(samplers=("llama.cpp", "torch"), weights
 
 
 def test_two_share_the_memory_and_have_contexts_of_one_length() -> None:
-    placement_plan = on_processor(BASE, BOTH, ROOM, (0, 1, 2))
+    placement_plan = plan_on(BOTH, 0, 1, 2)
     first, second = placement_plan.memory
     assert placement_plan.kinds == "llama.cpp + torch" and first.context == second.context == placement_plan.context
     assert (first.weights, second.weights) == ("q8_0", "f32")
     trains = [any("train" in what for what, _ in plan.parts) for plan in placement_plan.memory]
     assert trains == [True, False], "there is one trainer"
     tight = first.total + second.total - (64 << 20)
-    assert sum(plan.total for plan in on_processor(BASE, BOTH, tight, ()).memory) <= tight
+    assert sum(plan.total for plan in plan_on(BOTH, free=tight).memory) <= tight
 
 
 def test_what_does_not_fit_together_is_refused() -> None:
-    one = on_processor(BASE, Settings(rollout=RolloutSettings(sampler="torch", sequences=8)), ROOM, ()).memory[0].total
+    one = plan_on(Settings(rollout=RolloutSettings(sampler="torch", sequences=8))).memory[0].total
     both = Settings(rollout=RolloutSettings(samplers=("torch", "torch"), sequences=8))
     with pytest.raises(BaseModelError, match="are free on this machine"):
-        on_processor(BASE, both, one + (1 << 20), ())
+        plan_on(both, free=one + (1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +270,7 @@ def test_trainers_nobody_asked_for_cost_no_conversation(
     gigabytes: int, asked: int, trainers: int, conversations: int
 ) -> None:
     settings = Settings(training=TrainingSettings(trainers=asked))
-    plan = on_processor(BASE, settings, gigabytes << 30, range(16))
+    plan = plan_on(settings, *range(16), free=gigabytes << 30)
     assert (len(plan.placement.trainers), plan.memory[0].sequences) == (trainers, conversations)
 
 
@@ -358,7 +349,7 @@ def test_workers_of_three_small_nodes() -> None:
         ("rollout", "", "core 1"),
     ]
     assert len(plan.training) == 2 and len(plan.memory) == 1
-    assert plan.machine_at("id-b") == THREE[1].machine and plan.link_to("id-b") == THREE[1].link
+    assert plan.nodes["id-b"] == THREE[1] and plan.machine_at("id-b") == THREE[1].machine
     alone = on_machines(BASE, Settings(), [THREE[0], replace(THREE[1], draining=True)])
     assert alone.placement.nodes == {""} and alone.placement.reasons[-1] == "b drains, so it gets nothing new."
 
@@ -375,12 +366,6 @@ def test_cards_are_those_of_their_node() -> None:
     found = {spec.name: spec for spec in worker_specs(BASE, Home(Path("home")), ON_CARDS_OF_BOTH, plan)}
     assert found["rollout"].environment["CUDA_VISIBLE_DEVICES"] == "GPU-0"
     assert found["training"].environment["CUDA_VISIBLE_DEVICES"] == "GPU-1"
-
-
-def test_one_process_is_sampler_and_trainer_of_one_node() -> None:
-    settings = Settings(rollout=RolloutSettings(devices=("b",)), training=TrainingSettings(devices=("b/gpu 0",)))
-    plan = on_machines(BASE, settings, [plain(HEAD), cards("b", "4090")])
-    assert workers_of(plan, settings) == [("rollout", "id-b", "gpu 0")]
 
 
 SCRATCH = Path("scratch")
@@ -424,7 +409,7 @@ def test_nobody_else_does() -> None:
 
 
 TORCH_AND_LLAMA = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=128, context=64))
-ON_CORES = on_processor(load_base("tiny"), TORCH_AND_LLAMA, 64 << 30, (0, 1, 2))
+ON_CORES = plan_on(TORCH_AND_LLAMA, 0, 1, 2, free=64 << 30)
 FIRST, SECOND = ON_CORES.placement.samplers
 
 

@@ -7,21 +7,23 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import StateLost, WorkerDied
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.machine import supervisor as module
 from marlaas.engine.machine.plan import PlacementPlan
 from marlaas.engine.machine.services import Services
 from marlaas.engine.machine.supervisor import TRIES, WorkerProcesses, replaceable
 from marlaas.engine.machine.trainers import TaskTrainer
+from marlaas.engine.rollout.sampler_client import SamplerClient
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.trainer.protocol import PolicyConfig
 from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter
@@ -31,6 +33,7 @@ from .supervised import BASE, Supervised, plan_on
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 TWO = Settings(rollout=RolloutSettings(sampler="torch", sequences=8, context=64), training=TrainingSettings(trainers=2))
+BOTH = replace(TWO, rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=8, context=64))
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
 STEPS = 3
 TRAINERS = ("training", "training-2")
@@ -38,7 +41,6 @@ FIRST, SECOND = (SamplerAssignment(name, "torch", Place((0,))) for name in ("rol
 ASSIGNED = tuple(TrainerAssignment(name, Place((1,))) for name in TRAINERS)
 APART = Placement((FIRST, SECOND), ASSIGNED[0], more=ASSIGNED[1:])
 LONE = Placement((FIRST,), ASSIGNED[0])
-SHARED = Placement((replace(FIRST, sharing="base"), SECOND), replace(ASSIGNED[0], sharing="base"))
 
 # who dies, of which placement, which trainers are left in the plan, and whether the others go on
 DEATHS = [
@@ -50,8 +52,6 @@ DEATHS = [
     ("a sampler and a trainer", {"rollout", "training"}, APART, TRAINERS, True),
     ("the only trainer", {"training"}, LONE, TRAINERS[:1], False),
     ("all trainers", {"training", "training-2"}, APART, TRAINERS, False),
-    ("a sampler with the base of the trainer", {"rollout"}, SHARED, TRAINERS[:1], False),
-    ("a sampler next to these", {"rollout-2"}, SHARED, TRAINERS[:1], True),
 ]
 
 
@@ -67,7 +67,7 @@ async def test_who_may_be_replaced_alone(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Supervised]:
     """A sampler and two trainers."""
-    supervisor = Supervised(tmp_path_factory.mktemp("supervised"), TWO, plan_on(TWO, 0, 1))
+    supervisor = Supervised(tmp_path_factory.mktemp("supervised"), BOTH, plan_on(TWO, 0, 1))
     async with supervisor.running():
         yield supervisor
     await supervisor.close()
@@ -196,26 +196,11 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(supervisor: Supervi
     assert "A new one takes its place. All other workers go on." in message
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-async def test_when_all_trainers_die_all_workers_begin_again(supervisor: Supervised, tmp_path: Path) -> None:
-    services, lost, before = await supervisor.services(), supervisor.lost, dict(supervisor.processes())
-    task = TaskTrainer(services.trainers, Payer("ann", 1), alone=True)
-    await task.open("z", CONFIG, str(tmp_path / "z"), False)
-    for name in TRAINERS:
-        supervisor.kill(name)
-    await lost.wait()
-    again = await supervisor.services()
-    assert again is not services and tuple(again.trainers.trainers) == TRAINERS
-    assert dict(supervisor.processes())["rollout"] != before["rollout"]
-    with contextlib.suppress(WorkerDied):
-        await asyncio.wait_for(task.accumulate("z", (group(1),)), 50)
-
-
 @pytest.mark.torch
 async def test_where_it_cannot_be_replaced_all_begin_again(
-    supervisor: Supervised, monkeypatch: pytest.MonkeyPatch
+    supervisor: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By another plan, with a second sampler. A turn survives that one's death."""
     tried: list[str] = []
 
     async def refuse(processes: WorkerProcesses, spec: Any) -> None:
@@ -223,40 +208,32 @@ async def test_where_it_cannot_be_replaced_all_begin_again(
         raise OSError("no room for a process")
 
     services, lost, before = await supervisor.services(), supervisor.lost, dict(supervisor.processes())
+    supervisor.again = plan_on(BOTH, 0, 1)
     monkeypatch.setattr(module, "RETRY", 0.01)
-    monkeypatch.setattr(WorkerProcesses, "start_again", refuse)
-    supervisor.kill("rollout")
-    await lost.wait()
-    assert await supervisor.services() is not services and tried == ["rollout"] * TRIES
+    with monkeypatch.context() as full:
+        full.setattr(WorkerProcesses, "start_again", refuse)
+        supervisor.kill("rollout")
+        await lost.wait()
+    again = await supervisor.services()
+    assert again is not services and tried == ["rollout"] * TRIES
     assert {"rollout", *TRAINERS} <= set(changed(supervisor, before))
     assert "worker: Worker rollout cannot be started: no room for a process" in supervisor.told
 
-
-async def test_nobody_begins_again_if_another_returns_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other trainer returns while the machine is looked at for another placement."""
-    supervisor = Supervised(tmp_path, TWO, plan_on(TWO, 0, 1))
-    trainers: dict[str, object] = {}
-    services: Any = SimpleNamespace(trainers=SimpleNamespace(trainers=trainers))
-    endpoints: Any = SimpleNamespace(by_name={}, alive=True)
-    tries: list[int] = []
-
-    async def refuse(processes: WorkerProcesses, spec: Any) -> None:
-        raise OSError("no room for a process")
-
-    async def slow() -> bool:
-        tries.append(1)
-        if len(tries) == TRIES:
-            trainers["training-2"] = object()
-        return False
-
-    monkeypatch.setattr(module, "RETRY", 0.0)
-    monkeypatch.setattr(WorkerProcesses, "start_again", refuse)
-    monkeypatch.setattr(supervisor, "place_anew", slow)
-    start = asyncio.ensure_future(supervisor._succeed("training", services, endpoints))
-    while len(tries) <= TRIES and not start.done():
-        await asyncio.sleep(0)
-    assert not start.done() and not supervisor._restart
-    start.cancel()
-    supervisor.store.close()
+    endpoints = again.endpoints
+    assert [endpoint.kind for endpoint in endpoints.values()] == ["torch", "llama.cpp"]
+    assert set(await supervisor.sampler_stats(5.0)) == set(endpoints) and {*endpoints, *TRAINERS} == set(
+        supervisor.loads()
+    )
+    adapter = write_adapter(tmp_path / "adapter", BASE, 0)
+    for endpoint in endpoints.values():
+        await endpoint.sampler.load("v1", str(adapter))
+    replicas = Replicas(tuple(endpoints.values()))
+    clients = [SamplerClient(replicas, Ledger(), Payer("ann", 1), False) for _ in range(6)]
+    asked = [replace(request(f"c{n}", [n + 2] * 8, max_tokens=24), version="v1") for n in range(6)]
+    turns = [asyncio.ensure_future(client.generate(each)) for client, each in zip(clients, asked, strict=True)]
+    await asyncio.sleep(0)
+    supervisor.kill("rollout-2")
+    assert all(result.tokens.dtype == np.int32 for result in await asyncio.gather(*turns))
+    while endpoints["rollout-2"].lost:
+        await asyncio.sleep(0.02)
+    assert await supervisor.services() is again and supervisor.ready, "nobody else began again"

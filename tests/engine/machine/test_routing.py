@@ -142,13 +142,6 @@ def test_noise_moves_nobody(samplers: list[TokenCosts], demands: list[Demand], n
     assert again == routes
 
 
-@given(crews, works)
-def test_a_further_sampler_never_makes_the_busiest_busier(samplers: list[TokenCosts], demands: list[Demand]) -> None:
-    fewer = busiest(samplers, demands, route(samplers, demands))
-    more = [*samplers, TokenCosts("further", 1.0, 1.0)]
-    assert busiest(more, demands, route(more, demands, route(samplers, demands), worth=0.0)) <= 1.0001 * fewer
-
-
 def test_a_guess_has_the_mix_and_the_size_of_the_others() -> None:
     guessed = guess("new", prompt=300, reply=100, other=mean_of([Demand("a", 100, 50), Demand("b", 300, 150)]))
     assert guessed.prefilled / guessed.sampled == pytest.approx(3)
@@ -188,15 +181,6 @@ def test_a_fresh_worker_begins_at_nothing() -> None:
     meter = fed([(1000, 1000)] * 3, 1e-4, 1e-3, CostMeter(GUESS))
     again = meter.seen(1000, 1000, 1.1)
     assert again.costs.sampled == pytest.approx(meter.costs.sampled, rel=0.01)
-
-
-def test_what_was_long_ago_is_forgotten() -> None:
-    meter = fed([(1000, 1000)] * 100, 1e-3, 1e-3, CostMeter(GUESS))
-    now = [*meter.totals]
-    for _ in range(2000):
-        now = [now[0] + 1000, now[1] + 1000, now[2] + 0.4]
-        meter = meter.seen(*now)
-    assert 1000 * (meter.costs.prefilled + meter.costs.sampled) == pytest.approx(0.4, rel=0.05)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
@@ -540,17 +524,10 @@ def test_rates_are_those_of_the_devices() -> None:
     assert rates_at([here], machines.__getitem__) == {}
 
 
-async def test_a_fast_card_has_all_before_anything_ran() -> None:
-    """Without the rates each sampler would get a task, and one of them would wait for a processor."""
-    lab = Lab()
-    assert [{share.sampler for share in lab.router.shares(task, ONLY)} for task in (1, 2)] == [{"rollout"}] * 2
-    card, cores = lab.endpoints.costs()
-    assert cores.sampled > 20 * card.sampled and cores.prefilled > 100 * card.prefilled
-
-
 async def test_what_runs_is_believed_and_noise_moves_nobody() -> None:
     lab = Lab()
-    assert await lab.routes() == [{"rollout"}] * 2
+    by_rates = [{share.sampler for share in lab.router.shares(task, ONLY)} for task in (1, 2)]
+    assert by_rates == await lab.routes() == [{"rollout"}] * 2, "also before anything ran"
     lab.card.read, lab.card.written = 1e-4, 9e-4  # others use the card
     for _ in range(60):
         moved = await lab.routes()

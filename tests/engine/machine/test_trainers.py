@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -158,8 +159,8 @@ class Bench:
         self.device, self.ledger, self.clock = self.devices[TRAINING], Ledger(), FairClock[str]()
         self.messages: list[str] = []
         self.now = 0.0
-        self.pool = TrainerPool([self.on(name) for name in self.devices], moves, self.messages.append, lambda: self.now)
-        self.pool.move_seconds = 0.01
+        self.pool = TrainerPool([self.on(name) for name in self.devices], self.messages.append, lambda: self.now)
+        self.pool.move_seconds = 0.01 if moves else math.inf
         self.shared = self.pool.trainers[TRAINING]
 
     def on(self, name: str) -> SharedTrainer:
@@ -262,16 +263,6 @@ async def test_a_cancelled_call_is_paid_for_once_it_runs() -> None:
     assert (bench.shared.waiting, bench.shared.active) == (0, 0)
 
 
-async def test_a_call_cancelled_at_its_turn_is_not_made() -> None:
-    bench = Bench()
-    gone, call = bench.start("gone"), bench.start("b", payer=BOB)
-    await asyncio.sleep(0)  # the first is handed out, and begins with the next turn of the loop
-    gone.cancel()
-    await bench.finish(gone, call)
-    assert bench.device.calls == ["b"] and call.result().tokens == 1
-    assert bench.shared.active == 0
-
-
 async def fusing(*policies: str) -> Bench:
     """A bench where policies are open, and passes of single policies have been measured."""
     bench = Bench(fuse=True, fixed=1.0)
@@ -293,32 +284,20 @@ async def test_what_a_call_raises_reaches_its_caller_alone(fuse: bool) -> None:
         broken.result()
 
 
-async def test_policies_in_line_share_a_pass_where_that_gains() -> None:
-    bench = await fusing("a0", "b0", "a1", "b1", "others", "away")
-    held = await bench.busy()
-    calls = [bench.start(f"{tenant}{n}", payer=Payer(tenant, n)) for n in range(2) for tenant in ("a", "b")]
-    await settle()
-    await bench.finish(held, *calls)
-    assert bench.device.calls == ["a0+b0+a1+b1"]
-    assert [call.result().calls for call in (held, *calls)] == [1.0, *[0.25] * 4], "four policies share a call"
-
-
-async def test_deterministic_tasks_share_no_pass() -> None:
-    bench = await fusing("a", "b", "c")
-    held = await bench.busy()
-    calls = [bench.start(name, payer=Payer(name, n), alone=name == "b") for n, name in enumerate("abc")]
-    await settle()
-    await bench.finish(held, *calls)
-    assert bench.device.calls == ["a", "b", "c"]
-
-
-async def test_a_shared_pass_has_no_more_tokens_than_that() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "alone", "passes"),
+    [(1, "", ["a+b+c+d"]), (1, "b", ["a", "b", "c+d"]), (PASS_TOKENS // 3, "", ["a+b+c", "d"])],
+    ids=["half of the policies", "a deterministic task", "many tokens"],
+)
+async def test_policies_in_line_share_a_pass(tokens: int, alone: str, passes: list[str]) -> None:
     bench = await fusing(*"abcdef")
     held = await bench.busy()
-    calls = [bench.start(name, PASS_TOKENS // 3, Payer(name, n)) for n, name in enumerate("abcd")]
+    calls = [bench.start(name, tokens, Payer(name, n), alone=name == alone) for n, name in enumerate("abcd")]
     await settle()
     await bench.finish(held, *calls)
-    assert bench.device.calls == ["a+b+c", "d"]
+    assert bench.device.calls == passes
+    shares = {name: 1 / len(names) for names in (each.split("+") for each in passes) for name in names}
+    assert [call.result().calls for call in calls] == pytest.approx(list(shares.values())), "of a call"
 
 
 async def test_work_falls_with_time_and_gone_calls_are_none() -> None:
@@ -451,8 +430,9 @@ async def test_a_policy_goes_where_the_least_work_is_with_all_it_had() -> None:
 
 
 async def test_what_does_not_pay_or_is_not_wanted_does_not_move() -> None:
-    for bench in (await two(), await two(moves=False)):
-        bench.pool.move_seconds = 1.0
+    for seconds in (1.0, math.inf):
+        bench = await two()
+        bench.pool.move_seconds = seconds
         calls = [bench.start("a", 500), bench.start("c", 20)]
         await settle()
         assert bench.device.calls == ["a"] and bench.pool.moved == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.home.paths import TINY_BASE
-from marlaas.engine.models import templates
 from marlaas.engine.models.templates import ChatTemplate, load_template
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -177,21 +174,6 @@ def test_a_template_that_no_model_has_is_refused_in_a_sentence(tmp_path: Path, s
     with pytest.raises(BaseModelError) as raised:
         load_template(tmp_path)
     assert said in raised.value.message and len(raised.value.message) < 700 and "\n" not in raised.value.message
-
-
-def test_a_template_is_tried_in_a_child_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[Any] = []
-    run = subprocess.run
-
-    def counted(*given: Any, **options: Any) -> Any:
-        runs.append(given)
-        return run(*given, **options)
-
-    monkeypatch.setattr(subprocess, "run", counted)
-    for _ in range(2):
-        templates.try_template(["{{ messages[0].content }} only once"], {}, "x")
-    load_template(TINY_BASE)
-    assert len(runs) == 1, "the template that ships is known"
 
 
 def test_bounds_are_no_hindrance() -> None:

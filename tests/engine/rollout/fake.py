@@ -25,7 +25,7 @@ from marlaas.engine.samplers.protocol import (
     SamplerLimits,
     SamplerStats,
 )
-from marlaas.engine.samplers.sampling import Cuts, choose, likeliest, uniforms
+from marlaas.engine.samplers.sampling import choose, likeliest, uniforms
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 from .plain import logprobs_of
@@ -91,7 +91,7 @@ class FakeSampler:
         self.running.add(request.conversation)
         self.most = max(self.most, len(self.running))
         room = min(request.max_tokens, self.context - len(request.tokens))
-        wished = self._wished(request, version.checksum, room)
+        wished = self._wished(request, version.checksum)
         noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
         tokens, logprobs, finish = request.tokens, [], "length"
         for u in noise:
@@ -101,7 +101,7 @@ class FakeSampler:
                 break
             logits = self._logits(version.checksum, tokens)[None]
             temperature = np.array([request.temperature])
-            given = logits, temperature, np.array([u]), Cuts([request.truncation], temperature)
+            given = logits, temperature, np.array([u]), [request.truncation]
             token, logprob = draw_wished(choose, [wished], *given)
             tokens = np.concatenate([tokens, token])
             logprobs.append(logprob[0])
@@ -114,11 +114,11 @@ class FakeSampler:
         result = self._finish(request, tokens, logprobs, finish)  # type: ignore[arg-type]
         return result if wished is None else replace(result, extras=wished.extras())
 
-    def _wished(self, request: SampleRequest, digest: str, room: int) -> Wished | None:
+    def _wished(self, request: SampleRequest, digest: str) -> Wished | None:
         wishes, tokens = request.wishes, request.tokens
         if wishes is None:
             return None
-        wished = Wished(wishes, tokens, room)
+        wished = Wished(wishes, tokens)
         if wishes.prompt:
             logits = [self._logits(digest, tokens[:position]) for position in range(1, len(tokens))]
             given = np.array(logits, np.float32).reshape(-1, self.vocabulary)

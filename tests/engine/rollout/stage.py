@@ -111,15 +111,16 @@ class Line:
         """One call; ``given`` are fields of the request or wishes."""
         wishes = {name: given.pop(name) for name in list(given) if name in Wishes.__struct_fields__}
         tools = given.pop("tools", ())
-        request = Chat(
-            next(numbers), self.endpoint.key, "any", messages, tools, Wishes(**{"logprobs": True, **wishes}), **given
-        )
+        wished = Wishes(**{"logprobs": True, **wishes})
+        request = Chat(messages, tools, id=next(numbers), key=self.endpoint.key, model="any", wishes=wished, **given)
         return await self.answerer.answer(request, self.pieces.append)
 
     async def complete(self, *prompts: Any, echo: bool = False, stream: bool = False, **wishes: Any) -> Answered:
         """One call with plain prompts."""
         wished = Wishes(**{"logprobs": True, **wishes})
-        request = Complete(next(numbers), self.endpoint.key, "any", prompts, wished, echo, stream)
+        request = Complete(
+            prompts, echo, id=next(numbers), key=self.endpoint.key, model="any", wishes=wished, stream=stream
+        )
         return await self.answerer.answer(request, self.pieces.append)
 
     async def refused(self, *messages: Message, **given: Any) -> Refusal:

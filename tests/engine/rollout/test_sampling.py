@@ -9,12 +9,21 @@ from hypothesis import given, strategies as st
 from marlaas.engine.samplers.batching.turn import check
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import SampleRequest
-from marlaas.engine.samplers.sampling import WHOLE, Cuts, Said, Truncation, choose, likeliest, logprobs_under, uniforms
+from marlaas.engine.samplers.sampling import (
+    WHOLE,
+    Truncation,
+    choose,
+    likeliest,
+    logprobs_under,
+    penalise,
+    truncate,
+    uniforms,
+)
 
 from .plain import kept_tokens, logprobs_of
 
 SIZES = (2, 3000, 151_936)
-"""Vocabularies below and above the limit between the two ways to draw."""
+"""Vocabularies of less than a chunk, of a few, of many."""
 
 
 def some_logits(count: int, vocabulary: int, spread: float = 3.0) -> np.ndarray:
@@ -73,7 +82,7 @@ SOME = (
 
 
 def kept(logits: np.ndarray, truncations: list[Truncation], temperatures: np.ndarray) -> list[list[int]]:
-    return [np.flatnonzero(np.isfinite(row)).tolist() for row in Cuts(truncations, temperatures).of(logits)]
+    return [np.flatnonzero(np.isfinite(row)).tolist() for row in truncate(logits, temperatures, truncations)]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +127,7 @@ def test_the_order_of_the_filters() -> None:
 @pytest.mark.parametrize("vocabulary", SIZES)
 def test_logprobs_are_of_what_was_drawn_from(vocabulary: int) -> None:
     logits, one, noise = some_logits(8, vocabulary), Truncation(20, 0.8, 0.02), np.linspace(0, 0.9999, 8)
-    tokens, logprobs = choose(logits, np.full(8, 0.7), noise, Cuts([one] * 8, np.full(8, 0.7)))
+    tokens, logprobs = choose(logits, np.full(8, 0.7), noise, [one] * 8)
     for row, token, logprob in zip(logits, tokens, logprobs, strict=True):
         own = kept_tokens(row, one, 0.7)
         weights = np.exp((row[own].astype(np.float64) - row.max()) / 0.7)
@@ -132,9 +141,9 @@ def test_a_row_is_cut_to_the_same_bits_in_any_batch(vocabulary: int, spread: flo
     logits, noise = some_logits(27, vocabulary, spread), np.random.default_rng(1).random(27)
     logits[::2] *= 100
     truncations, temperatures = list(SOME) * 3, np.array([1.0, 0.7, 0.0] * 9)
-    tokens, logprobs = choose(logits, temperatures, noise, Cuts(truncations, temperatures))
+    tokens, logprobs = choose(logits, temperatures, noise, truncations)
     for rows in ([4], [26, 3], list(range(10, 25))):
-        cuts = Cuts([truncations[row] for row in rows], temperatures[rows])
+        cuts = [truncations[row] for row in rows]
         some_tokens, some_logprobs = choose(logits[rows], temperatures[rows], noise[rows], cuts)
         assert some_tokens.tobytes() == tokens[rows].tobytes()
         assert some_logprobs.tobytes() == logprobs[rows].tobytes()
@@ -144,7 +153,7 @@ def test_rows_without_a_cut_keep_their_bits() -> None:
     """Training beside an evaluation; and greedy turns, which take the likeliest with its usual log-probability."""
     logits, noise, temperatures = some_logits(4, 3000), np.full(4, 0.6), np.array([1.0, 1.0, 0.0, 1.0])
     plain = choose(logits, temperatures, noise)
-    cut = choose(logits, temperatures, noise, Cuts([WHOLE, Truncation(1), Truncation(1), WHOLE], temperatures))
+    cut = choose(logits, temperatures, noise, [WHOLE, Truncation(1), Truncation(1), WHOLE])
     for one, other in zip(plain, cut, strict=True):
         assert one[[0, 2, 3]].tobytes() == other[[0, 2, 3]].tobytes()
     assert cut[1][1] == 0.0
@@ -200,8 +209,6 @@ def test_they_are_as_defined(prompt: list[int], reply: list[int], presence: floa
         if token in prompt or token in counts:
             expected[token] = expected[token] / by if expected[token] > 0 else expected[token] * by
         expected[token] -= presence * (token in counts) + frequency * counts[token]
-    said = Said(np.array(prompt, np.int32), 30)
-    for token in reply:
-        said.add(token)
-    said.penalise(row, Wishes(presence_penalty=presence, frequency_penalty=frequency, repetition_penalty=by))
+    wishes = Wishes(presence_penalty=presence, frequency_penalty=frequency, repetition_penalty=by)
+    penalise(row, wishes, np.array(prompt, np.int32), counts)
     np.testing.assert_allclose(row, expected, atol=1e-4)

@@ -1,4 +1,4 @@
-"""llama.cpp's bits: rows of several adapters in a call, flash attention in float32, which rows a call computes."""
+"""llama.cpp's bits: rows of several adapters in a call, and which rows a call computes."""
 
 import asyncio
 import ctypes
@@ -16,7 +16,7 @@ from marlaas.engine.samplers.batching import context as batching_context
 from marlaas.engine.samplers.batching.context import Arrays, Logits
 from marlaas.engine.samplers.llama import context as context_module, mixing as mixing_module
 from marlaas.engine.samplers.llama.context import LlamaContext, rows_with_fillers
-from marlaas.engine.samplers.llama.mixing import Ggml, OtherForm, Tensor, Unknown, micro_batches, window
+from marlaas.engine.samplers.llama.mixing import Ggml, Tensor, Unknown, micro_batches, window
 from marlaas.engine.samplers.llama.model import BaseFile, LlamaSampler, base_file, open_base
 from tests.engine.rollout.contract.asking import State, alone, request, same
 from tests.seldom import often
@@ -195,6 +195,10 @@ async def calls_of(
     return calls
 
 
+def no_form(*_: object) -> Ggml:
+    raise Unknown("ggml has no function ggml_mul_mat.")
+
+
 async def test_versions_share_each_reading_of_a_large_base(
     base: BaseModel, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,58 +211,6 @@ async def test_versions_share_each_reading_of_a_large_base(
     assert len(unmixed) >= 40 and max(unmixed) == 2
     monkeypatch.setattr(mixing_module, "ggml", no_form)
     assert len(await calls_of(base, state, tmp_path, monkeypatch, mixes=True)) > 2 * len(mixed)
-
-
-LENGTH = 300
-"""More than a block of 256 tokens."""
-GAP = 1e-4
-"""Between two orders of sums in float32; keys and values in float16 are off by 1e-3 and more."""
-
-
-def logits(file: BaseFile, exact: bool = True, mixes: bool = False) -> Logits:
-    """After a prompt, and of four more tokens of it and of a short neighbour."""
-    context = open_base(file, 4, 512, exact=exact, mixes=mixes).context
-    row = np.arange(LENGTH, dtype=np.int32)
-    wanted = (row >= LENGTH - 2).astype(np.int8)
-    found = [context.decode(row % 50, row, row * 0, wanted).copy()]
-    found.append(context.decode(row[:3], row[:3], row[:3] * 0 + 1, wanted[-3:]).copy())
-    pair = np.arange(2, dtype=np.int32)
-    found += [context.decode(pair, context.held[:2].copy(), pair, pair * 0 + np.int8(1)).copy() for _ in range(4)]
-    context.close()
-    return np.concatenate(found)
-
-
-def no_form(*_: object) -> Ggml:
-    raise Unknown("Flash attention of ggml has another form.")
-
-
-def another_form(*_: object) -> None:
-    raise OtherForm("llama.cpp computes attention in another form")
-
-
-def test_flash_attention_is_as_exact_as_without(
-    file: BaseFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """llama.cpp's own float32 takes its place where a graph has another form."""
-    with monkeypatch.context() as patch:
-        patch.setattr(mixing_module, "ggml", no_form)
-        without_flash = logits(file)
-    for mixes in (False, True):
-        found = logits(file, mixes=mixes)
-        assert np.abs(found - without_flash).max() < GAP
-        assert found.tobytes() != without_flash.tobytes()  # it is another way to compute it
-        assert np.abs(logits(file, exact=False) - without_flash).max() > 10 * GAP
-    monkeypatch.setattr(mixing_module, "past_casts", another_form)
-    assert logits(file).tobytes() == without_flash.tobytes()
-    assert "another form" in caplog.text
-
-
-@pytest.mark.parametrize("family", ["qwen2.5", "llama3"])
-def test_attention_of_every_family_is_exact(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = base_file(make_base(tmp_path / "base", family, rows=1500), tmp_path / "cache")
-    found = logits(file)
-    monkeypatch.setattr(mixing_module, "past_casts", another_form)
-    assert np.abs(found - logits(file)).max() < GAP
 
 
 sequences = st.sets(st.integers(0, 63), min_size=1).map(lambda ids: np.array(sorted(ids), np.int32))

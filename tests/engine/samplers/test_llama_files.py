@@ -157,7 +157,7 @@ async def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Pa
 
 def test_an_architecture_without_a_known_name_needs_a_gguf() -> None:
     config = load_base("tiny").config
-    assert names_like(replace(config, architecture="mistral")).architecture == "llama"
+    assert names_like(config).architecture == config.architecture
     with pytest.raises(BaseModelError, match=r"'zamba' is not known\. Name the base's GGUF"):
         names_like(replace(config, architecture="zamba"))
 
@@ -219,7 +219,7 @@ def test_what_is_no_whole_gguf_is_refused(tmp_path: Path) -> None:
         (tmp_path / "other.gguf").write_bytes(content)
         with pytest.raises(BaseModelError, match=words):
             base_file(base, tmp_path, gguf=str(tmp_path / "other.gguf"))
-    with pytest.raises(BaseModelError, match="There is no GGUF file"):
+    with pytest.raises(BaseModelError, match="cannot be read: No such file"):
         base_file(base, tmp_path, gguf=str(tmp_path / "nowhere.gguf"))
     with pytest.raises(BaseModelError, match="cannot be read: Is a directory"):
         base_file(base, tmp_path, gguf=str(tmp_path))

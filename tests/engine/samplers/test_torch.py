@@ -247,7 +247,8 @@ def test_tiles_change_nothing_but_roundings(
     more = [(0, text(40, 2)), (1, text(5, 3))]
     found = []
     for used in (True, False):
-        monkeypatch.setattr(blocks, "tiles", lambda used=used: used)
+        for name in ("TILED", "TILED_HALVED") if not used else ():
+            monkeypatch.setattr(blocks, name, 1 << 30)
         opened = TorchContext(long_base, 2, 2048, weights)
         found.append([logits(opened, runs), logits(opened, more, [1200, 30])])
     for ours, plain in zip(*found, strict=True):

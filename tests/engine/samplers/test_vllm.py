@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -28,8 +27,8 @@ from marlaas.engine.samplers.vllm.sampler import (
     Engine,
     FolderAdapters,
     VllmSettings,
-    _likeliest,
-    _one_of_each,
+    _positions,
+    _reported,
     engine_arguments,
     environment,
     limits_of,
@@ -129,8 +128,8 @@ def test_the_likeliest_stand_behind_what_was_asked_for() -> None:
         token_ids=[7, 9, 7, 3, 3, 4],
         logprobs=[-1.0, -0.5, -1.0, -0.1, -0.1, -2.5],
     )
-    assert _one_of_each(nested, -3) == [-1.0, -0.1]
-    found = _likeliest(nested, 2)
+    given, found = _reported(_positions(nested), 2)
+    assert given.tolist() == pytest.approx([-1.0, -0.1])
     assert found.tokens.tolist() == [[9, 7], [3, 4]] and found.tokens.dtype == np.int32
     np.testing.assert_allclose(found.logprobs, [[-0.5, -1.0], [-0.1, -2.5]])
 
@@ -140,12 +139,9 @@ class Reader:
 
     def __init__(self) -> None:
         self.held: dict[int, dict[str, np.ndarray]] = {}
-        self.meets: Callable[[Path], object] = lambda folder: None
-        """What happens to a folder while it is read."""
 
     def add_adapter(self, handle: int, folder: Path) -> None:
         self.held[handle] = read_peft_folder(folder).adapter
-        self.meets(folder)
 
     def remove_adapter(self, handle: int) -> None:
         del self.held[handle]
@@ -192,15 +188,7 @@ def test_an_adapter_that_is_refused_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    def changed(folder: Path) -> None:
-        weights = folder / "adapter_model.safetensors"
-        weights.write_bytes(weights.read_bytes()[:-4] + bytes(4))
-
     sent, large = read_state(state(0)).adapter, read_state(state(1)).adapter
-    for meets in (shutil.rmtree, changed):
-        reader.meets = meets
-        with pytest.raises(AdapterError, match=r"While vLLM read the adapter in .* somebody changed it"):
-            adapters.load_adapter(sent, 4.0)
     few = FolderAdapters(cast(Engine, reader), folder.path, folder, 15)
     with pytest.raises(AdapterError, match=r"rank 16; vLLM was started for ranks up to 15.*`largest_rank = 16`"):
         few.load_adapter(large, 4.0)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
+
+from marlaas.engine.daemon.control import create_database
+from marlaas.engine.home.paths import Home
+from marlaas.engine.simulate import cluster_file
+from marlaas.engine.simulate.cluster_file import Case, read_case
 from marlaas.engine.simulate.profile import (
     Profile,
     RecordedEnvironment,
@@ -13,7 +19,6 @@ from marlaas.engine.simulate.profile import (
     RecordedTurn,
     SamplerRates,
     TrainerRates,
-    write_profile,
 )
 
 TASK = """
@@ -56,11 +61,11 @@ def episode(random: Random, slow: float = 0.8) -> RecordedEpisode:
 
 
 def profile(failing: float = 0.05) -> Profile:
-    """Of one environment, whose failures are as often as ``failing`` says; the engine computes in no time."""
+    """Of one environment, whose failures are as often as ``failing`` says."""
     random = Random(1)
     groups = tuple(tuple(episode(random) for _ in range(3)) for _ in range(20))
     held_out = tuple((episode(random, slow=0.0),) for _ in range(20))
-    talk = RecordedEnvironment("plugin/talk", "{}", groups, held_out, RecordedFailures(failing, 0.5, (0.1, 0.5)))
+    talk = RecordedEnvironment("plugin/talk", "{}", groups, held_out, RecordedFailures(failing, (0.1, 0.5)))
     return Profile(
         "made up for a test",
         (talk,),
@@ -68,14 +73,22 @@ def profile(failing: float = 0.05) -> Profile:
         TrainerRates(0.01, 0.0005, (0.9, 1.1), (0.03, 0.05), a_pass=0.04),
         (0.05, 0.1),
         18_000_000,
-        5.0,
     )
 
 
-def cluster(folder: Path, text: str, failing: float = 0.05) -> Path:
-    """A cluster file of this text, beside a profile and a task file."""
-    write_profile(profile(failing), folder / "profile.json")
+def cluster(folder: Path, text: str) -> Path:
+    """A cluster file of this text, next to an empty home and a task file."""
+    home = Home(folder / "recorded")
+    if not home.database.exists():
+        create_database(home)
     (folder / "task.toml").write_text(TASK, encoding="utf-8")
     path = folder / "cluster.toml"
-    path.write_text(f'from = "profile.json"\n{text}', encoding="utf-8")
+    path.write_text(f'from = "recorded"\n{text}', encoding="utf-8")
     return path
+
+
+def case_of(path: Path, made: Profile | None = None) -> Case:
+    """The file's case, as if the made-up profile were recorded in its home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_file, "record", lambda home: made or profile())
+        return read_case(path)

@@ -1,22 +1,21 @@
-"""Virtual time, cores that are shared equally, and a trainer that computes on them."""
+"""Virtual time, a sampler's replies, and a trainer's calls."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from marlaas.engine.clock import monotonic, wall_time
-from marlaas.engine.simulate.cluster_file import AT_THE_HEAD, Network, Site
-from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, TrainerRates
-from marlaas.engine.simulate.time import BEGINS, EngineTime, Sharing, StoodStill, cores_of, run_virtually
-from marlaas.engine.simulate.workers import Shared, SimulatedTrainer, StateFiles
+from marlaas.engine.devices.machine import Link
+from marlaas.engine.samplers.protocol import SampleRequest, SamplerStats
+from marlaas.engine.simulate.cluster_file import Site
+from marlaas.engine.simulate.profile import Profile, SamplerRates, TrainerRates
+from marlaas.engine.simulate.time import BEGINS, StoodStill, run_virtually
+from marlaas.engine.simulate.workers import REPLY, Shared, SimulatedSampler, SimulatedTrainer
 from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
 
 
@@ -59,115 +58,44 @@ def test_a_standstill_is_told() -> None:
         run_virtually(main)
 
 
-CLOSE = 1e-6
-"""Seconds: sums of some dozen numbers of up to a hundred are rounded to less."""
+RATES = SamplerRates(a_pass=0.5, row=0.25, read=0.125, turn=1.0)
 
 
-@dataclass(frozen=True)
-class Work:
-    """Something that begins at a moment, and computes for so many seconds with so many threads."""
+def requests(*given: tuple[str, int, int]) -> tuple[list[float], SamplerStats]:
+    """When each conversation has its reply; given by name, read and sampled tokens."""
 
-    begins: float
-    seconds: float
-    threads: int = 1
+    async def main() -> tuple[list[float], SamplerStats]:
+        shared = Shared(0, Profile("made up", (), RATES, TRAINS), "base")
+        sampler = SimulatedSampler("rollout", Site("here", 2.0, Link(), 8, 64), shared)
+        sampler._versions["v"] = "checksum"
 
-
-JOBS = st.lists(
-    st.builds(
-        Work,
-        st.integers(0, 20).map(lambda tenths: tenths / 10),
-        st.integers(1, 40).map(lambda tenths: tenths / 10),
-        st.integers(1, 3),
-    ),
-    min_size=1,
-    max_size=12,
-)
-
-
-def ends(jobs: list[Work], number: float) -> list[float]:
-    """When each ends."""
-
-    async def main() -> list[float]:
-        cores = cores_of(number)
-
-        async def live(job: Work) -> float:
-            await asyncio.sleep(job.begins)
-            await cores.begin(job.seconds, job.threads).over
+        async def reply(name: str, read: int, said: int) -> float:
+            REPLY.set(said)
+            await sampler.generate(SampleRequest(name, "v", np.arange(read, dtype=np.int32), 64, 1.0, (), 0))
             return monotonic()
 
-        return await asyncio.gather(*map(live, jobs))
+        ended = await asyncio.gather(*(reply(*each) for each in given))
+        return ended, await sampler.stats()
 
     return run_virtually(main)
 
 
-def by_the_book(jobs: list[Work], number: float) -> list[float]:
-    """The same, step by step from one event to the next, with what is left of each."""
-    left = {place: job.seconds for place, job in enumerate(jobs)}
-    ended, now = [math.nan] * len(jobs), 0.0
-    while left:
-        at_it = [place for place in left if jobs[place].begins <= now + CLOSE / 100]
-        speed = min(1.0, number / max(1, sum(jobs[place].threads for place in at_it)))
-        coming = [jobs[place].begins - now for place in left if place not in at_it]
-        step = min([*coming, *(left[place] / speed for place in at_it)])
-        now += step
-        for place in at_it:
-            left[place] -= step * speed
-            if left[place] < CLOSE / 100:
-                ended[place] = now
-                del left[place]
-    return ended
+def test_a_reply_takes_reading_and_passes() -> None:
+    ended, stats = requests(("a", 8, 10))
+    assert ended == pytest.approx([(1.0 + 8 * 0.125 + 10 * 0.75) / 2.0])
+    assert stats.busy_seconds == pytest.approx(ended[0]) and (stats.passes, stats.active) == (10, 0)
 
 
-@given(JOBS, st.one_of(st.integers(1, 6), st.just(math.inf)))
-def test_ends_are_those_of_processor_sharing(jobs: list[Work], number: float) -> None:
-    assert ends(jobs, number) == pytest.approx(by_the_book(jobs, number), abs=CLOSE)
+def test_conversations_share_passes_and_read_in_turn() -> None:
+    """The second prompt is the first one's: but for a token it is there."""
+    ended, stats = requests(("a", 8, 10), ("b", 8, 10))
+    first = (1.0 + 8 * 0.125) / 2.0
+    second = first + (1.0 + 0.125) / 2.0
+    assert ended == pytest.approx([first + 10 * 1.0 / 2.0, second + 10 * 1.0 / 2.0])
+    assert stats.passes == 10 and stats.busy_seconds == pytest.approx(second + 10 * 1.0 / 2.0)
 
 
-def test_what_was_stopped_leaves_its_share() -> None:
-    async def main() -> float:
-        cores = cores_of(1)
-        first, other = cores.begin(2.0), cores.begin(5.0)
-        await asyncio.sleep(1.0)
-        cores.stop(other)
-        cores.stop(other)
-        await first.over
-        return monotonic()
-
-    assert run_virtually(main) == pytest.approx(1.5 + 1.0)
-
-
-def test_the_loop_takes_a_share_from_the_others() -> None:
-    """Three on two cores, of which the engine's loop is not slowed: in its second the others do two thirds of one."""
-
-    async def main() -> list[float]:
-        cores = cores_of(2)
-        short, long = cores.begin(0.5), cores.begin(1.5)
-        EngineTime(cores, EngineRates(call=1.0)).call()
-        busy, ended = monotonic(), short.over.done()
-        await long.over
-        return [busy, ended, monotonic()]
-
-    assert run_virtually(main) == pytest.approx([1.0, True, 1.75])
-
-
-def test_who_is_awake_slows_the_others() -> None:
-    """A device with jobs keeps its threads awake; one that stands still goes on later."""
-
-    async def main() -> list[float]:
-        cores = cores_of(1)
-        device = Sharing(lambda jobs: 1.0, (cores, 1))
-        first = cores.begin(1.0)
-        await asyncio.sleep(0.5)
-        device.stall(0.25)
-        await device.begin(0.25).over
-        ended = monotonic()
-        await first.over
-        return [ended, monotonic(), device.busy]
-
-    assert run_virtually(main) == pytest.approx([1.0, 1.25, 0.5])
-
-
-RATES = TrainerRates(group=0.5, token=0.25, a_pass=4.0)
+TRAINS = TrainerRates(group=0.5, token=0.25, a_pass=4.0)
 
 
 def group(tokens: int, advantage: float = 1.0, number: int = 0) -> TrainGroup:
@@ -177,11 +105,8 @@ def group(tokens: int, advantage: float = 1.0, number: int = 0) -> TrainGroup:
 
 
 def trainer_here() -> SimulatedTrainer:
-    profile = Profile("made up", (), SamplerRates(0.0, 0.0, 0.0), RATES)
-    cores = cores_of(2)
-    network, engine = Network(AT_THE_HEAD, {}), EngineTime(cores, EngineRates())
-    shared = Shared(network, 0, engine, profile, StateFiles(0, "base"), {"here": cores})
-    return SimulatedTrainer("training", Site("here", 1.0, threads=1), shared)
+    profile = Profile("made up", (), RATES, TRAINS)
+    return SimulatedTrainer("training", Site("here", 1.0, Link()), Shared(0, profile, "base"))
 
 
 def seconds_of(folder: Path, *groups: TrainGroup) -> tuple[float, list[float]]:

@@ -24,7 +24,7 @@ from marlaas.engine.train.admission import (
     CALL_TOKENS,
     Admission,
     Background,
-    Filling,
+    GroupRun,
     PolicyGroups,
     may_begin,
     step_groups,
@@ -99,12 +99,6 @@ def test_no_trained_group_is_older_than_the_bound(groups_per_step: int, max_stal
             version += 1
 
 
-@given(st.integers(0, 100), st.integers(1, 8))
-def test_staleness_zero_is_the_synchronous_algorithm(version: int, groups_per_step: int) -> None:
-    allowed = [n for n in range((version + 3) * groups_per_step) if may_begin(n, version, groups_per_step, 0)]
-    assert allowed[-1] == step_groups(version, groups_per_step)[-1]
-
-
 async def take(pool: PolicyGroups, wanted: set[int], one_by_one: bool = False) -> list[int]:
     return [group.group.number for group in await pool.take_ready(sorted(wanted), len(wanted), one_by_one)]
 
@@ -166,16 +160,15 @@ class Stage:
         for _ in range(self.random.randint(0, 3)):
             await asyncio.sleep(0)
 
-    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: Filling) -> dict[str, Any]:
-        over, names = asyncio.Event(), frozenset(one.name for one in policies)
-        began = {one.name: closed(number, version=one.served) for one in policies}
-        self.groups.append((number, names))
+    async def fill(self, group: GroupRun) -> None:
+        over = asyncio.Event()
+        began = {name: closed(group.number, version=one.served) for name, one in group.waiting.items()}
+        self.groups.append((group.number, frozenset(began)))
         self.running.append(over)
         await over.wait()
-        listener.on_samples(-policies[0].spec.train.begun_members)
-        for name in self.random.sample(sorted(names), self.random.randint(0, len(names))):
-            listener.on_group(name, began.pop(name))
-        return began
+        group.count(-group.samples)
+        for name in self.random.sample(sorted(began), len(began)):
+            group.close(name, began[name])
 
     async def run(self, held: frozenset[str]) -> None:
         """Until nothing can move any more; policies ``held`` make no step."""
@@ -300,7 +293,7 @@ async def test_what_fails_while_it_is_cut_off_interrupts_nobody() -> None:
     assert current is not None and not current.cancelling()
 
 
-SLOTS, TASKS, SIZE, BATCH = 4, 4, 4, 4
+SLOTS, TASKS, SIZE, BATCH = 4, 2, 4, 4
 
 
 def spec(number: int) -> TaskSpec:

@@ -23,7 +23,7 @@ from marlaas.engine.samplers.torch.context import TorchWeights
 from marlaas.engine.samplers.torch.sampler import TorchSampler
 from marlaas.engine.train.canary import MANY, Canary, CanaryReport, compare
 from marlaas.engine.trainer.advantages import ClosedGroup, close_group, train_group
-from marlaas.engine.trainer.protocol import PolicyConfig, Probe
+from marlaas.engine.trainer.protocol import PolicyConfig
 from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message
@@ -74,30 +74,22 @@ class Pair:
         self.sampler, self.second, self.trained = Says(-1.0 + gap), Says(-1.0 + gap), -1.0
         self.first, self.other = endpoint(self.sampler, 1, 9), endpoint(self.second, 1, 9, "rollout-2")
         self.canary = Canary({"rollout": tolerance, "rollout-2": second}, 1.0)
-        self.probes: list[Probe | None] = []
-        """What the trainer was asked with the groups of each step."""
 
     async def step(
         self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
     ) -> CanaryReport:
         """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
         endpoints = [self.first] if second is None else [self.first, self.other]
-        self.pass_(self.canary, self.trained, [group(3)] if groups is None else groups)
-        asked = self.canary.ask({one.name for one in endpoints})
+        asked = self.canary.ask([group(3)] if groups is None else groups, {one.name for one in endpoints})
+        wanted = asked.probe.sequences if asked.probe else ()
+        values = (self.trained, trained) if asked.renewed else (trained,)
+        self.canary.learn(asked, [said(value, *one) for value in values for one in wanted])
         self.trained, self.sampler.value = trained, served
         self.second.value = self.second.value if second is None else second
         scores = await self.canary.ask_samplers("new", "old", endpoints, asked)
-        if asked.chosen:
-            self.pass_(self.canary, trained, [])
-        report = await self.canary.judge("new", asked, scores)
+        report = self.canary.judge("new", asked, scores)
         self.sampler.before, self.second.before = self.sampler.value, self.second.value
         return report
-
-    def pass_(self, canary: Canary, trained: float, groups: list[ClosedGroup]) -> None:
-        """The trainer passes groups with weights that give everything this log-probability."""
-        self.probes.append(canary.probe(groups))
-        wanted = self.probes[-1].sequences if self.probes[-1] else ()
-        canary.learn([said(trained, *one) for one in wanted])
 
 
 async def test_a_second_home_serving_the_old_version_is_found() -> None:
@@ -143,8 +135,8 @@ async def test_a_batch_without_own_tokens_says_nothing() -> None:
     assert not report.resolved and report.metrics()["gap_max"] == 0.0
 
 
-@pytest.mark.parametrize("size", [0.005, 0.02, 0.07, 0.3])
-@pytest.mark.parametrize("cancels", [0.0, 0.6])
+@pytest.mark.parametrize("size", [seldom(0.005), 0.02, seldom(0.07), 0.3])
+@pytest.mark.parametrize("cancels", [0.0, seldom(0.6)])
 def test_verdicts_are_wrong_as_seldom_as_is_said(size: float, cancels: float) -> None:
     """Changes and rounding with long tails, which are not what ``compare`` assumes; as in q8_0 of a real base."""
     random, wrong, resolved = np.random.default_rng(0), 0, 0
@@ -211,21 +203,15 @@ class Run:
     async def go(self) -> CanaryReport:
         """One optimizer step, published and compared."""
         closed = self.group()
-        await self.train((closed,))
-        asked = self.canary.ask({endpoint.name for endpoint in self.endpoints})
+        asked = self.canary.ask([closed], {endpoint.name for endpoint in self.endpoints})
         self.step += 1
         path = str(self.folder / str(self.step))
-        await self.trainer.step("policy", path)
+        stats = await self.trainer.accumulate("policy", (train_group(closed.group),), asked.probe, path)
+        assert stats.step is not None
+        self.canary.learn(asked, stats.step.scores)
         await self.sampler.load(f"v{self.step}", path)
         served = await self.canary.ask_samplers(f"v{self.step}", f"v{self.step - 1}", self.endpoints, asked)
-        await self.train(())
-        return await self.canary.judge(f"v{self.step}", asked, served)
-
-    async def train(self, groups: tuple[ClosedGroup, ...]) -> None:
-        """Pass groups, with what the canary asks of the trainer."""
-        probe = self.canary.probe(groups)
-        stats = await self.trainer.accumulate("policy", tuple(train_group(one.group) for one in groups), probe)
-        self.canary.learn(stats.scores)
+        return self.canary.judge(f"v{self.step}", asked, served)
 
     def group(self) -> ClosedGroup:
         """Random replies to a random sum: what is compared are log-probabilities, whoever spoke."""
@@ -274,7 +260,7 @@ async def sampler(base: BaseModel, weights: str, tmp_path: Path) -> AsyncIterato
     await sampler.close()
 
 
-@pytest.mark.parametrize("steps", [10, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("steps", [6, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 async def test_honest_steps_raise_no_alarm(
     base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, steps: int
 ) -> None:
@@ -298,7 +284,7 @@ async def test_honest_steps_raise_no_alarm(
     ],
     indirect=["weights"],
 )
-@pytest.mark.parametrize("since", [seldom(0), 9])
+@pytest.mark.parametrize("since", [seldom(0), 2, seldom(9)])
 async def test_the_version_before_is_found_at_a_small_learning_rate(
     base: BaseModel,
     trainer: TorchTrainer,

@@ -24,10 +24,10 @@ from marlaas.engine.samplers.protocol import SampleRequest, SampleResult
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.drawing import STRIDE
+from marlaas.engine.train.failures import MAX_SILENT
 from marlaas.engine.train.groups import (
     DEATHS,
     MAX_SHORT,
-    MAX_SILENT,
     OVERLOADED,
     RUNS,
     close_groups,
@@ -100,17 +100,6 @@ async def test_a_fifth_of_the_instances_may_fail(world: World) -> None:
     assert await ends(world) == Ending("done")
     check_history(world)
     assert instances(world) == {n: n + STRIDE * {3: 6, 7: 1}.get(n, 0) for n in range(10)}
-
-
-async def test_a_lost_member_costs_itself_alone(world: World) -> None:
-    world.spec = replace(SPEC, train=replace(SPEC.train, group_size=3, min_members=2))
-    world.environments.failing = lambda spec: spec.split == "train" and spec.member == 1
-    assert await ends(world) == Ending("done")
-    assert instances(world) == {n: n for n in range(10)}
-    failed = world.query("SELECT reward FROM trajectories WHERE status = 'error'")
-    assert len(failed) == 10 and all(row["reward"] is None for row in failed)
-    assert metric(world, "lost") == metric(world, "errors") == [2.0] * 5
-    assert metric(world, "replayed") == [2.0 * (RUNS - 1)] * 5
 
 
 async def test_a_failed_member_is_played_again_by_itself(world: World) -> None:
@@ -273,18 +262,6 @@ async def test_too_few_rewards_are_no_group_all_the_same(redundant: World) -> No
     ]
 
 
-async def test_the_first_alone_are_ranked(redundant: World) -> None:
-    sizes: list[int] = []
-
-    def rank(outcomes: Any) -> Ranking:
-        sizes.append(len(outcomes))
-        return Ranking(tuple({AGENT: float(place)} for place, _ in enumerate(outcomes)))
-
-    redundant.environments.ranking = rank
-    assert await ends(redundant) == Ending("done")
-    assert sizes == [3] * 10 and members(redundant) == dict.fromkeys(range(10), (1, 2, 4))
-
-
 def member(
     number: int,
     seconds: float,
@@ -376,10 +353,6 @@ DIED = EpisodeOutcome("error", died=True)
 
 SWAMPED = EpisodeOutcome("timeout", overloaded=True)
 
-FAILURES = (ERROR, EpisodeOutcome("timeout"), EpisodeOutcome("cancelled"), DIED, SWAMPED)
-
-ENDS = st.lists(st.sampled_from((OK, SKIP, *FAILURES)), min_size=1, max_size=30)
-
 
 def runs(ends: Sequence[EpisodeOutcome]) -> list[EpisodeOutcome]:
     """The outcomes of a sample whose runs end so, the last end for ever."""
@@ -408,13 +381,6 @@ def runs(ends: Sequence[EpisodeOutcome]) -> list[EpisodeOutcome]:
 def test_how_often_a_sample_is_run(ends: list[EpisodeOutcome], count: int, lost: bool) -> None:
     outcomes = runs(ends)
     assert len(outcomes) == count and (outcomes[-1].status in FAILED) is lost
-
-
-@given(ENDS)
-def test_a_sample_ends_with_its_first_good_run(ends: list[EpisodeOutcome]) -> None:
-    outcomes = runs(ends)
-    assert len(outcomes) <= RUNS + OVERLOADED
-    assert all(end in FAILURES for end in outcomes[:-1]), "a run that ended well was made again"
 
 
 SOME = group(
@@ -490,18 +456,6 @@ async def test_a_group_of_equal_rewards_is_replaced_and_counted(tmp_path: Path) 
     assert metric(world, "replaced") == [0.0, 1.0, 0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("limit", [5])
-async def test_a_task_of_nothing_but_equal_rewards_goes_on(tmp_path: Path, limit: int) -> None:
-    """Each group is replaced up to the limit; then what there is counts, and nothing waits for ever."""
-    world = World(tmp_path, replace(DYNAMIC, train=replace(DYNAMIC.train, dynamic_limit=limit)))
-    world.environments.score = lambda spec: 1.0
-    assert await ends(world) == Ending("done")
-    check_history(world)
-    assert set(groups(world).values()) == {(limit, limit)}
-    assert metric(world, "replaced") == [float(limit * SPEC.train.groups_per_step)] * SPEC.steps
-    assert metric(world, "discarded") == [limit / (limit + 1)] * SPEC.steps
-
-
 @pytest.mark.parametrize(
     ("spec", "taken"),
     [
@@ -516,26 +470,6 @@ async def test_it_belongs_to_dapo_and_can_be_chosen(tmp_path: Path, spec: TaskSp
     world.environments.score = lambda spec: 0.5
     assert await ends(world) == Ending("done")
     assert set(groups(world).values()) == {(taken, taken)}
-
-
-async def test_a_restart_draws_the_same_instances(tmp_path: Path) -> None:
-    def score(spec: EpisodeSpec) -> float:
-        return 1.0 if spec.index % 3 == 0 else by_member(spec)
-
-    runs = []
-    for name, turns in (("whole", 0), ("killed", 120)):
-        world = World(tmp_path / name, DYNAMIC)
-        world.environments.score = score
-        run = asyncio.ensure_future(world.go())
-        for _ in range(4 if turns else 0):
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            world.kill_workers()
-        assert await asyncio.wait_for(run, 50) == Ending("done")
-        check_history(world)
-        runs.append((groups(world), metric(world, "replaced")))
-    assert runs[0] == runs[1]
-    assert {count for _, count in runs[0][0].values()} >= {0, 1}
 
 
 PLUGIN = """

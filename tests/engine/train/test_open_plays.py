@@ -23,8 +23,7 @@ from marlaas.engine.environments.protocol import (
 )
 from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import NamedPolicySpec, PolicySpec, TaskSpec
-from marlaas.engine.store.experience import OpenPlay
-from marlaas.engine.train import groups as module, publishing
+from marlaas.engine.train import failures, groups as module
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer
@@ -176,41 +175,9 @@ async def test_members_of_a_version_that_is_gone_go_with_it(tmp_path: Path, fate
     assert here.query("SELECT 1 FROM open_plays") == []
 
 
-AHEAD = replace(SOLO, train=replace(SPEC.train, max_staleness=2), eval=replace(SPEC.eval, every=0))
-
-
 def oldest(spec: EpisodeSpec) -> bool:
     """A member of a group that may begin with version 0 and belongs to the third step."""
     return (spec.index, spec.member) == (2 * SPEC.train.groups_per_step, 1)
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_the_versions_of_open_plays_outlive_the_engine(tmp_path: Path) -> None:
-    here = held(tmp_path, oldest, AHEAD)
-    number = 2 * SPEC.train.groups_per_step
-    await dies(here, lambda: (number, 0) in kept(here) and here.query("SELECT 1 FROM steps WHERE number = 2"))
-    (play,) = here.query(f"SELECT speaking FROM open_plays WHERE number = {number}")
-    assert json.loads(play["speaking"])["policy"][0] == 0
-    await publishing.Retention(here.store, here.task, 1).retain(set())
-    environment(here).holds = lambda spec: False
-    assert await here.go() == Ending("done")
-    assert begun(here)[number, 0] == 0 and begun(here)[number, 1] == 1
-    check_history(here)
-
-
-async def test_a_task_that_ends_keeps_no_version_for_them(tmp_path: Path) -> None:
-    """Such as where it ends before the step of a play that is still open."""
-    here = World(tmp_path / "home", SPEC)
-
-    def begun_before(_: object) -> None:
-        (first,) = here.query("SELECT checksum FROM versions")
-        play = OpenPlay(here.task, 99, ("policy",), 0, 99, "", "e1", {"policy": (0, first["checksum"])})
-        here.store.open_plays.keep(play, [])
-
-    assert await here.go(begun_before) == Ending("done")
-    assert here.query("SELECT 1 FROM open_plays") == []
-    (first,) = here.query("SELECT state, path FROM versions WHERE number = 0")
-    assert first["state"] == "pruned" and not here.home.file(first["path"]).exists()
 
 
 @pytest.mark.usefixtures("at_once")
@@ -385,7 +352,9 @@ async def test_members_that_failed_are_counted_in_early_groups(
     assert weighed.keys() == {("ok", "ok", "error")} and weighed.total() == 2 * STEPS
 
 
-async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path) -> None:
+async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "MOST_LOST", failures.FEWEST_LOST)
+
     class Insists(Paying):
         async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
             outcome = await super().play(lease, spec, answer, counts)

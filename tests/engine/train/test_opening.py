@@ -20,20 +20,14 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.models.find import load_base
 from marlaas.engine.queue.scheduler.scheduler import Ending, paused
-from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import EvalSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.store import Store
-from marlaas.engine.store.submissions import submit
-from marlaas.engine.train.opening import closing_rules, open_policy
+from marlaas.engine.train.opening import open_policy
 from marlaas.engine.train.publishing import Retention
-from marlaas.engine.trainer.advantages import ClosedGroup, close_group
 from marlaas.engine.trainer.protocol import PolicyConfig, StepResult
 from marlaas.engine.trainer.torch_trainer import TorchTrainer
-from marlaas.engine.trajectories import Episode, Group
 
 from ..queue.scheduler.world import World
-from ..trainer.test_advantages import replied
 from .test_learning import SPEC, check_history
 
 
@@ -250,29 +244,6 @@ LIMITS = SamplingSpec(max_tokens=10, max_episode_tokens=16)
 
 def task(train: TrainSpec) -> TaskSpec:
     return TaskSpec("lab", "sums", "sums", train=train, sampling=LIMITS)
-
-
-@pytest.mark.parametrize("overlong", ["keep", "mask", "penalty"])
-def test_a_stored_group_closes_as_it_did(tmp_path: Path, overlong: str) -> None:
-    rules = closing_rules(task(TrainSpec(group_size=4, overlong=overlong, overlong_buffer=4, advantage="standard")))
-    rewards = (1.0, 0.0, 0.75, 1.0)
-    trajectories = (replied(10, cut=True), replied(3), replied(8), replied(7, 6))
-    episodes = tuple(
-        Episode(member, "ok", (replace(one, reward=reward),))
-        for member, (one, reward) in enumerate(zip(trajectories, rewards, strict=True))
-    )
-    closed = close_group(Group(0, 0, 0, "e", episodes), rules)
-    assert isinstance(closed, ClosedGroup)
-    store = Store(tmp_path / "marlaas.db", "tiny")
-    (number,) = submit(tmp_path / "marlaas.db", [submission(task(TrainSpec()))])
-    policy = store.versions.policy(number, "policy", {})
-    store.experience.add_group(policy, "train", closed.group, {})
-    (waiting,) = store.experience.waiting(policy)
-    again = close_group(waiting, rules)
-    store.close()
-    assert isinstance(again, ClosedGroup) and again.rewards == closed.rewards
-    first, second = ([t.advantage for e in one.group.episodes for t in e.trajectories] for one in (closed, again))
-    assert first == second and len(set(first)) > 2
 
 
 WIDE = BaseTraits(576, 256)

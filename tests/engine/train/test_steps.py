@@ -150,17 +150,6 @@ def test_what_no_pass_measured_is_left_out(kl: bool) -> None:
     assert metrics.keys() >= SAID, "what was said is known without a pass"
 
 
-@pytest.mark.parametrize("episodes", [(), (Episode(0, "error", (SILENT,)),)], ids=["none", "failed"])
-def test_a_policy_that_said_nothing_has_no_replies(episodes: tuple[Episode, ...]) -> None:
-    tally = StepTally(version=4)
-    empty = ClosedGroup(Group(0, 0, 0, "e", episodes), RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0))
-    nothing = GroupStats(tokens=0, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
-    tally.add([empty], nothing)
-    metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
-    assert metrics["first_prompts"] == metrics["tokens"] == 0.0
-    assert not SAID & metrics.keys(), "nothing was said, so nothing is known of it"
-
-
 async def test_a_step_is_estimated_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "PATIENCE", 0.0)
     base = load_base("tiny")
@@ -169,8 +158,8 @@ async def test_a_step_is_estimated_and_leaves_nothing(tmp_path: Path, monkeypatc
     renderer, scratch = Renderer(base.path), tmp_path / "scratch"
     scratch.mkdir()
     try:
-        async with loaded([sampler], trainer, scratch) as (version, folder):
-            (sampling,) = await time_sampling([sampler], renderer, version, 1)
+        async with loaded(sampler, trainer, scratch) as (version, folder):
+            sampling = await time_sampling(sampler, renderer, version, 1)
             training = await time_training(trainer, renderer, folder)
         stats = await sampler.stats()
         with pytest.raises(AdapterError, match="not open"):

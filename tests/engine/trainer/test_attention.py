@@ -10,9 +10,8 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from marlaas.engine.models.kernels import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from marlaas.engine.models.tensors import HeadShape
-from marlaas.engine.trainer.decoder.attention import Attention, FusedAttention, TiledAttention
+from marlaas.engine.trainer.decoder.attention import FusedAttention, TiledAttention
 from marlaas.engine.trainer.decoder.decoder import compute_on
 from marlaas.engine.trainer.decoder.layer import entropies_backward, token_logprobs, token_scores, token_scores_backward
 from marlaas.engine.trainer.decoder.packing import Places, families, pack
@@ -38,7 +37,7 @@ def places_of(groups: list[TrainGroup], device: torch.device = CPU) -> Places:
     return Places.of(pack([(0, family) for group in groups for family in families(group)]), device)
 
 
-def computed(attention: Attention, seed: int = 0, device: torch.device = CPU) -> tuple[torch.Tensor, ...]:
+def computed(attention: Any, seed: int = 0, device: torch.device = CPU) -> tuple[torch.Tensor, ...]:
     """Outputs and gradients for random inputs; the padding's gradient is 0, as in a pass."""
     draw, shape = torch.Generator().manual_seed(seed), attention.heads
     turned = torch.randn(attention.places, shape.turned, shape.size, generator=draw)
@@ -92,7 +91,7 @@ def used(places: Places) -> torch.Tensor:
     return torch.isin(torch.arange(len(places.tokens) - 1), tokens)
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(heads, st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 6), st.sampled_from([3, 30, 100]))
 def test_tiles_and_fused_kernels_give_plain_attention(
     shape: HeadShape, seed: int, groups: int, members: int, longest: int
@@ -163,40 +162,6 @@ def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -
     leaf = x.clone().requires_grad_()
     (result,) = torch.autograd.grad(function(leaf), leaf, grad)
     return result
-
-
-@pytest.mark.parametrize("shape", [(7, 12), (7, 3, 12)])
-def test_the_backward_of_rms_norm_is_autograds(shape: tuple[int, ...]) -> None:
-    x, weight, grad = draw(*shape), draw(12, seed=1), draw(*shape, seed=2)
-
-    def norm(x: Tensor) -> Tensor:
-        return torch.nn.functional.rms_norm(x, (12,), weight, 1e-6)
-
-    result, unit, inverse = rms_norm(x, weight, 1e-6)
-    torch.testing.assert_close(result, norm(x))
-    torch.testing.assert_close(rms_norm_backward(grad, unit, inverse, weight), by_autograd(norm, x, grad))
-
-
-def test_the_backward_of_swiglu_is_autograds() -> None:
-    x, grad = draw(7, 20), draw(7, 10, seed=1)
-
-    def plain(x: Tensor) -> Tensor:
-        return torch.nn.functional.silu(x[:, :10]) * x[:, 10:]
-
-    result, opened = swiglu(x)
-    torch.testing.assert_close(result, plain(x))
-    torch.testing.assert_close(swiglu_backward(grad, x, opened), by_autograd(plain, x, grad))
-
-
-def test_rotating_back_is_the_backward_of_rotating() -> None:
-    x, grad, angles = draw(5, 3, 8), draw(5, 3, 8, seed=1), draw(5, 1, 4, seed=2)
-    cosine, sine = (torch.cat([f, f], -1) for f in (angles.cos(), angles.sin()))
-
-    def plain(x: Tensor) -> Tensor:  # as transformers writes it
-        return x * cosine + torch.cat([-x[..., 4:], x[..., :4]], -1) * sine
-
-    torch.testing.assert_close(rotate(x, angles.cos(), angles.sin()), plain(x))
-    torch.testing.assert_close(rotate(grad, angles.cos(), -angles.sin()), by_autograd(plain, x, grad))
 
 
 @pytest.mark.usefixtures("each_library")

@@ -21,7 +21,7 @@ from marlaas.engine.models.memory import PASS_BYTES, Budget, PassSize
 from marlaas.engine.trainer.decoder.decoder import Compute, Decoder, compute_on, for_card
 from marlaas.engine.trainer.decoder.linear import Adapter, Linear, Matrix, Policy, Spans, Stacked, product
 from marlaas.engine.trainer.decoder.packing import families, pack, packed_batches
-from marlaas.engine.trainer.group_pass import add_gradient, add_gradients
+from marlaas.engine.trainer.group_pass import add_gradients
 from marlaas.engine.trainer.losses import LOSSES
 from marlaas.engine.trainer.memory import PolicyMemory, fresh
 from marlaas.engine.trainer.model import Model, Slopes
@@ -48,11 +48,11 @@ def policy(model: Model[Any], config: PolicyConfig, device: str = "cpu") -> Poli
 
 def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -> tuple[GroupStats, dict[str, Any]]:
     memory = policy(model, config)
-    stats = add_gradient(model, memory, groups)
+    stats = add_gradients(model, [(memory, groups)])[0]
     return stats, memory.layout.views(memory.gradient.numpy())
 
 
-@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     shapes,
     st.integers(0, 10_000),
@@ -130,7 +130,7 @@ configs = st.builds(
 jobs = st.tuples(configs, st.integers(0, 10_000), st.integers(0, 3), st.integers(1, 4), st.integers(1, 12))
 
 
-@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.lists(jobs, min_size=2, max_size=8), st.sampled_from([30, 1_000]), st.sampled_from([0, 7, 2048]))
 def test_together_is_as_alone(
     shape: dict[str, Any],
@@ -147,7 +147,7 @@ def test_together_is_as_alone(
     together, single = works
     with patch.object(Budget, "tokens", lambda *_: max_tokens):
         shared = add_gradients(model, together)
-        apart = [add_gradient(model, memory, groups) for memory, groups in single]
+        apart = [add_gradients(model, [one])[0] for one in single]
     for (ours, _), (theirs, _), stats, expected in zip(together, single, shared, apart, strict=True):
         scale = float(theirs.gradient.abs().max())
         np.testing.assert_allclose(ours.gradient, theirs.gradient, atol=2e-4 * scale + 1e-7, rtol=1e-3)
@@ -273,7 +273,7 @@ def test_prompts_and_equal_answers_are_laid_down_once() -> None:
     used = 2 + 2 + 1
     assert sorted(batch.tokens[:used].tolist()) == [3, 5, 6, 7, 8]
     assert batch.positions[:used].tolist() == [0, 1, 2, 3, 2]
-    assert len(set(batch.needed) - {batch.padding}) == 4  # the prompt's end, after 7, after 7 8, after 3
+    assert len(set(batch.needed) - {len(batch.tokens) - 1}) == 4  # the prompt's end, after 7, after 7 8, after 3
     assert batch.targets.tolist() == [7, 8, 9, 7, 8, 1, 7, 2, 3, 2]
 
 
@@ -340,7 +340,7 @@ COMPUTE: dict[str, Callable[[], Compute]] = {
 @pytest.mark.parametrize(
     ("kernels", "prompt", "answer"),
     often(
-        [("processor", 16, 112), ("processor in bfloat16", 16, 112), ("card", 200, 56)],
+        [("processor", 16, 112), ("card", 200, 56)],
         [(kernels, *sizes) for kernels in COMPUTE for sizes in ((16, 112), (200, 56))],
         several=True,
     ),
@@ -359,6 +359,7 @@ def test_without_room_a_pass_holds_less_and_gives_the_same(
     assert 0.35 * size.inputs < little <= size.inputs  # the two parts of a layer never go back at the same time
 
 
+@pytest.mark.slow
 def test_a_long_sequence_needs_no_more_for_what_is_wide(eight_layers: BaseModel) -> None:
     """The feed-forward part is computed some rows at a time: here it would take most of the memory."""
     some, exact = group(400, 80), compute_on("cpu")

@@ -16,7 +16,7 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.weights import unadapted
 from marlaas.engine.trainer import peft_model
-from marlaas.engine.trainer.group_pass import add_gradient
+from marlaas.engine.trainer.group_pass import add_gradients
 from marlaas.engine.trainer.memory import PolicyMemory, fresh
 from marlaas.engine.trainer.peft_model import PeftModel
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
@@ -78,7 +78,7 @@ def policy(model: PeftModel, config: PolicyConfig) -> PolicyMemory:
 
 def gradient(model: PeftModel, config: PolicyConfig, group: TrainGroup) -> np.ndarray:
     memory = policy(model, config)
-    add_gradient(model, memory, [group])
+    add_gradients(model, [(memory, [group])])
     return np.asarray(memory.gradient.numpy())
 
 
@@ -105,7 +105,7 @@ def test_one_long_sequence_holds_the_logits_of_one_chunk(capped: str, monkeypatc
     memory = policy(model, config)
     scores = 119 * 119  # of each head's attention
     with Largest(scores, 2 * scores) as largest:
-        add_gradient(model, memory, [TrainGroup(0, (sequence(tokens, 10, 1.0),))])
+        add_gradients(model, [(memory, [TrainGroup(0, (sequence(tokens, 10, 1.0),))])])
     assert largest.elements == 20 * VOCABULARY
 
 

@@ -16,11 +16,11 @@ from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
 from marlaas.engine.models.tensors import load
 from marlaas.engine.trainer.decoder.decoder import Decoder, compute_on, for_card
 from marlaas.engine.trainer.decoder.linear import Linear, Matrix
-from marlaas.engine.trainer.group_pass import add_gradient, add_gradients
+from marlaas.engine.trainer.group_pass import add_gradients
 from marlaas.engine.trainer.memory import PolicyMemory
 from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
 
-from ...seldom import seldom
+from ...seldom import often, seldom
 from .random_models import random_groups, save_model
 from .samples import sequence_logprobs
 from .test_decoder import policy
@@ -48,12 +48,12 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return load_base(save_model(tmp_path_factory.mktemp("base"), shape, 1))
 
 
-each_family = pytest.mark.parametrize("base", ["qwen2", "qwen3", "llama"], indirect=True)
+each_family = pytest.mark.parametrize("base", often(("qwen3",), ("qwen2", "qwen3", "llama")), indirect=True)
 
 
 def gradient(model: Decoder) -> torch.Tensor:
     memory = policy(model, CONFIG)
-    add_gradient(model, memory, random_groups(3, 3, 6, 16))
+    add_gradients(model, [(memory, random_groups(3, 3, 6, 16))])
     return memory.gradient
 
 
@@ -182,7 +182,7 @@ def threads() -> Iterator[None]:
 
 def longer_gradient(model: Decoder, config: PolicyConfig = PLAIN) -> torch.Tensor:
     memory = policy(model, config)
-    add_gradient(model, memory, random_groups(3, 1, 3, 12))
+    add_gradients(model, [(memory, random_groups(3, 1, 3, 12))])
     return memory.gradient
 
 
@@ -192,6 +192,7 @@ def share_apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.slow
 def test_bits_repeat(shipped: BaseModel) -> None:
     torch.set_num_threads(2)
     model = Decoder.of(shipped, compute_on("cpu", "bf16"))
@@ -199,6 +200,7 @@ def test_bits_repeat(shipped: BaseModel) -> None:
     assert torch.equal(first, longer_gradient(Decoder.of(shipped, compute_on("cpu", "bf16"))))
 
 
+@pytest.mark.slow
 def test_together_is_as_alone_but_for_roundings(shipped: BaseModel) -> None:
     model = Decoder.of(shipped, compute_on("cpu", "bf16"))
 
@@ -208,7 +210,7 @@ def test_together_is_as_alone_but_for_roundings(shipped: BaseModel) -> None:
     together, single = works(), works()
     add_gradients(model, together)
     for memory, groups in single:
-        add_gradient(model, memory, groups)
+        add_gradients(model, [(memory, groups)])
     for (ours, _), (theirs, _) in zip(together, single, strict=True):
         # products of other shapes may add in another order, and what is then rounded differs by its last bit, of 8:
         # 0.4 % were seen, less than what bfloat16 itself costs

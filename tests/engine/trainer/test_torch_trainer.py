@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,11 +20,10 @@ from marlaas.engine.adapters.statefile import PolicyState, read_state, write_sta
 from marlaas.engine.devices.limits import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.trainer import torch_trainer
-from marlaas.engine.trainer.decoder.decoder import Decoder
 from marlaas.engine.trainer.group_pass import Work
 from marlaas.engine.trainer.losses import LOSSES
-from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, TrainGroup, TrainSequence
-from marlaas.engine.trainer.torch_trainer import Replicas, TorchTrainer, once_more
+from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Refused, TrainGroup, TrainSequence
+from marlaas.engine.trainer.torch_trainer import Replicas, TorchTrainer
 
 from .contract import (
     CONFIG,
@@ -154,24 +152,6 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         TorchTrainer(str(tmp_path), "none")
 
 
-async def test_a_probe_that_fails_leaves_its_policy_open(
-    monkeypatch: pytest.MonkeyPatch, new_torch_trainer: NewTrainer, tmp_path: Path
-) -> None:
-    def fail(*_: Any) -> torch.Tensor:
-        raise AdapterError("broken")
-
-    trainer, probe = new_torch_trainer(), Probe(((np.arange(1, 9, dtype=np.int32), 3),))
-    for policy in "ab":
-        await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-    with monkeypatch.context() as patch:
-        patch.setattr(Decoder, "logprobs", fail)
-        with pytest.raises(AdapterError, match="broken"):
-            await trainer.accumulate("a", (group(1),), probe)
-        first, second = await trainer.accumulate_together((Job("a", (group(1),), probe), Job("b", (group(1),))))
-    assert isinstance(first, Refused) and not isinstance(second, Refused)
-    assert (await train(trainer, "a", (group(1),), tmp_path / "1")).step == 1
-
-
 async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_path: Path) -> None:
     trainer = TorchTrainer(base, "tiny", sync=False, slots=1, scratch=str(tmp_path))
     for policy in ("a", "b", "c"):
@@ -188,7 +168,7 @@ async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_pat
 
 
 @pytest.mark.parametrize("slots", [0, 1])
-async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
+async def test_whose_pass_fails_stays_as_it_was_as_do_others(
     slots: int, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside it in a shared pass, or, with a single slot, in a pass before and one after it."""
@@ -206,9 +186,10 @@ async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
         done = await trainer.accumulate_together(tuple(Job(policy, (group(2),)) for policy in configs))
     assert isinstance(done[1], Refused) and "policy b failed: OSError: broken" in done[1].reason
     beside = {(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in ("a", "c")}
-    with pytest.raises(AdapterError, match="not open"):
-        await trainer.step("b", str(tmp_path / "1"))
-    await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=True)
+    failed = (await trainer.step("b", str(tmp_path / "1"))).checksum
+    for policy, config in configs.items():
+        await trainer.open(policy, config, str(tmp_path / policy), resume=True)
+    assert failed == (await train(trainer, "b", (group(1),), tmp_path / "1")).checksum
     assert beside == {(await train(trainer, "a", (group(1), group(2)), tmp_path / "1")).checksum}
     trainer.shutdown()
 
@@ -236,22 +217,6 @@ async def test_a_policy_closed_during_its_step_keeps_nothing(
     with pytest.raises(AdapterError, match="closed while a step of it was being written"):
         await stepping
     assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
-    trainer.shutdown()
-
-
-async def test_models_without_shared_passes_do_jobs_one_by_one(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("marlaas.engine.trainer.torch_trainer.unsupported", lambda _: "a test says so")
-    trainer = TorchTrainer(base, "tiny", sync=False)
-    configs = {"a": CONFIG, "b": replace(CONFIG, rank=2, kl=0.1), "c": replace(CONFIG, loss="ppo", epochs=2)}
-    for policy, config in configs.items():
-        await trainer.open(policy, config, str(tmp_path / policy), resume=False)
-    alone = [(await train(trainer, policy, (group(1),), tmp_path / "1")).checksum for policy in configs]
-    for policy, config in configs.items():
-        await trainer.open(policy, config, str(tmp_path / policy), resume=True)
-    await trainer.accumulate_together(tuple(Job(policy, (group(1),)) for policy in configs))
-    assert [(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in configs] == alone
     trainer.shutdown()
 
 
@@ -348,19 +313,6 @@ async def test_updates_are_those_of_plain_peft(trainer: TorchTrainer, base: str,
         header = read_state(tmp_path / str(number)).header
         assert (header.step, header.updates) == (number, number * EPOCHS)
     assert plain.oracle.distance(read_state(tmp_path / "2")) < 2e-4  # a hundredth of the learning rate
-
-
-async def test_both_counters_survive_a_resume(trainer: TorchTrainer, tmp_path: Path) -> None:
-    config = replace(PPO, schedule="linear", steps=4, warmup=1)
-    await trainer.open("a", config, str(tmp_path / "0"), resume=False)
-    for number, groups in enumerate(BATCHES, start=1):
-        last = await train(trainer, "a", groups, tmp_path / str(number))
-    resumed = await trainer.open("a", config, str(tmp_path / "1"), resume=True)
-    assert resumed.step == 1
-    again = await train(trainer, "a", BATCHES[1], tmp_path / "again")
-    assert again.step == 2
-    assert again.learning_rate == last.learning_rate == pytest.approx(PPO.learning_rate)
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "2").read_bytes()
 
 
 async def test_a_step_that_fails_in_a_later_epoch_has_not_happened(
@@ -481,24 +433,10 @@ def test_what_does_not_fit_trains_in_smaller_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_where_not_even_a_sequence_fits_there_is_a_sentence(tmp_path: Path) -> None:
     found = run(tmp_path, 1, answer=3000)  # what the heap has kept, some 50 MB, is not enough for one of these
     assert str(found["error"]).startswith(
         "AdapterError: Training ran out of memory on core 7, even with a single sequence in a pass. Lower "
     )
-
-
-def test_a_step_without_memory_is_tried_once_more() -> None:
-    attempts: list[int] = []
-
-    def work(needed: int) -> int:
-        attempts.append(needed)
-        if len(attempts) < needed:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return needed
-
-    assert once_more("gpu 0", lambda: work(2)) == 2
-    attempts.clear()
-    with pytest.raises(AdapterError, match="no memory on gpu 0 for an optimizer step"):
-        once_more("gpu 0", lambda: work(3))

@@ -94,26 +94,6 @@ void pack(const float *weight, long inputs, long outputs, float factor, float *p
                 *packed++ = column < outputs ? weight[column * inputs + input] * factor : 0.0f;
 }
 
-/* The same of W that was stored in bfloat16, and so is known by the upper halves of its numbers. Half as many bytes are
-   read, and the results are the same. */
-void pack_halves(const float *weight, long inputs, long outputs, uint16_t *packed) {
-    for (long first = 0; first < outputs; first += PANEL)
-        for (long input = 0; input < inputs; input++)
-            for (long column = first; column < first + PANEL; column++, packed++) {
-                uint32_t bits = 0;
-                if (column < outputs) memcpy(&bits, weight + column * inputs + input, sizeof bits);
-                *packed = (uint16_t)(bits >> 16);
-            }
-}
-
-/* `count` numbers, a multiple of PANEL, in float32. */
-static void widen(const uint16_t *halves, long count, float *to) {
-    for (long at = 0; at < count; at++) {
-        uint32_t bits = (uint32_t)halves[at] << 16;
-        memcpy(to + at, &bits, sizeof bits);
-    }
-}
-
 /* How the sums are stored. */
 typedef enum { SET, ADD } Way;
 
@@ -162,29 +142,17 @@ static const Product narrow[ROWS + 1] = {
 static const Product wide[4] = {0, product_1_4, product_2_2, product_3_2};
 static const int width[4] = {0, WIDEST, 2, 2};
 
-typedef struct {
-    const float *whole;     /* packed, or 0 */
-    const uint16_t *halves; /* packed, or 0 */
-} Matrix;
-
 /* y (rows, outputs) = or += x (rows, inputs) times a matrix; columns up to a multiple of PANEL are written. Sums are
-   cut by the number of inputs alone. `room` (WIDEST, DEPTH, PANEL) is for what is widened. */
-static void multiply(const float *x, long dx, long rows, Matrix matrix, long inputs, long outputs, float *y, long dy,
-                     Way way, float *room) {
+   cut by the number of inputs alone. */
+static void multiply(const float *x, long dx, long rows, const float *matrix, long inputs, long outputs, float *y,
+                     long dy, Way way) {
     long panels = rounded(outputs, PANEL) / PANEL;
     long parts = (rows + ROWS - 1) / ROWS, cuts = (inputs + DEPTH - 1) / DEPTH;
     for (long panel = 0, taken; rows && panel < panels; panel += taken) {
         taken = rows <= 3 && panels - panel >= width[rows] ? width[rows] : 1;
         for (long cut = 0; cut < cuts; cut++) {
             long begin = inputs * cut / cuts, depth = inputs * (cut + 1) / cuts - begin, dw = inputs * PANEL;
-            long offset = panel * dw + begin * PANEL;
-            const float *w = matrix.whole + offset;
-            if (matrix.halves) {
-                for (long one = 0; one < taken; one++)
-                    widen(matrix.halves + offset + one * dw, depth * PANEL, room + one * depth * PANEL);
-                w = room;
-                dw = depth * PANEL;
-            }
+            const float *w = matrix + panel * dw + begin * PANEL;
             for (long part = 0; part < parts; part++) {
                 long first = rows * part / parts, count = rows * (part + 1) / parts - first;
                 Product product = taken > 1 ? wide[count] : narrow[count];
@@ -198,8 +166,8 @@ static void multiply(const float *x, long dx, long rows, Matrix matrix, long inp
 
 typedef struct {
     long inputs, outputs;
-    Matrix weight;
-    const float *bias; /* (outputs) or 0 */
+    const float *weight; /* packed */
+    const float *bias;   /* (outputs) or 0 */
 } Linear;
 
 typedef struct {
@@ -212,7 +180,7 @@ typedef struct {
     long length, sequences; /* tokens of a sequence, a multiple of BLOCK; how many sequences there are */
     float eps, scale;
     const float *embedding, *norm; /* (vocabulary, hidden), (hidden) */
-    Matrix head;
+    const float *head;             /* packed */
     const float *cosine, *sine; /* (length, size / 2) */
     const Layer *each;
     float *memory; /* (layers, sequences, keys, length / BLOCK, memory_size) */
@@ -248,14 +216,14 @@ static long inner_size(const Base *base) {
 /* What a pass needs for its values, for adapters of up to `rank` in all modules of a layer together. */
 long room_size(const Base *base, long rank) {
     long row = row_size(base->hidden) + qkv_size(base) + inner_size(base) + row_size(2 * base->inner) + row_size(rank);
-    return CHUNK * row + WIDEST * DEPTH * PANEL + base->length + rounded(base->size, BLOCK);
+    return CHUNK * row + base->length + rounded(base->size, BLOCK);
 }
 
 /* y = x Wt + b, and what each row's adapter adds. `additions` has a pointer to a row's adapter, (layers, LINEARS), or
    0; neighbours with the same are multiplied together. */
 static void apply(const Linear *linear, long number, const Addition *const *additions, const float *x, long dx,
-                  long rows, float *y, long dy, Way way, float *room, float *between) {
-    multiply(x, dx, rows, linear->weight, linear->inputs, linear->outputs, y, dy, way, room);
+                  long rows, float *y, long dy, Way way, float *between) {
+    multiply(x, dx, rows, linear->weight, linear->inputs, linear->outputs, y, dy, way);
     if (linear->bias)
         for (long row = 0; row < rows; row++)
             for (long column = 0; column < linear->outputs; column++) y[row * dy + column] += linear->bias[column];
@@ -265,13 +233,11 @@ static void apply(const Linear *linear, long number, const Addition *const *addi
         const Addition *own = additions[first] + number;
         if (!own->rank) continue;
         long db = row_size(own->rank), done = 0;
-        Matrix down = {own->down, 0};
-        multiply(x + first * dx, dx, next - first, down, linear->inputs, own->rank, between, db, SET, room);
+        multiply(x + first * dx, dx, next - first, own->down, linear->inputs, own->rank, between, db, SET);
         for (int module = 0; module < MODULES; module++) {
-            Matrix up = {own->ups[module], 0};
             if (own->ranks[module])
-                multiply(between + done, db, next - first, up, own->ranks[module], own->outputs[module],
-                         y + first * dy + own->columns[module], dy, ADD, room);
+                multiply(between + done, db, next - first, own->ups[module], own->ranks[module],
+                         own->outputs[module], y + first * dy + own->columns[module], dy, ADD);
             done += own->ranks[module];
         }
     }
@@ -412,7 +378,7 @@ static long pass(const Base *base, long rank, const Rows *rows, float *logits) {
     long count = rows->count, dx = row_size(base->hidden), dq = qkv_size(base), di = inner_size(base);
     long dg = row_size(2 * base->inner);
     float *x = base->room, *qkv = x + CHUNK * dx, *inner = qkv + CHUNK * dq, *gate_up = inner + CHUNK * di;
-    float *room = gate_up + CHUNK * dg, *between = room + WIDEST * DEPTH * PANEL;
+    float *between = gate_up + CHUNK * dg;
     float *scores = between + CHUNK * row_size(rank);
     float *found = scores + base->length;
     const Addition *additions[CHUNK];
@@ -423,7 +389,7 @@ static long pass(const Base *base, long rank, const Rows *rows, float *logits) {
         const Layer *own = base->each + layer;
         for (long row = 0; row < count; row++)
             normalise(x + row * dx, own->attention_norm, base->hidden, base->eps, inner + row * di);
-        apply(own->linears, LINEARS * layer, additions, inner, di, count, qkv, dq, SET, room, between);
+        apply(own->linears, LINEARS * layer, additions, inner, di, count, qkv, dq, SET, between);
         attention(base, layer, rows, qkv, inner, di, scores, found);
         if (layer == base->layers - 1) { /* of the other rows only keys and values were needed */
             long kept = 0;
@@ -436,17 +402,17 @@ static long pass(const Base *base, long rank, const Rows *rows, float *logits) {
             count = kept;
             if (!count) return 0;
         }
-        apply(own->linears + 1, LINEARS * layer + 1, additions, inner, di, count, x, dx, ADD, room, between);
+        apply(own->linears + 1, LINEARS * layer + 1, additions, inner, di, count, x, dx, ADD, between);
         for (long row = 0; row < count; row++)
             normalise(x + row * dx, own->mlp_norm, base->hidden, base->eps, inner + row * di);
-        apply(own->linears + 2, LINEARS * layer + 2, additions, inner, di, count, gate_up, dg, SET, room, between);
+        apply(own->linears + 2, LINEARS * layer + 2, additions, inner, di, count, gate_up, dg, SET, between);
         for (long row = 0; row < count; row++) open_gates(gate_up + row * dg, base->inner, inner + row * di);
-        apply(own->linears + 3, LINEARS * layer + 3, additions, inner, di, count, x, dx, ADD, room, between);
+        apply(own->linears + 3, LINEARS * layer + 3, additions, inner, di, count, x, dx, ADD, between);
     }
     for (long row = 0; row < count; row++)
         normalise(x + row * dx, base->norm, base->hidden, base->eps, inner + row * di);
     multiply(inner, di, count, base->head, base->hidden, base->vocabulary, logits, rounded(base->vocabulary, PANEL),
-             SET, room);
+             SET);
     return count;
 }
 

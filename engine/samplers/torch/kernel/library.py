@@ -36,16 +36,10 @@ def _fields(*groups: tuple[Any, ...]) -> list[tuple[str, Any]]:
     return [(name, kind) for kind, *names in groups for name in names]
 
 
-class Matrix(Structure):
-    """A matrix in one of two types."""
-
-    _fields_ = _fields((c_void_p, "whole", "halves"))
-
-
 class Linear(Structure):
     """y = x Wᵀ + b."""
 
-    _fields_ = _fields((c_long, "inputs", "outputs"), (Matrix, "weight"), (c_void_p, "bias"))
+    _fields_ = _fields((c_long, "inputs", "outputs"), (c_void_p, "weight", "bias"))
 
 
 class Layer(Structure):
@@ -60,9 +54,7 @@ class Base(Structure):
     _fields_ = _fields(
         (c_long, "layers", "hidden", "inner", "queries", "keys", "size", "vocabulary", "length", "sequences"),
         (c_float, "eps", "scale"),
-        (c_void_p, "embedding", "norm"),
-        (Matrix, "head"),
-        (c_void_p, "cosine", "sine"),
+        (c_void_p, "embedding", "norm", "head", "cosine", "sine"),
         (POINTER(Layer), "each"),
         (c_void_p, "memory", "room"),
     )
@@ -97,9 +89,8 @@ class Library:
             called: Callable[..., Any] = found
             return called
 
-        self.packed_size = function("packed_size", c_long, c_long, c_long)
+        self._packed_size = function("packed_size", c_long, c_long, c_long)
         self._pack = function("pack", None, c_void_p, c_long, c_long, c_float, c_void_p)
-        self._pack_halves = function("pack_halves", None, c_void_p, c_long, c_long, c_void_p)
         self.memory_size = function("memory_size", c_long, c_long)
         self.block: int = function("block_size", c_long)()
         """Tokens per block of the cache."""
@@ -108,30 +99,11 @@ class Library:
         self.decode = function("decode", None, POINTER(Base), c_long, POINTER(Rows), c_void_p)
         self.draw = function("draw", None, c_void_p, c_long, c_long, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 
-    def packed(self, weight: Float32s) -> Float32s:
-        found = aligned(self.room_for(weight))
-        self.pack(weight, 1.0, found.ctypes.data)
-        return found
-
-    def room_for(self, weight: Float32s) -> int:
+    def packed(self, weight: Float32s, factor: float = 1.0) -> Float32s:
         outputs, inputs = weight.shape
-        line = ALIGNED // 4
-        return -(-int(self.packed_size(inputs, outputs)) // line) * line
-
-    def pack(self, weight: Float32s, factor: float, address: int) -> None:
-        outputs, inputs = weight.shape
-        whole = np.ascontiguousarray(weight, np.float32)
-        self._pack(whole.ctypes.data, inputs, outputs, factor, address)
-
-    def halved(self, weight: Float32s) -> Float32s | None:
-        """As ``packed``, in half the bytes; None if W is not exact in bfloat16."""
-        outputs, inputs = weight.shape
-        whole = np.ascontiguousarray(weight, np.float32)
-        if np.any(whole.view(np.uint32) & 0xFFFF):
-            return None
-        found = aligned(-(-self.packed_size(inputs, outputs) // 2))
-        self._pack_halves(whole.ctypes.data, inputs, outputs, found.ctypes.data)
-        return found
+        result, whole = aligned(int(self._packed_size(inputs, outputs))), np.ascontiguousarray(weight, np.float32)
+        self._pack(whole.ctypes.data, inputs, outputs, factor, result.ctypes.data)
+        return result
 
 
 def aligned(count: int) -> Float32s:

@@ -26,7 +26,6 @@ from marlaas.engine.home.settings import PORTS, ClusterSettings
 from marlaas.engine.machine.cluster import joining
 from marlaas.engine.machine.cluster.cluster import Cluster
 from marlaas.engine.machine.cluster.joining import (
-    LEAST_STORE,
     MARK,
     Address,
     LocalNode,
@@ -35,9 +34,6 @@ from marlaas.engine.machine.cluster.joining import (
     ask,
     check_listens,
     check_ray,
-    check_token,
-    command,
-    in_the_way,
     keep_token,
     listed_ports,
     local_node,
@@ -48,10 +44,8 @@ from marlaas.engine.machine.cluster.joining import (
     port_flags,
     port_variables,
     ray_environment,
-    ray_flags,
     start_ray,
     stop_ray,
-    token_file,
 )
 from marlaas.engine.machine.workers.handle import LocalLauncher
 from tests.examples import examples
@@ -164,13 +158,6 @@ def test_every_port_lies_in_the_range_once(first: int) -> None:
     assert lists[0] == (6379,) and {port for row in lists[1:] for port in row} == set(ports)
 
 
-def test_who_listens_at_a_port_that_ray_needs_is_in_the_way() -> None:
-    others = [22, 6379, 6400, 6404, 6411, 7000]
-    assert in_the_way(others, 6400, 6379) == [6379, 6400, 6404]
-    assert in_the_way(others, 6400, None) == [6400, 6404], "of workers' ports Ray takes those that are free"
-    assert in_the_way([22, 6411], 6400, 6379) == []
-
-
 def test_every_kind_of_port_that_ray_opens_is_named() -> None:
     """What ``ray start --help`` of Ray 2.60 lists, but for the head's and those of what is switched off."""
     assert {flag.partition("=")[0] for flag in port_flags(6400)} == {
@@ -204,20 +191,6 @@ def test_a_new_token_is_kept_from_others(home: Home) -> None:
     assert make_token(other, PLAIN).read_text() != token
 
 
-@pytest.mark.parametrize("mode", [0o604, 0o640])
-def test_a_token_that_others_read_is_refused(home: Home, mode: int) -> None:
-    make_token(home, PLAIN).chmod(mode)
-    with pytest.raises(ConfigError, match=f"Others may read the cluster's token \\(mode {mode:04o}\\)") as refused:
-        ray_environment(home, PLAIN)
-    assert "chmod 600" in refused.value.hint
-    token_file(home, PLAIN).write_text("")
-    token_file(home, PLAIN).chmod(0o600)
-    with pytest.raises(ConfigError, match="is empty"):
-        check_token(home, PLAIN)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        check_token(home, replace(PLAIN, token=str(home.root)))
-
-
 def test_the_token_is_told_to_ray(home: Home) -> None:
     for token in ("replaced", "one-word\n"):
         keep_token(home.root / "elsewhere", token)
@@ -234,16 +207,6 @@ def test_what_is_no_token_is_not_kept(home: Home, token: str) -> None:
     with pytest.raises(ConfigError, match="no token"):
         keep_token(home.root / "t", token)
     assert not (home.root / "t").exists()
-
-
-def test_ray_judges_neither_memory_nor_cards(home: Home) -> None:
-    environment = ray_environment(home, replace(PLAIN, insecure=True))
-    assert environment["RAY_AUTH_MODE"] == "disabled" and "RAY_AUTH_TOKEN_PATH" not in environment
-    assert environment["RAY_memory_monitor_refresh_ms"] == "0" and environment["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] == "1"
-    flags = ray_flags(replace(PLAIN, object_store_gb=2.5))
-    assert {"--num-cpus=0", "--num-gpus=0", "--object-store-memory=2500000000", "--disable-usage-stats"} <= {*flags}
-    assert f"--object-store-memory={max(LEAST_STORE, 100_000_000)}" in ray_flags(replace(PLAIN, object_store_gb=0.1))
 
 
 INSECURE = ClusterSettings(insecure=True)
@@ -345,18 +308,6 @@ def test_why_it_does_not_start_is_one_sentence(
     assert "marlaas[cluster]" in refused.value.hint
 
 
-def test_the_command_line_names_everything() -> None:
-    words = command(ClusterSettings(ports=7000), NODE, Path("/tmp/x"))
-    assert {"--head", "--port=6379", "--block", "--include-dashboard=false", "--no-monitor"} <= {*words}
-    assert {"--node-ip-address=10.0.0.5", "--node-name=ada", "--temp-dir=/tmp/x", "--node-manager-port=7000"} <= {
-        *words
-    }
-    joins = command(ClusterSettings(), LocalNode(0, "[fd00::1]:6379", False, "bob", "fd00::2"), Path("/tmp/x"))
-    assert "--address=[fd00::1]:6379" in joins and not any(
-        word.startswith(("--head", "--port", "--include-d")) for word in joins
-    )
-
-
 def test_the_folder_is_short_and_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = Home(tmp_path / ("x" * 100))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / ("y" * 100)))
@@ -367,19 +318,8 @@ def test_the_folder_is_short_and_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_answer_is_found_among_other_words() -> None:
     said = f"a warning of Ray's\n\n{MARK}" + '{"nodes": []}\nlast words\n'
     assert answer_in(said, 0) == {"nodes": []}
-
-
-def test_what_fails_is_told_by_its_last_line() -> None:
-    for words in ("x\nInvalidAuthToken\n", "status UNAUTHENTICATED: no\n", "AuthenticationError: bad\n"):
-        assert answer_in(words, 1)["failed"] == "token"
-    for words, status, why in (
-        ("Traceback\n  boom: it broke\n\n", 1, "boom: it broke"),
-        ("ray.exceptions.RpcError: RPC error: Deadline.\n", 1, "RPC error: Deadline"),
-        ("RpcError: Received http2 header with status: 404\n", 1, "what listens there does not speak as Ray does"),
-        ("", -9, "status -9"),
-    ):
-        assert answer_in(words, status) == {"failed": "other", "why": why}
-    assert answer_in(f"{MARK}[1]", 0)["failed"] == "other"
+    assert answer_in(f"{MARK}[1]", 0)["failed"] == "other" and answer_in("", -9)["why"] == "status -9"
+    assert answer_in("x\nInvalidAuthToken\n", 1)["failed"] == "token"
 
 
 def test_nobody_is_waited_for_longer_than_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,13 @@ class HostHere:
             raise HostLost(self.lost)
         return await getattr(self.host, method)(*args)
 
+    def stream(self, method: str, *args: Any) -> AsyncIterator[Any]:
+        stream: AsyncIterator[Any] = getattr(self.host, method)(*args)
+        return stream
+
     def kill(self) -> None:
-        for child in list(self.host._children.values()):
-            child.orders.put_nowait(None)
+        for orders in self.host._orders.values():
+            orders.put_nowait(None)
 
 
 class Ready:

@@ -95,13 +95,13 @@ B70 = base(80, 8192, 28672, 64, 8, 128256, tied=False)
 
 
 def shape(plan: Placement) -> str:
-    """A plan in one line: ``vllm 0 1 | 2 bf16``, then how a card is shared."""
+    """A plan in one line: ``vllm 0 1 | 2 bf16``, and ``shared`` if a card does both."""
     samplers = " + ".join(
         f"{kind}{f' {weights}' if weights else ''} {' '.join(where)}"
         for (kind, weights), where in _grouped(plan).items()
     )
     trainer = plan.trainer
-    return f"{samplers} | {_where(trainer.place)} {trainer.precision} {trainer.sharing}".strip()
+    return f"{samplers} | {_where(trainer.place)} {trainer.precision}{' shared' * plan.shared}"
 
 
 def _grouped(plan: Placement) -> dict[tuple[str, str], list[str]]:
@@ -152,7 +152,7 @@ def shape_of_nodes(placement: Placement) -> str:
     """``b:0 b:1 | head:2 bf16``: which cards or how many cores of which node sample, and which train how."""
     samplers = " ".join(_at(own.node, own.place.gpus, own.place.cores) for own in placement.samplers)
     trainers = " ".join(_at(own.node, own.place.gpus, own.place.cores) for own in placement.trainers)
-    return f"{samplers} | {trainers} {placement.trainer.precision} {placement.trainer.sharing}".strip()
+    return f"{samplers} | {trainers} {placement.trainer.precision}{' shared' * placement.shared}"
 
 
 def _at(node: str, gpus: tuple[str, ...], cores: tuple[int, ...]) -> str:
@@ -196,11 +196,7 @@ software = st.builds(
     llama_backend=st.sampled_from(["cpu", "cuda", "vulkan", "metal"]),
     bitsandbytes=st.booleans(),
 )
-wishes = st.builds(
-    Choices,
-    sampler=st.sampled_from(["auto", "auto", "llama.cpp"]),
-    without=st.sampled_from([(), ("base",), ("base", "memory")]),
-)
+wishes = st.builds(Choices, sampler=st.sampled_from(["auto", "auto", "llama.cpp"]))
 bases = st.builds(
     lambda base, context, tasks, rank: replace(base, context=context, tasks=tasks, largest_rank=rank),
     st.sampled_from(BASES),

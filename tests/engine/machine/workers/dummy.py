@@ -22,23 +22,10 @@ class Dummy(Protocol):
     async def refuse(self) -> None: ...
 
 
-class Named(Protocol):
-    async def greet(self) -> str: ...
-
-
-class Part:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def greet(self) -> str:
-        return self.name
-
-
 class DummyWorker:
     def __init__(self, greeting: str = "", fail: str = "") -> None:
         self.greeting = greeting
         self.events: dict[str, asyncio.Event] = {}
-        self.left, self.right = Part("left"), Part("right")
         if fail == "adapter":
             raise AdapterError("No such adapter.", "Make one.")
         if fail == "import":

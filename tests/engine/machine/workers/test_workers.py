@@ -53,13 +53,6 @@ class TestHere(LauncherContract):
 
 
 @pytest.mark.processes
-async def test_a_worker_has_the_engines_environment_and_its_own(spawn: Spawn) -> None:
-    handle = await spawn(environment={"CUDA_VISIBLE_DEVICES": "GPU-7"})
-    assert await handle.call("environment") == os.environ | {"CUDA_VISIBLE_DEVICES": "GPU-7"}
-    assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-7"
-
-
-@pytest.mark.processes
 async def test_workers_do_not_outlive_a_killed_engine(tmp_path: Path) -> None:
     root = Path(__file__).parents[4]
     engine = await asyncio.create_subprocess_exec(

@@ -50,11 +50,6 @@ def write(folder: Path, path: Path, lacking: Iterable[str] = (), **fields: Any) 
         "arch__rope__dimension_count": width,
         **_tokenizer(folder, config),
     }
-    if scaling.get("rope_type") in ("yarn", "linear"):
-        usual["arch__rope__scaling__type"] = scaling["rope_type"]
-        usual["arch__rope__scaling__factor"] = float(scaling["factor"])
-    if scaling.get("rope_type") == "yarn":
-        usual["arch__rope__scaling__original_context_length"] = scaling["original_max_position_embeddings"]
     named = str(fields.pop("general__architecture", architecture))
     dotted = {key.replace("__", "."): value for key, value in (usual | fields).items()}
     whole = {key.replace("arch.", f"{architecture}."): value for key, value in dotted.items()}

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -163,7 +163,7 @@ class FakeTrainer:
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
         await self.workers.turn()
-        assert groups or probe, "a call for nothing"
+        assert groups, "a call for nothing"
         numbers = [group.number for group in groups]
         assert len({*numbers, *self.pending[policy]}) == len(numbers) + len(self.pending[policy]), "a group came twice"
         self.pending[policy].update(zip(numbers, groups, strict=True))
@@ -172,10 +172,10 @@ class FakeTrainer:
             sum(own.values()),
             {number: np.zeros(count, np.float16) for number, count in own.items() if count},
         )
-        wanted = probe.sequences if probe else ()
+        wanted = probe.sequences * (1 + probe.before) if probe else ()
         scores = tuple(np.zeros(len(tokens) - start, np.float32) for tokens, start in wanted)
-        step = self._step(policy, path) if path else None
-        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights, scores=scores, step=step)
+        step = replace(self._step(policy, path), scores=scores) if path else None
+        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights, step=step)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         return tuple([await self.accumulate(job.policy, job.groups, job.probe, job.path) for job in jobs])
