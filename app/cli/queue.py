@@ -235,8 +235,17 @@ def _evaluation(args: argparse.Namespace, reader: Reader | None) -> dict[str, An
     config = typed(args.config, {str(each["name"]): str(each["type"]) for each in declared})
     measure = given("prompts", "samples", "split", "temperature")
     measure |= {key: value for key, value in (("agents", dict(args.agents)), ("rotate", args.rotate)) if value}
-    about = (args.environment, config, args.tenant, args.name)
-    return evaluation_table(reader, args.versions, *about, measure, given("max_tokens"), given("priority"))
+    return evaluation_table(
+        reader,
+        args.versions,
+        args.environment,
+        config,
+        args.tenant,
+        args.name,
+        measure,
+        sampling=given("max_tokens"),
+        queue=given("priority"),
+    )
 
 
 def _wait(home: Home, args: argparse.Namespace, number: int) -> int:

@@ -354,26 +354,17 @@ _LOOKED_AT = ("running", "paused", "done")
 class Told:
     """A finding in words."""
 
-    policy: str
-    """Empty for the only policy."""
-    step: int
-    code: str
-    title: str
-    """Such as Entropy collapse."""
+    headline: str
+    """Name, policy and step, such as Entropy collapse at step 8."""
     evidence: str
     """The figures in a sentence."""
     advice: str
     """What to do."""
-    rollouts: tuple[int, ...] = ()
+    code: str
+    rollouts: tuple[int, ...]
     """Conversations that show it."""
-    holds: bool = True
+    holds: bool
     """True while it lasts."""
-
-    @property
-    def headline(self) -> str:
-        """Name, policy and step."""
-        whose = f" of {self.policy}" if self.policy else ""
-        return f"{self.title}{whose} at step {self.step}{'' if self.holds else ', over by now'}"
 
 
 def told(finding: FindingRow, several: bool = False) -> Told:
@@ -385,16 +376,10 @@ def told(finding: FindingRow, several: bool = False) -> Told:
         with suppress(KeyError, TypeError, ValueError):
             evidence = text.format_map({key: _Figure(value) for key, value in finding.evidence.items()})
             break
-    return Told(
-        line(finding.policy, 60) if several else "",
-        finding.step,
-        finding.code,
-        line(name[:1].upper() + name[1:], 60),
-        line(evidence, 400),
-        advice,
-        finding.rollouts,
-        finding.holds,
-    )
+    whose = f" of {line(finding.policy, 60)}" if several else ""
+    over = "" if finding.holds else ", over by now"
+    headline = f"{line(name[:1].upper() + name[1:], 60)}{whose} at step {finding.step}{over}"
+    return Told(headline, line(evidence, 400), advice, finding.code, finding.rollouts, finding.holds)
 
 
 def findings(task: TaskRow) -> list[Told]:
@@ -405,7 +390,8 @@ def findings(task: TaskRow) -> list[Told]:
 
 def newest(task: TaskRow, policy: str = "") -> Told | None:
     """The newest lasting finding, or None. ``policy``: of this one only."""
-    return next((one for one in findings(task) if one.holds and policy in ("", one.policy)), None)
+    row = next((row for row in task.findings if row.holds and policy in ("", row.policy)), None)
+    return told(row, len(task.trained) > 1) if row else None
 
 
 def gone_wrong(task: TaskRow, policy: str = "") -> str:

@@ -176,7 +176,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     async def unwatched(self: EnvironmentService) -> None:
         """Nobody changes a plugin; who looks whether somebody did would look at any moment."""
 
-    def unlooked(self: ProcessPool, seconds: float) -> None:
+    def unlooked(self: ProcessPool) -> None:
         """One process of the plugin is enough; who looks whether more are needed would look once a second."""
 
     with ExitStack() as stack:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ..programs import run_module
 from ..tables import add_to_table, read_table
 from .limits import address_space
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
@@ -109,20 +109,14 @@ def key_of(device: Cpu | Gpu, found: Inventory) -> str:
 
 def measure(device: Cpu | Gpu) -> Rates | str:
     """A device's rates, or why there are none."""
-    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.calibration"]
-    command += [device.kind] if isinstance(device, Gpu) else ["cpu", *map(str, device.cores[-1:])]
+    words = (device.kind,) if isinstance(device, Gpu) else ("cpu", *map(str, device.cores[-1:]))
     variables = os.environ | environment([device] if isinstance(device, Gpu) else ())
-    try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"nothing came of it within {SECONDS:g} s"
-    except OSError as error:
-        return str(error)
-    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-    with contextlib.suppress(ValueError, IndexError):
-        if not done.returncode and (rates := _rates(json.loads(lines[-1]))):
+    out, failure = run_module("marlaas.engine.devices.calibration", *words, seconds=SECONDS, environment=variables)
+    last = out.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    with contextlib.suppress(ValueError):
+        if not failure and (rates := _rates(json.loads(last))):
             return rates
-    return lines[-1] if lines else f"it ended with status {done.returncode}"
+    return failure or last or "it said nothing"
 
 
 def _rates(value: object) -> Rates | None:

@@ -11,7 +11,6 @@ import ctypes
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 import warnings
@@ -26,6 +25,7 @@ from typing import Any, Literal
 from packaging.version import Version
 
 from ..locks import said_by_holder
+from ..programs import run_module
 from .machine import Gpu, Kind, Software
 from .usable import environment
 
@@ -51,27 +51,9 @@ def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> dict[str, 
 
 
 def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Facts]:
-    ended = "it said nothing"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", probe, *libraries],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=LIMIT,
-            text=True,
-            errors="replace",
-            env=os.environ | environment(gpus),
-        )
-        out = done.stdout
-        if done.returncode:
-            said = done.stderr.strip().splitlines()
-            ended = said[-1][:300] if said else f"it ended with status {done.returncode}"
-    except subprocess.TimeoutExpired as error:
-        out = error.stdout.decode("utf-8", "replace") if isinstance(error.stdout, bytes) else ""
-        ended = f"it gave no answer within {LIMIT:.0f} s"
-    except OSError as error:
-        out, ended = "", str(error)
-    return {library: {"error": ended} for library in libraries} | read_lines(out)
+    out, failure = run_module(probe, *libraries, seconds=LIMIT, environment=os.environ | environment(gpus))
+    silent = {library: {"error": failure or "it said nothing"} for library in libraries}
+    return silent | read_lines(out.decode("utf-8", "replace"))
 
 
 def read_lines(out: str) -> dict[str, Facts]:

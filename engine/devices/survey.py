@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import pickle
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from ..programs import run_module
 from .calibration import with_rates
 from .limits import read_processor
 from .machine import Cpu, Gpu, Holder, Inventory, Machine, Mode, Software
@@ -196,18 +196,15 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
 # ``python -P -m marlaas.engine.devices.survey`` prints CUDA's order. CUDA may crash, so a child asks. No card memory:
 # https://docs.nvidia.com/cuda/cuda-driver-api.
 
+PROGRAM = "marlaas.engine.devices.survey"
 ORDER_SECONDS = 20.0
 
 
 def cuda_order() -> tuple[str, ...] | None:
     """From a child process; None: no answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", "order"]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=ORDER_SECONDS, text=True)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return tuple(done.stdout.split()) or None if done.returncode == 0 else None
+    out, failure = run_module(PROGRAM, "order", seconds=ORDER_SECONDS, environment=environment)
+    return None if failure else tuple(out.decode("ascii").split()) or None
 
 
 def print_cuda_order() -> int:
@@ -240,19 +237,12 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
     """
     if not has_driver():
         return _nothing(NO_DRIVER)
-    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", ",".join(map(str, ours))]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return _nothing(f"the driver of the cards gave no answer within {seconds:g} s")
-    except OSError as error:
-        return _nothing(f"cards cannot be looked for: {error}")
+    out, failure = run_module(PROGRAM, ",".join(map(str, ours)), seconds=seconds, environment=os.environ)
     with contextlib.suppress(Exception):  # an incomplete pickle may raise anything
-        inventory = pickle.loads(done.stdout)
+        inventory = pickle.loads(out)
         if isinstance(inventory, Inventory):
             return inventory
-    last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"status {done.returncode}"]
-    return _nothing(f"looking for cards failed: {last[0]}")
+    return _nothing(f"looking for cards failed: {failure or 'it said nothing'}")
 
 
 def look(ours: Collection[int] = ()) -> Inventory:

@@ -318,10 +318,11 @@ def _llama3(divisors: NDArray[np.float32], config: BaseConfig) -> dict[str, Any]
 
 # --- the tokenizer ---
 #
-# Byte-level BPE (``gpt2``), with splits from the models' own ``tokenizer.json``.
+# Byte-level BPE (``gpt2``), with splits from the models' own ``tokenizer.json``, and sentencepiece's BPE (``llama``),
+# with merges from scores.
 
 KEY = "tokenizer.ggml."
-LISTS = tuple(f"{KEY}{name}" for name in ("tokens", "token_type", "merges"))
+LISTS = tuple(f"{KEY}{name}" for name in ("tokens", "token_type", "scores", "merges"))
 UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 2, 3, 4, 5
 """Types of tokens in llama.h."""
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -362,17 +363,20 @@ def tokenizer_files(header: GgufHeader) -> dict[str, Any]:
     kinds = dict(zip(tokens, types, strict=False))  # the last of equal texts, as in Hugging Face's vocabulary
     vocabulary = {token: number for number, token in enumerate(tokens) if kinds.get(token) != UNUSED}
     model, pre = header.fields.get(f"{KEY}model"), str(header.fields.get(f"{KEY}pre", ""))
-    if model != "gpt2" or pre not in SPLITS:
+    if model == "llama":
+        tokenizer = _sentencepiece(header, vocabulary)
+    elif model == "gpt2" and pre in SPLITS:
+        tokenizer = _byte_level(header, vocabulary, pre)
+    else:
         what = f"splits text as {pre or 'nothing that it names'!r}" if model == "gpt2" else f"is of the kind {model!r}"
         raise BaseModelError(f"the GGUF file's tokenizer {what}, which marlaas does not know.", FOLDER)
-    tokenizer = _byte_level(header, vocabulary, pre)
     fixed = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     tokenizer["added_tokens"] = [
         {"id": number, "content": token, **fixed, "special": kinds[token] != USER_DEFINED}
         for token, number in vocabulary.items()
         if kinds.get(token) in (UNKNOWN, CONTROL, USER_DEFINED)
     ]
-    begins = bool(header.fields.get(f"{KEY}add_bos_token", pre in BEGINNING))
+    begins = bool(header.fields.get(f"{KEY}add_bos_token", model == "llama" or pre in BEGINNING))
     named = {f"{name}_token": tokens[number] for name, number in special_ids(header).items()}
     bos = named.get("bos_token")
     if begins and bos is not None:
@@ -424,11 +428,40 @@ def _byte_level(header: GgufHeader, vocabulary: dict[str, int], pre: str) -> dic
         {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False} for split in SPLITS[pre]
     ]
     as_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    model = {"ignore_merges": pre in WHOLE_WORDS, "vocab": vocabulary, "merges": header.lists.get(LISTS[2]) or []}
+    model = {"ignore_merges": pre in WHOLE_WORDS, "vocab": vocabulary, "merges": header.lists.get(LISTS[3]) or []}
     return {
         "normalizer": {"type": "NFC"} if pre in COMPOSED else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, as_bytes]},
         "decoder": as_bytes,
+        "model": {"type": "BPE", **model},
+    }
+
+
+def _sentencepiece(header: GgufHeader, vocabulary: dict[str, int]) -> dict[str, Any]:
+    """As in Llama 2's file: a space is ▁, also before a text. Merges: all splits into two tokens, in the order of
+    scores."""
+    scores = header.lists.get(LISTS[2]) or []
+    merges = [
+        (token[:middle], token[middle:])
+        for token, number in vocabulary.items()
+        for middle in range(1, len(token) if number < len(scores) else 0)
+        if token[:middle] in vocabulary and token[middle:] in vocabulary
+    ]
+    first = [{"type": "Prepend", "prepend": "▁"}] if header.fields.get(f"{KEY}add_space_prefix", True) else []
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if first else []
+    spaces = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    marks = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    model = {
+        "unk_token": tokens_of(header)[special_ids(header).get("unk", 0)],
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "vocab": vocabulary,
+        "merges": sorted(merges, key=lambda pair: -scores[vocabulary["".join(pair)]]),
+    }
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*first, marks]},
+        "pre_tokenizer": None,
+        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
         "model": {"type": "BPE", **model},
     }
 

@@ -68,16 +68,16 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
     )
 
 
-def by_sequence(lesson: Lesson, values: Tensor) -> list[NDArray[np.float32]]:
+def by_sequence(lesson: Lesson, values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     """The values (N,) of each sequence's trained tokens."""
-    return np.split(values.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
+    return np.split(values, np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
 
 
 def log_weights(passed: Sequence[tuple[Lesson, Tensor]], groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
     """Importance weights by group, of lessons with their log-probabilities (N,)."""
     found: dict[int, LogWeights] = {}  # by the sequence's ``id``: batches hold sequences in any order
     for lesson, logp in passed:
-        moved = (logp - torch.from_numpy(lesson.trained.behaviour)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        moved = np.clip(logp.cpu().numpy() - lesson.trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         parts = zip(lesson.sequences, by_sequence(lesson, moved), strict=True)
         found.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
     weights = {group.number: [found.get(id(sequence)) for sequence in group.sequences] for group in groups}
@@ -182,15 +182,16 @@ def _references(
     starts = [lesson for lesson in pulled if policies[lesson.policy].reference is not None]
     if not pulled:
         return None
-    base = torch.zeros(sum(len(lesson.trained.targets) for lesson in batch.lessons))
-    if len(starts) < len(pulled):
-        base = model.logprobs(batch, temperatures, adapted=False)
-    if starts:
-        model.mount([policy.reference or policy for policy in policies])
-        started = model.logprobs(batch, temperatures)
-        model.mount(policies)
-        for lesson in starts:
-            base[lesson.tokens] = started[lesson.tokens]
+    base = model.logprobs(batch, temperatures, adapted=False) if len(starts) < len(pulled) else None
+    if not starts:
+        return base
+    model.mount([policy.reference or policy for policy in policies])
+    started = model.logprobs(batch, temperatures)
+    model.mount(policies)
+    if base is None:
+        return started
+    for lesson in starts:
+        base[lesson.tokens] = started[lesson.tokens]
     return base
 
 
@@ -226,7 +227,9 @@ def _gradient(
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
     noted: dict[int, list[TrainSequence]] = {}
-    for number, sequence, part in zip(lesson.groups, lesson.sequences, by_sequence(lesson, logp), strict=True):
+    for number, sequence, part in zip(
+        lesson.groups, lesson.sequences, by_sequence(lesson, logp.cpu().numpy()), strict=True
+    ):
         proximal = np.zeros(len(sequence.tokens), dtype=np.float32)
         proximal[sequence.mask != 0] = part
         noted.setdefault(number, []).append(replace(sequence, proximal=proximal))
@@ -254,7 +257,7 @@ def group_logprobs(
     model.mount([memory])
     scores: dict[int, Logprobs] = {}
     for batch in model.batches([[group]]):
-        logp = model.logprobs(batch, (temperature,))
+        logp = model.logprobs(batch, (temperature,)).cpu().numpy()
         for lesson in batch.lessons:
             parts = by_sequence(lesson, logp[lesson.tokens])
             scores |= {id(own): part.copy() for own, part in zip(lesson.sequences, parts, strict=True)}

@@ -270,13 +270,6 @@ def test_a_difference_by_hand() -> None:
     assert found.low < 0 < found.high
 
 
-def test_pairing_by_prompt_sees_what_two_scores_cannot() -> None:
-    hard = {prompt: float(prompt % 2) for prompt in range(64)}
-    better = {prompt: value + 0.1 + 0.001 * (prompt % 3) for prompt, value in hard.items()}
-    found = paired(better, hard)
-    assert found is not None and found.low > 0 and found.high - found.low < 0.001
-
-
 POLICIES = (
     PolicyRow("player", ("first",)),
     PolicyRow("rivals", ("second",), pool="player"),

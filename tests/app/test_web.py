@@ -36,7 +36,7 @@ def opened() -> Gate:
     return gate
 
 
-def test_the_path_opens_once_and_the_cookie_counts_beneath_it_alone() -> None:
+def test_the_path_opens_once_and_its_cookie_counts_below_it() -> None:
     gate = opened()
     browser = ("planted", gate.session, "more")  # another server of the host may plant cookies
     assert gate.judge(HERE, gate.root) == "refuse"

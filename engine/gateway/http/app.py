@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from starlette.routing import Route
 from ... import wire
 from ...wire import Answered, Piece, Refusal
 from ..limits import Limits
-from . import exchange as errors, logs as metrics
+from . import exchange as errors, logs as metrics, openapi
 from .anthropic import Messages
 from .exchange import ALIVE, HEADERS, Exchange
 from .link import Link, gone, next_of
@@ -60,7 +61,12 @@ class Gateway:
         self.requests = metrics.Requests()
 
     def application(self) -> Starlette:
-        routes = [self._route("/healthz", self._health), self._route("/metrics", self._metrics)]
+        handlers: dict[str, Handle] = {
+            "/healthz": self._health,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+        }
+        routes = [self._route(path, handle) for path, handle in handlers.items()]
         for prefix in ("", AGENTS):
             routes += [self._route(path, partial(self._ask, make), prefix, "POST") for path, make in INTERFACES.items()]
             routes += [self._route(path, self._models, prefix) for path in ("/v1/models", "/v1/models/{id}")]
@@ -150,15 +156,19 @@ class Gateway:
     async def _models(self, request: Request, line: Line, send: Send) -> Response:
         line.key, line.agent = key_of(request), agent_of(request)
         answered = await self._told(wire.Models(0, line.key))
-        rows = {model.id: _row(model) for model in answered.models}
+        anthropic = "anthropic-version" in request.headers
+        rows = {model.id: _anthropic(model) if anthropic else _openai(model) for model in answered.models}
         name = request.path_params.get("id")
-        if name is None:
-            return JSONResponse({"object": "list", "data": [*rows.values()]})
-        if name not in rows:
+        if name in rows:
+            return JSONResponse(rows[name])
+        if name is not None:
             near = difflib.get_close_matches(name, rows, 1, 0.0)
             more = f" The nearest is {near[0]!r}." if near else ""
             raise Refusal(404, "model_not_found", f"There is no model {name!r}.{more}", "model")
-        return JSONResponse(rows[name])
+        if not anthropic:
+            return JSONResponse({"object": "list", "data": [*rows.values()]})
+        ends = {"first_id": next(iter(rows), None), "last_id": next(reversed(rows), None)}
+        return JSONResponse({"data": [*rows.values()], "has_more": False, **ends})
 
     async def _told(self, asked: wire.Models | wire.Figures) -> Any:
         async with self.link.ask(asked) as messages:
@@ -180,9 +190,12 @@ class Gateway:
             metrics.text([*self.requests.rows(self.under_way), *figures.rows]), media_type=metrics.TYPE
         )
 
+    async def _openapi(self, request: Request, line: Line, send: Send) -> Response:
+        return JSONResponse(openapi.document())
+
     async def _no_route(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        sentence = f"There is nothing at {request.method} {request.url.path}; docs/guides/serving.md lists the paths."
+        sentence = f"There is nothing at {request.method} {request.url.path}; /openapi.json lists what there is."
         refusal = Refusal(status, "unknown_path" if status == 404 else "wrong_method", sentence)
         form = errors.form_of(request.url.path, request.headers)
         return JSONResponse(errors.body(refusal, form), status, errors.headers(refusal))
@@ -203,11 +216,16 @@ def explained(error: Exception) -> Refusal:
     return Refusal(500, "internal", "The gateway failed at this request; its standard error has why.")
 
 
-def _row(model: wire.Model) -> dict[str, Any]:
+def _openai(model: wire.Model) -> dict[str, Any]:
     length = {"max_model_len": model.context} if model.context else {}
     owner, parent = model.owner or "marlaas", model.parent or None
     row = {"id": model.id, "object": "model", "created": model.created, "owned_by": owner, "parent": parent}
     return row | length
+
+
+def _anthropic(model: wire.Model) -> dict[str, Any]:
+    created = datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z")
+    return {"type": "model", "id": model.id, "display_name": model.id, "created_at": created}
 
 
 # Nothing is sent before the engine's first message: a refusal needs its own status.
@@ -216,6 +234,7 @@ SILENCE = 15.0
 OPENING = 30.0
 """Seconds until a stream begins without a message: longer than workers' start (a refusal needs its status), shorter
 than reverse proxies wait."""
+AT_ONCE = 256
 
 
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
@@ -236,9 +255,15 @@ async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds
             waiting = b"".join(exchange.opening())
             while message is None or isinstance(message, Piece):
                 waiting += ALIVE if message is None else exchange.more(message)
-                await send({"type": "http.response.body", "body": waiting, "more_body": True})
-                waiting = b""
-                message = await _before(until, seconds, next_of(messages, SILENCE))
+                for _ in range(min(messages.qsize(), AT_ONCE)):
+                    message = await next_of(messages)
+                    if not isinstance(message, Piece):
+                        break
+                    waiting += exchange.more(message)
+                else:
+                    await send({"type": "http.response.body", "body": waiting, "more_body": True})
+                    waiting = b""
+                    message = await _before(until, seconds, next_of(messages, SILENCE))
             answered = _noted(message, line)
             waiting += exchange.end(answered)
         except Refusal as refusal:

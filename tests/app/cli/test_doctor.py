@@ -16,12 +16,12 @@ import pytest
 
 from marlaas.app.operations import doctor, doctor as checks
 from marlaas.app.text import tasks
-from marlaas.engine.devices import calibration, software, survey
-from marlaas.engine.devices.machine import Rates, Software
+from marlaas.engine.devices import software, survey
+from marlaas.engine.devices.machine import Software
 from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 
-from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, imagine, uuid_of
+from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, imagine
 from ..commanding import Commander
 from ..filling import Filling
 
@@ -174,25 +174,6 @@ def test_two_cards_of_which_one_is_somebody_elses(marlaas: Commander, cards: Ima
     home.create().config.write_text("[resources]\nshared_gpus = true\ngpu_memory = 0.5\n")
     _, devices = found(marlaas)
     assert [gpu["used"] for gpu in devices["gpus"]] == [True, True]
-
-
-@pytest.mark.processes
-def test_measuring_touches_only_what_may_be_used(
-    marlaas: Commander, cards: ImaginaryMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cards.have(Card(), Card(used=12_300))
-    measured: list[str] = []
-
-    def measure(device: Any) -> Rates | str:
-        measured.append(getattr(device, "uuid", "cpu"))
-        return Rates(7.8e14, 4e12) if "uuid" in dir(device) else "torch is broken"
-
-    monkeypatch.setattr(calibration, "measure", measure)
-    findings, _ = found(marlaas, "--measure")
-    assert measured == ["cpu", uuid_of(0)]
-    assert "780.0 Tflop/s, 4.0 TB/s" in findings["gpu 0"]["value"] and "not measured" in findings["gpu 1"]["value"]
-    assert "The rates of the processor could not be measured: torch is broken." in str(findings)
-    assert "780.0 Tflop/s" in found(marlaas)[0]["gpu 0"]["value"] and len(measured) == 2  # kept in the home
 
 
 @pytest.mark.processes

@@ -281,13 +281,6 @@ def test_shows_the_list_asks_and_installs(
 
 
 @pytest.mark.processes
-def test_without_a_terminal_yes_has_to_be_said(uv: Path, venv: Venv, marlaas: Commander) -> None:
-    said = marlaas("env", "allow", "chain")
-    assert said.code == 2 and "--yes" in said.err and "a==1" in said.out and not venv.allowed
-    assert marlaas("env", "allow", "chain", "--yes").code == 0 and venv.built and venv.allowed
-
-
-@pytest.mark.processes
 def test_a_build_that_fails_says_why_and_where(uv: Path, venv: Venv, marlaas: Commander) -> None:
     _script(uv, 'echo "error: no luck"; exit 1')
     said = marlaas("env", "allow", "chain", "--yes")

@@ -276,16 +276,6 @@ def test_the_tables_fit_eighty_columns(filling: Filling, marlaas: Commander) -> 
     assert "0.2 ms of processor time an episode" in said.out and "of adapters" in said.out
 
 
-def test_only_the_time_asked_for_counts(filling: Filling, marlaas: Commander) -> None:
-    fill(filling)
-    assert marlaas("stats", "--json", "--since", "1h").json["stages"][0]["ended"] == 700
-    everything = marlaas("stats", "--json", "--since", "all", "--tenant", "club").json
-    assert everything["stages"][0]["ended"] == 1400 and [task["id"] for task in everything["tasks"]] == [3]
-    (tenant,) = everything["tenants"]
-    assert tenant["tokens"] == 905 and tenant["share"] == pytest.approx(22.0 / 46.0)
-    assert marlaas("stats", "--json", "--since", "2d").json["stages"][0]["ended"] == 1400
-
-
 def test_a_home_in_which_nothing_ran_says_so(home: Home, marlaas: Commander) -> None:
     said = marlaas("stats")
     assert (said.code, said.out) == (0, "") and "Nothing has run" in said.err

@@ -31,7 +31,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Mapping[s
 
     def run(command: list[str], env: Mapping[str, str], **options: Any) -> SimpleNamespace:
         started.append((command[4:], env))
-        return SimpleNamespace(returncode=0, stdout=f"something else\n{ANSWER}\n", stderr="")
+        return SimpleNamespace(returncode=0, stdout=f"something else\n{ANSWER}\n".encode(), stderr=b"")
 
     monkeypatch.setattr(subprocess, "run", run)
     return started
@@ -89,10 +89,10 @@ def test_what_the_file_does_not_say_is_measured(children: list[Any], tmp_path: P
 @pytest.mark.parametrize(
     ("child", "reason"),
     [
-        (SimpleNamespace(returncode=1, stdout="", stderr="Traceback\ntorch.OutOfMemoryError: no room\n"), "no room"),
-        (SimpleNamespace(returncode=-11, stdout="", stderr=""), "ended with status -11"),
-        (SimpleNamespace(returncode=0, stdout='{"matrix": 0, "bandwidth": 1}\n', stderr=""), '{"matrix": 0'),
-        (subprocess.TimeoutExpired("x", 60), "nothing came of it within 60 s"),
+        (SimpleNamespace(returncode=1, stdout=b"", stderr=b"Traceback\ntorch.OutOfMemoryError: no room\n"), "no room"),
+        (SimpleNamespace(returncode=-11, stdout=b"", stderr=b""), "ended with status -11"),
+        (SimpleNamespace(returncode=0, stdout=b'{"matrix": 0, "bandwidth": 1}\n', stderr=b""), '{"matrix": 0'),
+        (subprocess.TimeoutExpired("x", 60), "it gave no answer within 60 s"),
         (OSError("no such program"), "no such program"),
     ],
 )

@@ -127,7 +127,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     ("program", "reason"),
     [
         ("import time; time.sleep(60)", "gave no answer within 0.2 s"),
-        ("import os; os.kill(os.getpid(), 11)", "looking for cards failed: status -11"),
+        ("import os; os.kill(os.getpid(), 11)", "looking for cards failed: it ended with status -11"),
         ("raise OSError('no such bus')", "looking for cards failed: OSError: no such bus"),
         ("import sys, pickle; sys.stdout.buffer.write(pickle.dumps(7))", "looking for cards failed"),
     ],

@@ -36,13 +36,14 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_models_and_the_nearest_of_a_wrong_name() -> None:
+async def test_models_in_both_forms_and_the_nearest_of_a_wrong_name() -> None:
     async with gateway(echo) as client:
         status, text = await client.get("/v1/models")
         models = json.loads(text)["data"]
         assert status == 200 and models[0]["max_model_len"] == 2048
         assert [(model["id"], model["parent"]) for model in models] == [("base", None), ("17@best", "base")]
-        assert (await client.get("/e/solver/v1/models"))[1] == text
+        _, text = await client.get("/e/solver/v1/models", anthropic_version="2023-06-01")
+        assert json.loads(text)["first_id"] == "base"
         status, text = await client.get("/v1/models/17@best")
         assert status == 200 and json.loads(text)["owned_by"] == "acme"
         status, text = await client.get("/v1/models/17/best")
@@ -67,7 +68,7 @@ async def test_paths_that_are_not_there() -> None:
         assert status == 404
 
 
-async def test_health_and_figures() -> None:
+async def test_health_figures_and_the_document() -> None:
     async with gateway(echo) as client:
         await client.post(CHAT, SAY)
         client.headers = {}
@@ -79,6 +80,9 @@ async def test_health_and_figures() -> None:
         assert (await client.get("/metrics", X_Forwarded_For="9.9.9.9"))[0] == 403
         for host, status in (("models.example.org", 403), ("localhost:8777", 200), ("[::1]:8777", 200), ("[", 403)):
             assert (await client.get("/metrics", Host=host))[0] == status
+        document = json.loads((await client.get("/openapi.json"))[1])
+    assert set(BODIES) < set(document["paths"])
+    assert "temperature" in document["components"]["schemas"]["ChatBody"]["properties"]
 
 
 async def test_a_client_that_goes_away_ends_its_request() -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from starlette.routing import Route
 
 from marlaas.engine import wire
 from marlaas.engine.gateway.http.anthropic import Messages
+from marlaas.engine.gateway.http.app import Gateway
 from marlaas.engine.gateway.http.exchange import Exchange, Part, decode
+from marlaas.engine.gateway.http.link import Link
 from marlaas.engine.gateway.http.openai import ChatCompletions, Completions
+from marlaas.engine.gateway.http.openapi import document
 from marlaas.engine.gateway.http.responses import Responses
+from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.wire import Refusal
 
 from .scripted import KEY, Engine, echo, events, gateway, refusal_of, tool
@@ -514,3 +522,19 @@ def test_what_is_no_json_beside_half_a_character_is_refused() -> None:
     for body in (rb'{"text": "\ud83d"', rb'{"type": "x", "text": NaN, "a": "\ud83d"}'):
         with pytest.raises(Refusal, match="The body is no JSON"):
             decode(body, Part)
+
+
+def test_every_route_is_described() -> None:
+    routes = [route for route in Gateway(Link(), Limits()).application().routes if isinstance(route, Route)]
+    served = {route.path.replace("{id:path}", "{id}"): {*(route.methods or {"GET"})} - {"HEAD"} for route in routes}
+    told = {path: {method.upper() for method in methods} for path, methods in document()["paths"].items()}
+    assert told == served
+
+
+def test_all_that_it_refers_to_is_there() -> None:
+    text = json.dumps(document())
+    references = set(re.findall(r'"\$ref": "#/([^"]+)"', text))
+    assert references and all(reduce(getitem, name.split("/"), json.loads(text)) for name in references)
+    for path, methods in json.loads(text)["paths"].items():
+        named = {parameter["name"] for method in methods.values() for parameter in method["parameters"]}
+        assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}

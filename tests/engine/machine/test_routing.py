@@ -27,7 +27,6 @@ from marlaas.engine.machine.routing.assignment import (
     TokenCosts,
     busy_seconds,
     guess,
-    guessed,
     mean_of,
     route,
 )
@@ -192,15 +191,6 @@ def test_costs_are_always_above_nothing(windows: list[tuple[float, float, float]
     assert meter.costs.prefilled > 0 and meter.costs.sampled > 0
 
 
-def test_a_guess_knows_what_a_card_is_good_at() -> None:
-    reader = guessed("reader", 1_500_000_000, 3_000_000_000, Rates(matrix=800e12, bandwidth=1e12))
-    writer = guessed("writer", 1_500_000_000, 3_000_000_000, Rates(matrix=150e12, bandwidth=4e12))
-    assert reader.prefilled < writer.prefilled
-    assert reader.sampled > writer.sampled
-    unknown = guessed("unknown", 1, 1, None)
-    assert unknown.sampled > unknown.prefilled > 0
-
-
 READS, WRITES = TokenCosts("rollout", 1.0, 9.0), TokenCosts("rollout-2", 3.0, 3.0)
 LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
 MOVING = TaskSpec("lab", "moving", "sums", sampling=LIMITS)
@@ -275,17 +265,6 @@ def test_readers_and_writers_part_once_measured() -> None:
         routing.costs = costs
         routing.now += AGAIN
         assert (routing.samplers(1)[0], routing.samplers(2)[0]) == (first, second)
-
-
-def test_a_task_that_has_left_is_not_reckoned_with() -> None:
-    routing = Routing("torch", "llama.cpp")
-    for task in (1, 2):
-        routing.router.join(task, MOVING)
-        routing.played(task, 100, 100)
-    routing.router.leave(1)
-    routing.router.leave(1)
-    routing.now += AGAIN
-    assert len(routing.samplers(2)) == 2, "alone, it has both"
 
 
 async def test_a_dead_sampler_gets_nothing_until_it_has_a_successor() -> None:

@@ -203,6 +203,35 @@ def test_quantised_weights_are_those_that_transformers_reads(kind: str, tmp_path
     assert kind.upper() in kinds
 
 
+def test_a_sentencepiece_tokenizer_reads_as_llama_cpp_does(tmp_path: Path) -> None:
+    """``write_folder`` itself compares the ids with llama.cpp's."""
+    path = file_of(tmp_path / "original", "llama3", rope_scaling=None)
+    words = ["▁", *"abcdefghijklmnopqrstuvwxyzH,", "▁H", "el", "lo", "▁Hel", "▁Hello", "ho", "▁ho"]
+    words += ["▁are", "ar", "are", "▁a"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    tokens += [f"▁unused{number}" for number in range(640 - len(tokens))]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 259)]
+    write_file(
+        tmp_path / "original",
+        path,
+        tokenizer__ggml__model="llama",
+        tokenizer__ggml__pre="default",
+        tokenizer__ggml__tokens=tokens,
+        tokenizer__ggml__token_type=kinds,
+        tokenizer__ggml__scores=[-float(max(0, number - 258)) for number in range(640)],
+        tokenizer__ggml__merges=None,
+        tokenizer__ggml__bos_token_id=1,
+        tokenizer__ggml__eos_token_id=2,
+        tokenizer__ggml__padding_token_id=0,
+        tokenizer__chat_template="{{ bos_token }}{% for m in messages %}{{ m['content'] }}</s>{% endfor %}",
+    )
+    made = converted(path)
+    tokenizer = Tokenizer.from_file(str(made / "tokenizer.json"))
+    ids = tokenizer.encode("Hello, how are you? 日本").ids
+    assert ids[:2] == [1, tokens.index("▁Hello")] and tokenizer.decode(ids) == "Hello, how are you? 日本"
+    check_base(load_base(made))
+
+
 def test_further_templates_stay(tmp_path: Path) -> None:
     path = file_of(tmp_path / "original", "qwen3")
     fields: dict[str, Any] = {
@@ -239,7 +268,7 @@ def test_what_is_no_base_is_refused_in_a_sentence(tmp_path: Path) -> None:
         assert raised.value.where == str(path)
     damaged: tuple[tuple[dict[str, Any], tuple[str, ...], str], ...] = (
         ({"tokenizer__ggml__pre": "klingon"}, (), "tokenizer splits text as 'klingon', which marlaas does not know"),
-        ({"tokenizer__ggml__model": "llama"}, (), "tokenizer is of the kind 'llama'"),  # sentencepiece
+        ({"tokenizer__ggml__model": "bert"}, (), "tokenizer is of the kind 'bert'"),
         ({}, ("blk.1.ffn_up.weight",), r"lacks the tensor blk\.1\.ffn_up\.weight"),
         ({}, ("extra.weight",), r"has the tensor extra\.weight, which marlaas does not compute in llama"),
         ({"tokenizer__ggml__merges": ["日 本"]}, (), "tokenizer is damaged: Token .* out of vocabulary"),
