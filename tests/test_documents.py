@@ -26,7 +26,7 @@ from marlaas.engine.spec.rules import check_declared
 from marlaas.engine.spec.sweep import members
 from marlaas.engine.spec.task import NamedPolicySpec, SuiteSpec, parse
 from marlaas.engine.spec.validation import build
-from marlaas.plugins.host.loading import load
+from tests.loading import load
 from tools import reference
 from tools.docs import LINK, fetched, places, relinked, write_pages
 from tools.reference import PLACES, keys_of, spelled

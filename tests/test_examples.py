@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.plugins import Environment, Reply, ToolCall
-from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask
+from tests.loading import load
 
 from .plugins.scripted import Policy, play
 

@@ -209,15 +209,11 @@ class EnvironmentService:
         lease = Lease(full, described, serving, by_version=by_version)
         try:
             lease.data = await _given(serving, described, data)
+            if config is not None:
+                lease.config = _completed(serving, environment, config)
         except BaseException:
             lease.release()
             raise
-        if config is not None:
-            try:
-                lease.config = _completed(serving, environment, config)
-            except BaseException:
-                lease.release()
-                raise
         return lease
 
     async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:

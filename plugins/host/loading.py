@@ -33,14 +33,6 @@ class Loaded:
     refused: dict[str, Exception] = field(default_factory=dict)
 
 
-def load(path: Path) -> dict[str, Environment]:
-    """A plugin's environments without broken entries; see ``load_all``."""
-    loaded = load_all(path)
-    for error in loaded.refused.values():
-        raise error
-    return loaded.environments
-
-
 def load_all(path: Path) -> Loaded:
     """Raises what the plugin's code raises, and ``ImportError`` without environments."""
     name = path.name if path.is_dir() else path.stem

@@ -27,7 +27,7 @@ from benchmarks.report.figures import Row
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 from marlaas.engine.trainer.protocol import PolicyConfig
-from marlaas.plugins.host.loading import load as load_plugins
+from tests.loading import load as load_plugins
 from tests.plugins.adapters.playing import Said, calls, played
 
 USAGE = Usage(10.0, {"rollout": 6.0, "training": 3.0, "engine": 0.5, "env": 0.5}, {"rollout": 200.0}, 0.05)

@@ -435,13 +435,6 @@ def test_a_selection_of_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pyarrow")
-def test_a_broken_file_says_so(tmp_path: Path) -> None:
-    (tmp_path / "x.parquet").write_bytes(b"broken")
-    with pytest.raises(ValueError, match=r"x\.parquet cannot be read: not an Arrow file"):
-        rows_of("x.parquet", "train", tmp_path)
-
-
-@pytest.mark.usefixtures("pyarrow")
 @pytest.mark.parametrize(("size", "advised"), [(3 << 19, True), (1 << 10, False)])
 def test_more_memory_is_advised_for_large_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, advised: bool

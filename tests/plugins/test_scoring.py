@@ -12,10 +12,10 @@ import pytest
 
 from marlaas.engine.home.paths import BUNDLED_PLUGINS
 from marlaas.plugins import Environment, Episode, Member, Message, Reply, Score, Transcript, env
-from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask
 from marlaas.plugins.parameters import complete
 from marlaas.plugins.rewards import ranks_of, score_of, sendable
+from tests.loading import load
 from tools.base.skills import Game
 
 from .scripted import Played, play

@@ -183,38 +183,6 @@ class Source:
             digest.update(counts)
         return digest.hexdigest()[:16]
 
-    def write(self, snapshots: Path) -> Path:
-        folder = snapshots / self.version
-        if self._lies_in(folder):
-            os.utime(folder)  # used again, so it does not count as old
-            return folder / self.entry
-        snapshots.mkdir(parents=True, exist_ok=True)
-        if folder.is_dir():  # a power cut, or a person, took some of it
-            shutil.rmtree(folder)
-        unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=snapshots))
-        try:
-            self._fill(unfinished)
-            tree_to_disk(unfinished)
-            unfinished.rename(folder)
-        except OSError:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            if not folder.is_dir():  # else another engine's snapshot of the same content came first
-                raise
-        return folder / self.entry
-
-    def _lies_in(self, folder: Path) -> bool:
-        try:
-            return all((folder / path).read_bytes() == content for path, content in self.files)
-        except OSError:
-            return False
-
-    def _fill(self, folder: Path) -> None:
-        for path, content in self.files:
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        (folder / MANIFEST).write_text(f"{self.name}\n{self.entry}\n", "utf-8")
-
 
 def read_source(path: Path) -> Source:
     """Raises ``FileNotFoundError`` and ``SourceError``."""
@@ -312,7 +280,28 @@ class Snapshots:
         self._folder = folder
 
     def write(self, source: Source) -> Path:
-        return source.write(self._folder)
+        """The entry of the plugin's snapshot, made if it is not there. Raises ``OSError``."""
+        folder = self._folder / source.version
+        if _lies_in(source, folder):
+            os.utime(folder)  # used again, so it does not count as old
+            return folder / source.entry
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir():  # a power cut, or a person, took some of it
+            shutil.rmtree(folder)
+        unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self._folder))
+        try:
+            for path, content in source.files:
+                target = unfinished / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            (unfinished / MANIFEST).write_text(f"{source.name}\n{source.entry}\n", "utf-8")
+            tree_to_disk(unfinished)
+            unfinished.rename(folder)
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            if not folder.is_dir():  # else another engine's snapshot of the same content came first
+                raise
+        return folder / source.entry
 
     def find(self, version: str) -> Kept | None:
         if not version.isalnum():
@@ -345,3 +334,10 @@ class Snapshots:
         with contextlib.suppress(OSError):
             folder.rename(hidden)
             shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _lies_in(source: Source, folder: Path) -> bool:
+    try:
+        return all((folder / path).read_bytes() == content for path, content in source.files)
+    except OSError:
+        return False

@@ -18,7 +18,7 @@ from marlaas.app.operations import commands
 from marlaas.app.operations.environments.templates import SHAPES, written
 from marlaas.engine.environments.conformance.check import Scope, check as conformance
 from marlaas.engine.environments.dependencies import OWN, Requirements, Venv
-from marlaas.engine.environments.files.source import read_source
+from marlaas.engine.environments.files.source import Snapshots, read_source
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
@@ -419,7 +419,7 @@ def test_changed_rewards_are_listed(replay: Callable[..., Said], save: Save) -> 
 @pytest.mark.processes
 def test_an_earlier_version(replay: Callable[..., Said], save: Save, home: Home) -> None:
     source = read_source(save(COUNTING))
-    source.write(home.scratch / "snapshots")
+    Snapshots(home.scratch / "snapshots").write(source)
     save(COUNTING.replace("float(", "0.25 * float("))
     document = replay("--version", source.version[:6], "--json").json
     assert (document["version"], document["unchanged"]) == (source.version, 6)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import plugin
+from marlaas.engine.environments import plugin, pool
 from marlaas.engine.environments.protocol import Answering, EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind
 from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
@@ -160,6 +160,7 @@ async def a_world(folder: Path) -> AsyncIterator[World]:
     """Not yet started, so that a test can put files there first. Events do not depend on how fast the machine is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugin, "SLOW", 3600.0)
+        patch.setattr(pool, "_FIRST_PAUSE", 0.001)
         made = World(folder / "plugins", folder / "scratch")
         made.folder.mkdir()
         yield made

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.environments.conformance import subject
 from marlaas.engine.environments.conformance.check import Background, Scope, check
 from marlaas.engine.environments.conformance.finding import LEVELS, Finding
 from marlaas.engine.environments.conformance.subject import NICENESS, Subject
@@ -17,6 +18,14 @@ from marlaas.engine.home.paths import BUNDLED_PLUGINS
 from .conftest import ECHO, World, a_spec, echoing, line_of
 
 BRIEF = Scope(prompts=8, seconds=60.0)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances that are drawn again, and that get odd replies."""
+    monkeypatch.setattr(subject, "INSTANCES", 2)
+    monkeypatch.setattr(subject, "JUNK_INSTANCES", 1)
+
 
 DEFECTS = """
 import asyncio, os, random, time
@@ -87,14 +96,14 @@ async def mention(ep):
 
 @env
 async def late(ep):
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.05)
     return (await ep.ask(f"{number(ep)}")).text == "right"
 """
 
 
 @pytest.mark.processes
 async def test_each_defect_is_found_and_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.conformance.subject.MOST_TURNS", 20)
+    monkeypatch.setattr(subject, "MOST_TURNS", 20)
     await world.serve(bad=DEFECTS)
     before = world.service.processes()
     names = ("clock", "leaking", "fragile", "deadly", "endless", "grinding", "needy", "counting", "noisy", "sound")
@@ -140,7 +149,7 @@ async def test_slow_environments_and_those_that_take_a_mention(world: World) -> 
     await world.serve(bad=DEFECTS)
     (baseline,) = [one for one in await check(world.service, "mention", scope=BRIEF) if one.check == "baseline"]
     assert baseline.message.startswith("The list of all numbers to 999 scores 1.00 on average")
-    findings = await check(world.service, "late", scope=Scope(prompts=20, seconds=0.5))
+    findings = await check(world.service, "late", scope=Scope(prompts=20, seconds=0.3))
     messages = {one.check: one.message for one in findings}
     assert messages["time"].startswith("Only ") and " of 40 instances were drawn" in messages["time"]
 
@@ -177,8 +186,8 @@ async def test_checks_get_what_others_leave(world: World) -> None:
     (serving,) = world.pids()
     own = os.getpriority(os.PRIO_PROCESS, 0)
     with await world.service.bind("echo") as lease:
-        async with Subject(lease) as subject:
-            await subject.play(a_spec(), echoing)
+        async with Subject(lease) as checks:
+            await checks.play(a_spec(), echoing)
             (checked,) = set(world.pids()) - {serving}
             assert os.getpriority(os.PRIO_PROCESS, checked) == NICENESS
             assert os.getpriority(os.PRIO_PROCESS, serving) == min(own + 5, 19)

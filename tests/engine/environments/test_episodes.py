@@ -134,7 +134,7 @@ async def test_code_runs_beside_the_plugin_and_not_in_it(world: World) -> None:
         from marlaas.plugins import env
 
         @env
-        async def coding(ep, runs: int = 8):
+        async def coding(ep, runs: int = 3):
             code = (await ep.ask("print(int(input()) + 1)")).text
             ran = await asyncio.gather(*(ep.sandbox.python(code, str(n), seconds=20) for n in range(runs)))
             return sum(one.stdout == f"{n + 1}\\n" for n, one in enumerate(ran)) / runs

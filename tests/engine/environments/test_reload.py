@@ -62,11 +62,8 @@ async def test_what_was_saved_is_served_when_that_is_asked_for(world: World) -> 
 
 BROKEN = (
     ("from marlaas.plugins import env\ndef oops(:\n", 2, "SyntaxError"),
-    ("from marlaas.plugins import env\nimport nothing_of_that_name\n", 2, "ModuleNotFoundError"),
     ("x = 1\n", 0, "declares no environment"),
-    (ECHO + "\nraise SystemExit(0)\n", 9, "SystemExit"),
     (ECHO.replace("    reply =", "    1 / 0\n    reply ="), 6, "ZeroDivisionError"),
-    (ECHO.replace('word: str = "hello"', "word"), 4, "needs a type"),
     ("# /// script\n# dependencies = 1\n# ///\n" + ECHO, 2, "a list of texts"),
 )
 

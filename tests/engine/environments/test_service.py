@@ -341,5 +341,3 @@ async def test_what_goes_wrong_is_a_sentence(folder: Path, tmp_path: Path) -> No
     assert seen.asks == () and "broken.py:1: SyntaxError" in seen.problem
     with pytest.raises(ConfigError, match="has no parameter 'lost'"):
         await first_prompts("hasty", {"lost": 1}, 3, [folder], tmp_path / "c")
-    with pytest.raises(EnvironmentMissing):
-        await first_prompts("nobody", {}, 3, [folder], tmp_path / "d")

@@ -38,8 +38,9 @@ def test_a_snapshot_has_the_version_that_it_is_called_by(tmp_path: Path, content
     (tmp_path / "p").mkdir(exist_ok=True)
     (tmp_path / "p" / "x.py").write_bytes(content)
     source = read_source(tmp_path / "p" / "x.py")
-    kept = source.write(tmp_path / "snapshots")
-    assert kept == source.write(tmp_path / "snapshots") and kept.read_bytes() == content
+    snapshots = Snapshots(tmp_path / "snapshots")
+    kept = snapshots.write(source)
+    assert kept == snapshots.write(source) and kept.read_bytes() == content
     assert read_source(kept).version == source.version == kept.parent.name
 
 

@@ -11,7 +11,8 @@ import pytest
 from marlaas.plugins.adapters import dependencies_of
 from marlaas.plugins.adapters.toml_plugins import ADAPTERS, TomlError
 from marlaas.plugins.host.blame import Blame
-from marlaas.plugins.host.loading import load, load_all
+from marlaas.plugins.host.loading import load_all
+from tests.loading import load
 
 GAME = 'adapter = "textarena"\ngame = "Nim-v0"\n'
 

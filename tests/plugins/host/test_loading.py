@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from marlaas.plugins.host.blame import Blame
-from marlaas.plugins.host.loading import load
 from marlaas.plugins.rewards import rewards_of
+from tests.loading import load
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from marlaas.plugins import Environment, Episode, env, sandbox
 from marlaas.plugins.host import meter, threads, threads as instances
 from marlaas.plugins.host.blame import Blame, may_pay
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.loading import load
 from marlaas.plugins.host.meter import LIMITS, OwnTime, charged
 from marlaas.plugins.host.process import PluginHost
 from marlaas.plugins.host.runner import Run, Running, ScoringRun
@@ -28,6 +27,7 @@ from marlaas.plugins.messages import Ask, Endpoint, Reply
 from marlaas.plugins.rewards import Skip
 from marlaas.plugins.sandbox import Starved
 from marlaas.plugins.sandbox_supervisor import wall_limit
+from tests.loading import load
 
 
 class Host:
@@ -38,7 +38,6 @@ class Host:
         self.asked = asyncio.Event()
         self.end: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self.given_up = False
-        self.late: Late | None = None
         self.finals: list[Record] = []
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
@@ -52,8 +51,7 @@ class Host:
         raise NotImplementedError
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
-        assert self.late is not None
-        raise self.late
+        raise NotImplementedError
 
     def send_final(self, run: Run, record: Record) -> None:
         self.finals.append(record)
@@ -85,20 +83,6 @@ async def test_what_ended_by_the_wall_limit_is_marked(overloaded: bool, says: st
     end = await host.end
     assert (end["status"], end.get("overloaded", False)) == ("timeout", overloaded)
     assert says in end["failure"]["message"] and end["failure"]["file"] == "test_runner.py"
-
-
-@env
-class Sets:
-    async def play(self, ep: Episode) -> float:
-        return 1.0
-
-
-@pytest.mark.parametrize("overloaded", [True, False])
-async def test_a_late_set_up_may_be_the_machines_fault(overloaded: bool) -> None:
-    host, _ = started(cast(Environment, Sets))
-    host.late = Late("the set-up took longer than 60 s", overloaded)
-    end = await host.end
-    assert (end["status"], end.get("overloaded", False)) == ("timeout", overloaded)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["swallowed", "raised"])

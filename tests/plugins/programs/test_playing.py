@@ -18,11 +18,11 @@ from hypothesis import given, strategies as st
 from marlaas.plugins import BlockingEpisode, Episode, Score, env
 from marlaas.plugins.data import rows_of
 from marlaas.plugins.host.blame import may_pay
-from marlaas.plugins.host.loading import load
 from marlaas.plugins.programs import ProgramFailed, ProgramRun
 from marlaas.plugins.programs.playing import seed_of
 from marlaas.plugins.programs.run import read_text, reward_of
 from marlaas.plugins.rewards import rewards_of
+from tests.loading import load
 
 from .episodes import Served, episode, result_of, rewards
 

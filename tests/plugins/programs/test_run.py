@@ -20,10 +20,10 @@ from marlaas.engine.environments.process.launch import Door
 from marlaas.plugins import Endpoint, Environment, Episode, Range, env
 from marlaas.plugins.programs import ProgramRun, forwarder, run as running
 from marlaas.plugins.programs.forwarder import Forwarder
-from marlaas.plugins.programs.run import places, run
+from marlaas.plugins.programs.run import run
 from marlaas.plugins.programs.words import Addresses, filled, words_of
 
-from .episodes import alive, episode, leftovers, result_of
+from .episodes import alive, leftovers
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell whose child a process was")
 
@@ -138,26 +138,6 @@ async def test_none_outlives_the_process_of_its_plugin(tmp_path: Path, mark: str
     os.close(watched)
     while leftovers(mark):  # the one that watched it ends after it
         await asyncio.sleep(0.01)
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("mark")
-async def test_programs_wait_for_a_place(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
-    monkeypatch.setattr(running, "_MOST", 1)
-    free: list[bool] = []
-
-    async def judge(run: ProgramRun) -> float:
-        free.append(not places().locked())
-        return 1.0
-
-    program = env.program("true", reward=judge)
-    async with places():
-        playing = asyncio.ensure_future(result_of(program, episode(program)))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not playing.done() and not leftovers(mark)
-    assert await playing == 1.0
-    assert free == [True], "while it is judged another may run"
 
 
 VALUES: dict[str, object] = {
