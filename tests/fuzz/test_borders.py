@@ -117,12 +117,3 @@ def test_what_is_right_is_followed_to_its_end(schema: bytes) -> None:
     for text in said:
         if text is not None:
             meets(text, schema.decode())
-
-
-@pytest.mark.processes
-def test_an_answer_that_meets_no_schema_is_found() -> None:
-    for said, schema in (("3", {"type": "string"}), ("1.5", {"type": "integer"}), ("0.3", {"multipleOf": 0.25})):
-        with pytest.raises(AssertionError, match="does not meet"):
-            meets(said, json.dumps(schema))
-    meets("1.0", json.dumps({"type": "integer"}))
-    meets("0.30000000000000001", json.dumps({"multipleOf": 1e-17}))

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card, padded_length
+from marlaas.engine.models.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card
 from marlaas.engine.samplers.batching.context import Logits
 from marlaas.engine.samplers.llama.context import LlamaContext
 from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, open_base
@@ -171,7 +171,7 @@ print(anonymous() - before)
     [
         (60_000, 160, 256, True),
         seldom(2_000, 8, 4096, True),
-        (60_000, 4, 512, False),
+        seldom(60_000, 4, 512, False),
     ],
 )
 def test_the_estimate_is_what_is_taken(
@@ -184,17 +184,6 @@ def test_the_estimate_is_what_is_taken(
     out = subprocess.run([sys.executable, "-P", "-c", CHILD, argument], check=True, capture_output=True, text=True)
     taken, estimate = int(out.stdout), context_bytes(base.config, sequences, length, exact)
     assert taken < estimate < 1.1 * taken + GRAPHS
-
-
-@given(st.integers(1, 256), st.integers(1, 9000), st.booleans())
-def test_it_grows_with_all_that_is_asked_for(sequences: int, length: int, exact: bool) -> None:
-    config = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
-    assert length <= padded_length(length) < length + 256 and padded_length(length) % 256 == 0
-    size = context_bytes(config, sequences, length, exact)
-    assert size == context_bytes(config, sequences, padded_length(length), exact)
-    assert size < context_bytes(config, sequences + 1, length, exact)
-    assert size < context_bytes(config, sequences, length + 256, exact)
-    assert context_bytes(config, sequences, length, False) < context_bytes(config, sequences, length, True)
 
 
 TINY = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
