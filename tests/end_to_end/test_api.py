@@ -34,7 +34,7 @@ def port() -> int:
 def lab(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Lab]:
     """A home whose API opens with the engine, in which *lab* has trained task 1 and *club* task 2."""
     with configured(tmp_path_factory.mktemp("api"), f"[api]\nenabled = true\nport = {port}\n") as lab:
-        small = {"train": {"groups_per_step": 1, "group_size": 4}, "eval": {"prompts": 1}}
+        small: dict[str, Any] = {"train": {"groups_per_step": 1, "group_size": 4}, "eval": {"prompts": 1}}
         tasks = [lab.submit("sums", steps=2, **small), lab.submit("secrets", steps=1, tenant="club", **small)]
         lab.marlaas("wait", *map(str, tasks))
         yield lab

@@ -88,24 +88,6 @@ def test_a_base_is_refused_where_the_least_plan_fails(wanted: Wanted, free: int)
     assert planned(wanted, least.total) is not None
 
 
-@given(wishes, memory, memory)
-def test_more_memory_never_plans_less(wanted: Wanted, one: int, other: int) -> None:
-    less, more = planned(wanted, min(one, other)), planned(wanted, max(one, other))
-    if less is not None:
-        assert more is not None
-        assert (more.context, more.sequences) >= (less.context, less.sequences)
-
-
-@given(wishes, memory)
-def test_the_lines_add_up_and_every_part_counts(wanted: Wanted, free: int) -> None:
-    plan = planned(wanted, free) or least_plan(wanted)
-    *parts, (last, total) = plan.lines()
-    assert last == "together" and total == plan.total == sum(size for _, size in parts)
-    assert len({name for name, _ in parts}) == len(parts) and all(size > 0 for _, size in parts)
-    fewer = replace(wanted, tasks=1, slots=0, exact=False)
-    assert least_plan(fewer).total <= least_plan(wanted).total
-
-
 def test_the_shipped_base_runs_as_published() -> None:
     base = load_base("tiny")
     count = parameters_of(base)

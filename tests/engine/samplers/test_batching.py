@@ -12,14 +12,13 @@ import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import scored_rows
 from marlaas.engine.samplers.batching.context import SPARE
 from marlaas.engine.samplers.batching.sampler import BatchingSampler
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import NewTokens, SampleResult
 from marlaas.engine.samplers.torch.context import TorchContext
 
-from ..rollout.contract.asking import VOCABULARY, State, alone, request
+from ..rollout.contract.asking import State, alone, request
 
 LONG = [1 + n * n % 41 for n in range(700)]
 
@@ -104,13 +103,6 @@ async def test_a_loaded_version_is_heard_of_before_the_next_step(
     assert isinstance(loaded, str) and isinstance(refused, AdapterError) and not turn.done()
     context.may_decode.set()
     await asyncio.gather(begun, turn)
-
-
-async def test_a_long_prompt_never_has_many_logits(sampler: BatchingSampler, context: Watched) -> None:
-    result = await sampler.generate(request("a", LONG, max_tokens=0).wishing(Wishes(prompt=True, likeliest=20)))
-    assert context.most == scored_rows(VOCABULARY) < len(LONG)
-    assert result.prefilled == (await sampler.stats()).prefilled_tokens == len(LONG)
-    assert not context.held.any(), "it takes no conversation's memory"
 
 
 async def test_one_token_more_costs_no_second_reading(sampler: BatchingSampler) -> None:

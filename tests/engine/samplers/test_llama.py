@@ -13,7 +13,7 @@ import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.devices.software import LlamaBuild
-from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed, ConfigError
+from marlaas.engine.errors import AdapterError, CallFailed, ConfigError
 from marlaas.engine.machine.workers.handle import LocalLauncher
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.batching import context as batching_context
@@ -175,13 +175,6 @@ async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, 
             await sampler.generate(request("a", version="v1"))
     finally:
         await handle.stop()
-
-
-@pytest.mark.processes
-async def test_a_missing_base_is_said_clearly(tmp_path: Path) -> None:
-    kwargs = {"base": str(tmp_path / "nowhere"), "cache": str(tmp_path)}
-    with pytest.raises(BaseModelError, match="There is no base model"):
-        await LocalLauncher().start("sampler", FACTORY, kwargs, log_path=tmp_path / "sampler.log")
 
 
 CHILD = """

@@ -18,7 +18,7 @@ from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.home.guard import PrivateFolder
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import cache_bytes, rank_class
+from marlaas.engine.models.memory import rank_class
 from marlaas.engine.samplers.protocol import SamplerLimits
 from marlaas.engine.samplers.vllm import sampler as vllm
 from marlaas.engine.samplers.vllm.sampler import (
@@ -60,20 +60,6 @@ def test_logprobs_are_as_sampled_and_text_stays_out() -> None:
         assert environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     other = BaseConfig("olmo2", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
     assert "lora_target_modules" not in engine_arguments(VllmSettings("folder", other))
-
-
-def test_a_processor_uses_float32_and_a_card_bfloat16() -> None:
-    """A processor reads whole prompts, in memory for every conversation; a card takes what it is given."""
-    arguments = engine_arguments(settings(sequences=600, context=300))
-    assert arguments["dtype"] == "float32" and arguments["enforce_eager"]
-    assert not arguments["enable_chunked_prefill"]
-    assert arguments["max_num_batched_tokens"] == 600
-    assert engine_arguments(settings(context=2000))["max_num_batched_tokens"] == 2001
-    assert arguments["kv_cache_memory_bytes"] == cache_bytes(CONFIG, 600, 300, "cpu")
-    assert environment("cpu")["TORCHDYNAMO_DISABLE"] == "1" and "TORCHDYNAMO_DISABLE" not in environment("cuda")
-    assert not {"enforce_eager", "kv_cache_memory_bytes"} & engine_arguments(settings(device="cuda")).keys()
-    limited = engine_arguments(settings(device="cuda", memory=1 << 30))
-    assert (limited["dtype"], limited["kv_cache_memory_bytes"]) == ("bfloat16", 1 << 30)
 
 
 @pytest.mark.parametrize(
