@@ -81,6 +81,8 @@ def read_header(path: Path, lists: Collection[str] = ()) -> GgufHeader:
                 hint = "marlaas and llama.cpp read versions 2 and 3, little-endian: take a newer file."
                 raise BaseModelError(f"is a GGUF file {kind}.", hint, where=str(path))
             header, length = _Cursor(data, lists).header(), len(data)
+    except FileNotFoundError as error:
+        raise BaseModelError(f"There is no GGUF file {path}.") from error
     except OSError as error:
         raise BaseModelError(f"the GGUF file cannot be read: {error.strerror}.", where=str(path)) from error
     except struct.error as error:
@@ -170,6 +172,8 @@ INTERLEAVED = (
     *("minicpm", "mistral3", "olmo", "smollm3", "xverse"),
 )
 """llama.cpp rotates neighbouring pairs, Hugging Face halves. Cohere, GLM, Ernie and others rotate pairs in both."""
+RENAMED = {"mistral": "llama", "mixtral": "llama", "cohere": "commandr", "phi": "phi2", "gemma3text": "gemma3"}
+"""llama.cpp's names for others of Hugging Face, without dashes."""
 ARCHITECTURES: dict[str, Any] = {name: architecture for architecture, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
@@ -237,12 +241,18 @@ def names_of(config: BaseConfig) -> GgufNames:
 
 def names_like(config: BaseConfig) -> GgufNames:
     """Names for a base without GGUF. Raises ``BaseModelError`` if its architecture does not determine them."""
-    if config.architecture not in FAMILIES:
-        raise BaseModelError(
-            f"What llama.cpp calls the architecture {config.architecture!r} is not known.",
-            "Name the base's GGUF: `[rollout] gguf = FILE` in marlaas.toml.",
-        )
-    return GgufNames(config.architecture, config)
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").replace("-", "")
+
+    name = plain(config.architecture)
+    for architecture in ARCHITECTURES:
+        if plain(architecture) == RENAMED.get(name, name):
+            return GgufNames(architecture, config)
+    raise BaseModelError(
+        f"What llama.cpp calls the architecture {config.architecture!r} is not known.",
+        "Name the base's GGUF: `[rollout] gguf = FILE` in marlaas.toml.",
+    )
 
 
 def brought_names(path: Path, config: BaseConfig) -> GgufNames:

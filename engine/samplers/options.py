@@ -5,7 +5,6 @@ A request's bits and costs do not depend on others' wishes.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,15 +30,12 @@ class Wishes:
     """Subtracted for tokens in the reply, as OpenAI defines it."""
     frequency_penalty: float = 0.0
     """The same, times the token's count."""
-    repetition_penalty: float = 1.0
-    """Above 0. Divides positive logits of tokens in prompt or reply, multiplies negative ones (Keskar et al., arXiv
-    1909.05858, section 4.1)."""
     schema: str = ""
     """JSON; ``{}``: any JSON object. One of the request's stop tokens, if any, ends the reply."""
 
     @property
     def penalised(self) -> bool:
-        return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
+        return self.presence_penalty != 0 or self.frequency_penalty != 0
 
     def problem(self) -> str:
         if not 0 <= self.likeliest <= MOST_LIKELIEST:
@@ -48,8 +44,6 @@ class Wishes:
             value = getattr(self, name)
             if not abs(value) <= LARGEST_PENALTY:
                 return f"{name} is {value}; it must lie between -{LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}."
-        if not (self.repetition_penalty > 0 and math.isfinite(self.repetition_penalty)):
-            return f"repetition_penalty is {self.repetition_penalty}; it must be above 0."
         return ""
 
 

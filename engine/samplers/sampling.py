@@ -45,20 +45,14 @@ def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
     return tokens
 
 
-# --- penalties ---
-#
-# vLLM's order: the factor (Keskar et al., arXiv 1909.05858, section 4.1), then OpenAI's subtractions.
+# --- penalties, as OpenAI defines them ---
 
 Row = NDArray[np.float32]
 
 
-def penalise(row: Row, wishes: Wishes, prompt: Tokens, reply: Counter[int]) -> None:
+def penalise(row: Row, wishes: Wishes, reply: Counter[int]) -> None:
     """Logits float32 (V,), in place. ``reply`` counts its tokens."""
     tokens, counts = np.array([*reply], np.int32), np.array([*reply.values()], np.int32)
-    if wishes.repetition_penalty != 1:
-        seen = np.union1d(prompt, tokens)
-        factor, values = np.float32(wishes.repetition_penalty), row[seen]
-        row[seen] = np.where(values > 0, values / factor, values * factor)
     row[tokens] -= (wishes.frequency_penalty * counts + wishes.presence_penalty).astype(np.float32)
 
 

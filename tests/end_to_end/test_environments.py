@@ -135,7 +135,7 @@ def test_a_program_is_trained_over_http(lab: Lab) -> None:
     pytest.importorskip("starlette")
     (lab.home.plugins / "asking_program.py").write_text(PROGRAM)
     train = {"groups_per_step": 1, "group_size": 4}
-    task = lab.submit("asking program", "asking_program", steps=2, train=train, eval={"prompts": 2, "every": 0})
+    task = lab.submit("asking program", "asking_program", steps=2, train=train, eval={"prompts": 1, "every": 0})
     lab.marlaas("wait", str(task))
     shown = lab.show(task)
     assert (shown["state"], shown["step"]) == ("done", 2)

@@ -27,11 +27,10 @@ Choose = Callable[[Logits, Floats, Floats, Cuts | None], tuple[Tokens, Logprobs]
 class Wished:
     """One turn's wishes and results so far."""
 
-    def __init__(self, wishes: Wishes, prompt: Tokens, grammar: SchemaGrammar | None = None) -> None:
+    def __init__(self, wishes: Wishes, grammar: SchemaGrammar | None = None) -> None:
         self.wishes = wishes
         self.prompt: tuple[Logprobs, Likeliest] | None = None
         """The requested results of the prompt's tokens."""
-        self._tokens = prompt
         self._reply: Counter[int] = Counter()
         self._grammar = grammar
         self._likeliest: list[Likeliest] = []
@@ -48,7 +47,7 @@ class Wished:
     def shape(self, row: Row) -> None:
         """Change logits, float32 (V,), in place."""
         if self.wishes.penalised:
-            penalise(row, self.wishes, self._tokens, self._reply)
+            penalise(row, self.wishes, self._reply)
         if self._grammar is not None:
             self._grammar.forbid(row)
 
@@ -135,7 +134,7 @@ class Turn:
         self.answer = answer
         self.stream_to = stream_to
         wishes = request.wishes
-        self.wished = None if wishes is None else Wished(wishes, request.tokens, grammar)
+        self.wished = None if wishes is None else Wished(wishes, grammar)
         self.prompt = request.tokens
         self.temperature = request.temperature
         self.truncation = request.truncation

@@ -59,31 +59,26 @@ class AdapterCache:
 
     def __init__(self, base: Base) -> None:
         self._linears = fused_layers(base)
-        self._blocks: dict[int, RankBlock] = {}
-        self._places: dict[int, tuple[int, int]] = {}
+        self.blocks: dict[int, RankBlock] = {}
+        """By rank."""
+        self.places: dict[int, tuple[int, int]] = {}
+        """By handle: the block's rank, and the slot there."""
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
         rank = max(len(a) for name, a in adapter.items() if name.endswith(".lora_A"))
         rank = max(LEAST_RANK, 1 << (rank - 1).bit_length())
-        if rank not in self._blocks:
-            self._blocks[rank] = RankBlock(rank, self._linears)
+        if rank not in self.blocks:
+            self.blocks[rank] = RankBlock(rank, self._linears)
         handle = next(self._handles)
-        self._places[handle] = rank, self._blocks[rank].add(adapter, alpha)
+        self.places[handle] = rank, self.blocks[rank].add(adapter, alpha)
         return handle
 
     def remove(self, handle: int) -> None:
-        rank, slot = self._places.pop(handle)
-        self._blocks[rank].remove(slot)
-        if self._blocks[rank].empty:
-            del self._blocks[rank]
-
-    def place(self, handle: int) -> tuple[int, int]:
-        """Its block's rank, and its slot there."""
-        return self._places[handle]
-
-    def block(self, rank: int) -> RankBlock:
-        return self._blocks[rank]
+        rank, slot = self.places.pop(handle)
+        self.blocks[rank].remove(slot)
+        if self.blocks[rank].empty:
+            del self.blocks[rank]
 
 
 class RankBlock:
@@ -170,12 +165,12 @@ class Mix:
         """``adapters`` (n,): handles. Without ``alike`` terms are added in place, and long runs of rows have a product
         each: with four adapters of 16 rows a fifth faster than tiles."""
         handles, owner = np.unique(adapters, return_inverse=True)
-        rows_of = {cache.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())}
+        rows_of = {cache.places[handle]: np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())}
         self._runs, self._segments, tiles = [], [], list[Indices]()
         long = len(handles) == 1 or len(handles) * TILE < len(adapters)
         if not alike and long and all(int(rows[-1] - rows[0]) < len(rows) for rows in rows_of.values()):
             runs = ((*place, slice(int(rows[0]), int(rows[-1]) + 1)) for place, rows in rows_of.items())
-            self._runs = [(cache.block(rank), slot, rows) for rank, slot, rows in runs]
+            self._runs = [(cache.blocks[rank], slot, rows) for rank, slot, rows in runs]
             rows_of = {}
         for rank in sorted({rank for rank, _ in rows_of}):
             rows = {slot: own for (other, slot), own in sorted(rows_of.items(), key=itemgetter(0)) if other == rank}
@@ -183,7 +178,7 @@ class Mix:
                 part = slice(len(tiles), len(tiles) + len(places))
                 none = np.empty(0, np.int64)
                 tiles += [rows.get(slot, none)[tile * TILE : (tile + 1) * TILE] for slot, tile in places]
-                self._segments.append((cache.block(rank), slots, part))
+                self._segments.append((cache.blocks[rank], slots, part))
         standing, places_of = np.zeros((len(tiles), TILE), np.int64), np.zeros(len(adapters), np.int64)
         for number, own in enumerate(tiles):
             standing[number, : len(own)] = own

@@ -315,7 +315,6 @@ class Engine:
             prompt_logprobs=wishes.likeliest if whole else None,
             presence_penalty=wishes.presence_penalty,
             frequency_penalty=wishes.frequency_penalty,
-            repetition_penalty=wishes.repetition_penalty,
             detokenize=False,
             flat_logprobs=True,
             output_kind=self._delta,

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
 import pytest
 
 from marlaas.engine.errors import ConfigError
@@ -133,23 +132,6 @@ async def ask(url: str, key: str, text: str = "hello there", retry: int | None =
 
 
 @pytest.mark.processes
-async def test_an_episode_is_asked_until_it_is_over(gateways: Gateways, desk: Desk) -> None:
-    first, second = await asyncio.gather(gateways.open(Echo()), gateways.open(Echo()))
-    assert first.url == second.url and first.key != second.key
-    assert await ask(first.url, first.key) == (200, "hello there")
-    gateways.close(first)
-    assert await ask(first.url, first.key) == (410, "")
-    assert await ask(second.url, second.key) == (200, "hello there")
-    gateway = gateways.running["episodes"]
-    assert gateway.pid is not None
-    process = psutil.Process(gateway.pid)
-    await gateways.stop()
-    assert not process.is_running(), "it ends with its engine"
-    with pytest.raises(ConnectionRefusedError):
-        await ask(second.url, second.key)
-
-
-@pytest.mark.processes
 async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk: Desk, log: list[str]) -> None:
     slow, endpoints = Echo(), gateways
     slow.go.clear()
@@ -165,20 +147,6 @@ async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk:
             raise ConnectionError
     assert await ask(other.url, other.key) == (200, "hello there")
     assert slow.ended == ["cancelled"] and "was ended by signal SIGKILL; it is started again." in log[0]
-
-
-@pytest.mark.processes
-async def test_a_retry_gets_the_answer_of_the_first(gateways: Gateways, desk: Desk) -> None:
-    echo = Echo()
-    address = await gateways.open(echo)
-    for retry in (0, 0, 1, 1):  # the same question twice, and the second of them sent again
-        assert await ask(address.url, address.key, retry=retry) == (200, "hello there")
-    assert len(echo.asked) == 2
-    gateway = gateways.running["episodes"]
-    assert gateway.pid is not None
-    os.kill(gateway.pid, signal.SIGKILL)
-    assert await ask(address.url, address.key, retry=0) == (200, "hello there")
-    assert len(echo.asked) == 3, "the next gateway's first request is no retry of another's first"
 
 
 @pytest.mark.processes

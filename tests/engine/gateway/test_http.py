@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -363,16 +361,3 @@ async def test_what_nobody_reads_of_a_body_is_logged(tmp_path: Path, value: byte
         assert (await client.post(CHAT, body))[0] == 200
     (line,) = path.read_text().splitlines()
     assert '"other"' in line or '\\"other\\"' in line
-
-
-@pytest.mark.processes
-def test_it_may_open_as_many_files_as_it_has_connections() -> None:
-    files = Limits(connections=30).files
-    code = (
-        "import resource as r; from marlaas.engine.gateway.http import main as m\n"
-        f"for most in ({files + 1}, 100):\n"
-        f"    r.setrlimit(r.RLIMIT_NOFILE, (64, most)); m._open_files({files})\n"
-        "    print(*r.getrlimit(r.RLIMIT_NOFILE))"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(files), str(files + 1), "100", "100"]

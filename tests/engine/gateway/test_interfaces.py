@@ -10,7 +10,6 @@ from operator import getitem
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 from starlette.routing import Route
 
 from marlaas.engine import wire
@@ -24,7 +23,7 @@ from marlaas.engine.gateway.http.responses import Responses
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.wire import Refusal
 
-from .scripted import KEY, Engine, echo, events, gateway, refusal_of, tool
+from .scripted import KEY, Engine, echo, gateway, refusal_of, tool
 
 CHAT = "/v1/chat/completions"
 
@@ -475,33 +474,6 @@ def test_what_is_wrong_is_named(
 ) -> None:
     refusal = refusal_of(interface, {**INTERFACES[interface], **change})
     assert (refusal.where == where or not where) and words in refusal.message
-
-
-@each
-@given(text=st.text(st.characters(codec="utf-8")), pieces=st.lists(st.integers(0, 9), max_size=5))
-def test_a_stream_tells_the_text_however_it_is_cut(
-    interface: Callable[[bytes, str], Exchange], text: str, pieces: list[int]
-) -> None:
-    exchange = interface(json.dumps({**INTERFACES[interface], "stream": True}).encode(), "k")
-    sent = b"".join(exchange.opening())
-    at = 0
-    for size in pieces:
-        sent += exchange.more(wire.Piece(1, 0, text[at : at + size]))
-        at += size
-    sent += exchange.end(wire.Answered((wire.Choice(0, text, "stop"),), "m", 1, 1))
-    told = "".join(delta(data) for _, data in events(sent.decode()))
-    assert told == text
-
-
-def delta(data: dict[str, Any] | None) -> str:
-    """The text in an event of any interface."""
-    if data is None:
-        return ""
-    if "choices" in data:
-        return "".join(str(row.get("text") or row.get("delta", {}).get("content") or "") for row in data["choices"])
-    if data["type"] == "response.output_text.delta":
-        return str(data["delta"])
-    return str(data["delta"].get("text", "")) if data["type"] == "content_block_delta" else ""
 
 
 @pytest.mark.parametrize(

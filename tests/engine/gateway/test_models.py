@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.gateway.serving.versions import Names, reference
+from marlaas.engine.gateway.serving.versions import Names
 from marlaas.engine.wire import Refusal
 
 from ...examples import examples
@@ -193,21 +193,3 @@ def answer(names: Names, said: str) -> str | tuple[int, str, str]:
 def test_what_others_have_changes_no_answer(worlds: dict[str, Worlds], tenant: str, said: str) -> None:
     world = worlds[tenant]
     assert answer(world.shared, said) == answer(world.alone, said)
-
-
-@pytest.mark.parametrize(("tenant", "others"), [TENANTS, TENANTS[::-1]])
-def test_every_right_spelling_is_its_owners_alone(worlds: dict[str, Worlds], tenant: str, others: str) -> None:
-    """And in no list of others. Else a property of spellings could hold because none of them means anything."""
-    mine, theirs = worlds[tenant].shared, worlds[others].shared
-    listed = [model.id for model in mine.models()]
-    assert listed == [model.id for model in worlds[tenant].alone.models()] and {"prod", f"only-{tenant}"} < {*listed}
-    rows = mine.table.versions(tenant)
-    right = {f"only-{tenant}"}
-    right |= {said for row in rows for said in (reference(row), row.name, f"{row.task}/{row.policy}@{row.number}")}
-    right |= {f"{tenant}/{row.task_name}/{row.policy}@{row.number}" for row in rows}
-    for said in sorted(right):
-        for base in BASES[:4]:
-            found = mine.find(base + said).version
-            assert found is not None and found.tenant == tenant
-            refused = answer(theirs, base + said)
-            assert isinstance(refused, tuple) and refused[0] == 404, (said, refused)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from msgspec import structs
 
 from marlaas.engine.errors import AdapterError, WorkerDied
 from marlaas.engine.gateway.serving.answering import AT_ONCE, SHORT, of_prompt
-from marlaas.engine.gateway.serving.clients import MINUTE, Limits, Serving
+from marlaas.engine.gateway.serving.clients import Limits, Serving
 from marlaas.engine.gateway.serving.versions import Held, LoadedVersions, Named, reference
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.machine.lone_sampler import write_bare
@@ -297,9 +296,6 @@ async def test_a_version_whose_file_is_gone(own: Clientele) -> None:
     assert (refused.value.status, refused.value.where) == (404, "model")
 
 
-ALL = ("1@0", "1@1", "1@2", "1@3", "2/player@0", "2/player@1")
-
-
 def named(clientele: Clientele, name: str) -> Named:
     return Named(name, clientele.version("lab", name))
 
@@ -445,34 +441,6 @@ async def test_the_base_is_written_by_one_at_a_time(clientele: Clientele) -> Non
     await other
 
 
-@given(st.lists(st.tuples(st.sampled_from(ALL), st.booleans()), max_size=25))
-def test_never_more_than_may_be_and_never_one_in_use(clientele: Clientele, uses: list[tuple[str, bool]]) -> None:
-    """Uses that last are kept for a while; whatever comes, they are served and the bound holds."""
-
-    async def run() -> None:
-        sampler, most = FakeSampler(), 3
-        machine, loaded = clientele.machine(sampler), LoadedVersions(clientele.store.served, most=most)
-        lasting: list[tuple[str, AsyncExitStack]] = []
-        for name, lasts in uses:
-            stack = AsyncExitStack()
-            in_use = {one for one, _ in lasting}
-            try:
-                await stack.enter_async_context(loaded.lent(machine, named(clientele, name)))
-            except Refusal:
-                assert len(in_use) == most and name not in in_use
-                await lasting.pop(0)[1].aclose()
-                continue
-            assert name in live(sampler) and in_use <= live(sampler) and len(loaded.names) <= most
-            if lasts:
-                lasting.append((name, stack))
-            else:
-                await stack.aclose()
-        for _, stack in lasting:
-            await stack.aclose()
-
-    asyncio.run(run())
-
-
 TOLERANCE = 2e-4
 """Nats between a row of a batch and the same alone, in float32."""
 
@@ -540,23 +508,6 @@ async def test_echo_tells_of_the_prompt(
         assert answered.completion_tokens == 0
     _, pieces = await talk(answerer, complete("1@2", prompts[0], echo=True, stream=True, logprobs=True))
     assert not pieces, "what is said of the prompt is known at the end"
-
-
-async def test_many_versions_in_one_batch_say_what_they_say_alone(answerer: Answerer) -> None:
-    """Greedy, and at the same time; each version speaks as itself."""
-    names = ["base", "1@0", "1@1", "1@2", "2/player@0", "2/judge"]
-    requests = [chat(name, temperature=0.0, max_tokens=16) for name in names]
-    together = await asyncio.gather(*(talk(answerer, request) for request in requests))
-    for request, (answered, _) in zip(requests, together, strict=True):
-        alone, _ = await talk(answerer, request)
-        assert alone.choices == answered.choices
-    assert len({answered.choices[0].text for answered, _ in together}) > 1
-
-
-async def test_prompts_that_begin_alike_are_read_once(answerer: Answerer) -> None:
-    first, _ = await talk(answerer, chat("base", "count to ten " * 8, max_tokens=2))
-    again, _ = await talk(answerer, chat("base", "count to ten " * 8, max_tokens=2))
-    assert first.cached_tokens == 0 < again.cached_tokens < again.prompt_tokens
 
 
 async def test_a_call_can_be_forced(answerer: Answerer) -> None:
@@ -633,18 +584,3 @@ def test_a_minutes_worth_at_once_and_then_one_after_the_other(clientele: Cliente
     assert not rates.wait(1) and rates.wait(1) == pytest.approx(10)
     rates.now += 1000
     assert [rates.wait(1) for _ in range(7)][:6] == [0.0] * 6
-
-
-@given(st.integers(1, 50), st.lists(st.floats(0, 90), max_size=80))
-def test_never_more_than_two_minutes_worth_in_a_minute(clientele: Clientele, most: int, pauses: list[float]) -> None:
-    """A full bucket, and what runs off meanwhile; and whoever waits as long as told gets through."""
-    rates = Rates(clientele, most)
-    passed: list[float] = []
-    for pause in pauses:
-        rates.now += pause
-        if left := rates.wait(1):
-            assert left <= MINUTE / most + 1e-6
-            rates.now += left + 1e-6
-            assert not rates.wait(1)
-        passed.append(rates.now)
-        assert sum(moment > rates.now - MINUTE for moment in passed) <= 2 * most

@@ -13,17 +13,13 @@ from marlaas.engine.models.memory import (
     PASS_BYTES,
     Budget,
     MemoryPlan,
-    PassSize,
     Wanted,
-    adapter_bytes,
     layer_bytes,
     least_plan,
     needs,
-    pass_bytes,
     plan_memory,
-    torch_work_bytes,
 )
-from marlaas.engine.models.weights import linear_shapes, parameters as parameters_of
+from marlaas.engine.models.weights import parameters as parameters_of
 
 GIGABYTE = 10**9
 configs = st.builds(
@@ -92,24 +88,6 @@ def test_a_base_is_refused_where_the_least_plan_fails(wanted: Wanted, free: int)
     assert planned(wanted, least.total) is not None
 
 
-@given(wishes, memory, memory)
-def test_more_memory_never_plans_less(wanted: Wanted, one: int, other: int) -> None:
-    less, more = planned(wanted, min(one, other)), planned(wanted, max(one, other))
-    if less is not None:
-        assert more is not None
-        assert (more.context, more.sequences) >= (less.context, less.sequences)
-
-
-@given(wishes, memory)
-def test_the_lines_add_up_and_every_part_counts(wanted: Wanted, free: int) -> None:
-    plan = planned(wanted, free) or least_plan(wanted)
-    *parts, (last, total) = plan.lines()
-    assert last == "together" and total == plan.total == sum(size for _, size in parts)
-    assert len({name for name, _ in parts}) == len(parts) and all(size > 0 for _, size in parts)
-    fewer = replace(wanted, tasks=1, slots=0, exact=False)
-    assert least_plan(fewer).total <= least_plan(wanted).total
-
-
 def test_the_shipped_base_runs_as_published() -> None:
     base = load_base("tiny")
     count = parameters_of(base)
@@ -120,14 +98,6 @@ def test_the_shipped_base_runs_as_published() -> None:
 
 HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6, tie_word_embeddings=True)
 """As Qwen2.5-0.5B."""
-
-
-def test_a_trainer_in_bfloat16_takes_half_of_the_memory() -> None:
-    exact, rounded = (Wanted(HALF, parameters(HALF), tasks=1, precision=precision) for precision in ("f32", "bf16"))
-    parts = [dict(plan_memory(wanted, 64 * GIGABYTE).parts) for wanted in (exact, rounded)]
-    assert [part["the trainer's weights"] for part in parts] == [4 * parameters(HALF), 2 * parameters(HALF)]
-    assert least_plan(rounded).total <= least_plan(exact).total - 2 * parameters(HALF)
-    assert all(parts[0][what] == parts[1][what] for what in parts[0] if "train" not in what)
 
 
 SMOL = BaseConfig("llama", 576, 1536, 30, 9, 3, 64, 49_152, 8192, 1e-5, 1e5, tie_word_embeddings=True)
@@ -172,30 +142,3 @@ def test_what_a_refusal_proposes_fits(wanted: Wanted, free: int) -> None:
             assert plan_memory(replace(wanted, tasks=1), free)
         if '`weights = "' in error.hint and "with `context" not in error.hint:
             assert plan_memory(replace(wanted, weights=error.hint.split('weights = "')[1].split('"')[0]), free)
-
-
-@given(configs)
-def test_sizes_are_those_of_the_linear_layers(config: BaseConfig) -> None:
-    shapes = [shape for name, shape in linear_shapes(config).items() if name != "lm_head"]
-    assert layer_bytes(config) == 4 * sum(out * into for out, into in shapes)
-    assert adapter_bytes(config, 16) == 4 * 16 * sum(out + into for out, into in shapes)
-
-
-@given(configs, st.integers(1, 8192))
-def test_a_batch_of_the_most_tokens_takes_what_a_pass_may(config: BaseConfig, longest: int) -> None:
-    budget = Budget()
-    tokens = max(budget.tokens(config), budget.most_tokens(config))
-    size = PassSize(config, tokens)
-    needed = min(size.inputs, size.all)  # of a few layers to keep all is less
-    assert needed <= pass_bytes(config, longest)
-    assert needed <= PASS_BYTES or tokens == 512
-
-
-def test_memory_grows_with_the_length_of_sequences_alone() -> None:
-    """What a pass takes, in training and in the torch sampler, for one sequence of 8,192 and of 32,768 tokens."""
-    for bytes_of in (pass_bytes, torch_work_bytes):
-        short, long = (bytes_of(HALF, length) for length in (8192, 32_768))
-        assert short <= long < 4.2 * short
-    for sampler in ("llama.cpp", "torch"):
-        wanted = Wanted(HALF, parameters(HALF), sampler, sequences=8, context=32_768, tasks=1)
-        assert plan_memory(wanted, 26 * GIGABYTE).context == 32_768, "with its square, training alone took 210 GB"

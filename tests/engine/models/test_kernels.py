@@ -14,7 +14,6 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.models import kernels
 from marlaas.engine.models.kernels import (
     VARIABLE,
-    add_bfloat16_product,
     add_product,
     library,
     product,
@@ -166,21 +165,6 @@ def switch() -> str:
     return found
 
 
-@pytest.mark.parametrize(("rows", "inner", "columns"), SHAPES)
-def test_a_product_of_halves_rounds_its_result_alone(rows: int, inner: int, columns: int) -> None:
-    left, right = draw_halves(rows, inner), draw_halves(inner, columns, seed=1)
-    exact = (left.double() @ right.double()).float()
-    for b in (right, right.T.contiguous().T):
-        sums = torch.zeros(rows, columns)
-        add_bfloat16_product(sums, left, b)
-        assert torch.equal(sums, sums.bfloat16().float())
-        # half of the last of bfloat16's 8 bits, twice where a float32 sum lies close to the middle of two of its values
-        torch.testing.assert_close(sums, exact, rtol=2**-8, atol=1e-4)
-        scaled = torch.full_like(sums, 1000.0)
-        add_bfloat16_product(scaled, left, b, -0.5)
-        torch.testing.assert_close(scaled, 1000.0 - sums / 2, rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize("widened", ["none", "left", "right", "both"])
 @pytest.mark.parametrize(("rows", "inner", "columns"), SHAPES)
 def test_sums_of_halves_stay_in_float32(rows: int, inner: int, columns: int, widened: str) -> None:
@@ -201,31 +185,3 @@ def test_factors_of_float32_are_rounded_at_most() -> None:
     exact, found = left.double() @ right.double(), widened_product(left, right)
     # two factors are off by 2^-9 of themselves at most, which their sums hide: a product's norm is off by less
     assert (found - exact).norm() < 2**-8 * exact.norm()
-
-
-@pytest.mark.usefixtures("switch_asked")
-def test_nothing_is_rounded_without_room_for_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "address_space", lambda: 1 << 30)
-    monkeypatch.setattr(kernels, "_rounding_factors", None)  # of no use then
-    left, right = draw_halves(64, 64), draw_halves(64, 64, seed=1)
-    torch.testing.assert_close(widened_product(left, right), left.float() @ right.float())
-
-
-@pytest.mark.usefixtures("switch_asked")
-def test_sums_that_are_rounded_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, right, mm = draw_halves(64, 64).float(), draw_halves(64, 64, seed=1).float(), torch.mm
-
-    def rounding(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-        found = mm(a, b)
-        return found.bfloat16().float() if switch() == "bf16" else found
-
-    monkeypatch.setattr(torch, "mm", rounding)
-    torch.testing.assert_close(widened_product(left, right), mm(left, right))
-
-
-@pytest.mark.usefixtures("switch_asked")
-def test_the_switch_goes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = switch()
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        widened_product(draw_halves(3, 4), draw_halves(5, 6))
-    assert switch() == before

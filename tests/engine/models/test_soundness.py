@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,27 +61,6 @@ def test_what_would_end_a_worker_is_refused(tmp_path: Path, change: dict[str, ob
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | change))
     with pytest.raises(BaseModelError, match=words):
         read_config(tmp_path / "config.json")
-
-
-def test_other_architectures_need_fewer_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(
-        '{"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 99, "vocab_size": 7}'
-    )
-    config = read_config(path)
-    sizes = (config.hidden_size, config.layers, config.heads, config.kv_heads, config.head_dim, config.context_length)
-    assert sizes == (48, 3, 4, 4, 12, 99)
-    assert (config.intermediate_size, config.norm_eps) == (0, 0.0)
-    for key in ("intermediate_size", "num_hidden_layers", "max_position_embeddings"):
-        path.write_text(json.dumps({name: value for name, value in CONFIG.items() if name != key}))
-        with pytest.raises(BaseModelError, match=f"has no '{key}'"):
-            read_config(path)
-    path.write_text(json.dumps(CONFIG | {"num_hidden_layers": 0}))
-    with pytest.raises(BaseModelError, match="num_hidden_layers is 0"):
-        read_config(path)
-    path.write_text(json.dumps({"model_type": "gemma3", "text_config": CONFIG}))
-    with pytest.raises(BaseModelError, match=r"several modalities.*a folder of its own"):
-        read_config(path)
 
 
 @pytest.fixture
@@ -267,29 +245,6 @@ def test_a_disk_that_refuses_is_named_and_nothing_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where a folder should be")
     with pytest.raises(BaseModelError, match="could not be written"):
         ensure(tmp_path / "file" / "a.gguf", 1, write)
-
-
-def test_two_at_once_do_no_harm(tmp_path: Path) -> None:
-    path = tmp_path / "a.gguf"
-    inside = threading.Barrier(2, timeout=20)
-    script = "import sys; from pathlib import Path; from marlaas.engine.models.gguf import ensure\n"
-    script += f"ensure(Path({str(path)!r}), 1, lambda p: p.write_bytes(bytes(range(256)) * 16) and None)"
-
-    def slowly(target: Path) -> None:
-        target.write_bytes(GOOD[:7])
-        inside.wait()  # until the other has finished
-        target.write_bytes(GOOD)
-
-    def other() -> None:
-        subprocess.run([sys.executable, "-P", "-c", script], check=True)
-        assert path.read_bytes() == GOOD
-        inside.wait()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    assert ensure(path, 1, slowly).read_bytes() == GOOD
-    thread.join()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.gguf"]
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

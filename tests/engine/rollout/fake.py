@@ -118,7 +118,7 @@ class FakeSampler:
         wishes, tokens = request.wishes, request.tokens
         if wishes is None:
             return None
-        wished = Wished(wishes, tokens)
+        wished = Wished(wishes)
         if wishes.prompt:
             logits = [self._logits(digest, tokens[:position]) for position in range(1, len(tokens))]
             given = np.array(logits, np.float32).reshape(-1, self.vocabulary)

@@ -8,20 +8,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import scored_rows
 from marlaas.engine.samplers.batching.context import SPARE
-from marlaas.engine.samplers.batching.requests import Answer, Answers
 from marlaas.engine.samplers.batching.sampler import BatchingSampler
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import NewTokens, SampleResult
 from marlaas.engine.samplers.torch.context import TorchContext
 
-from ..rollout.contract.asking import VOCABULARY, State, alone, extras_of, request
+from ..rollout.contract.asking import State, alone, request
 
 LONG = [1 + n * n % 41 for n in range(700)]
 
@@ -108,41 +105,8 @@ async def test_a_loaded_version_is_heard_of_before_the_next_step(
     await asyncio.gather(begun, turn)
 
 
-def test_nobody_hears_anything_on_a_closed_loop() -> None:
-    answers, heard = Answers(), list[int]()
-
-    async def ask() -> Answer[int]:
-        return Answer(answers)
-
-    answer = asyncio.run(ask())
-    answer.stream(heard.append, 1)
-    answer.give(2)
-    answers.flush()
-    assert heard == []
-
-
-async def test_a_long_prompt_never_has_many_logits(sampler: BatchingSampler, context: Watched) -> None:
-    result = await sampler.generate(request("a", LONG, max_tokens=0).wishing(Wishes(prompt=True, likeliest=20)))
-    assert context.most == scored_rows(VOCABULARY) < len(LONG)
-    assert result.prefilled == (await sampler.stats()).prefilled_tokens == len(LONG)
-    assert not context.held.any(), "it takes no conversation's memory"
-
-
 async def test_one_token_more_costs_no_second_reading(sampler: BatchingSampler) -> None:
     plain = await alone(sampler, request("a", LONG, max_tokens=1))
     result = await alone(sampler, request("b", LONG, max_tokens=1).wishing(Wishes(prompt=True)))
     assert result.tokens.tolist() == plain.tokens.tolist() and result.prefilled == len(LONG)
     assert result.logprobs[0] == pytest.approx(plain.logprobs[0], abs=1e-4)  # float32, other sums
-
-
-async def test_a_call_that_fails_ends_its_turn_alone(sampler: BatchingSampler, context: Watched) -> None:
-    context.broken = True
-    with pytest.raises(CallFailed, match="does not compute"):
-        await sampler.generate(request("a", LONG, max_tokens=3).wishing(Wishes(prompt=True)))
-    assert len((await sampler.generate(request("a"))).tokens) == 20
-    context.broken = False
-    result = await alone(sampler, request("b", LONG[:400], max_tokens=0).wishing(Wishes(prompt=True)))
-    scored = await sampler.score("v0", np.array(LONG[:400], np.int32), 1, 1.0)
-    logprobs = extras_of(result).prompt_logprobs
-    assert logprobs is not None
-    np.testing.assert_allclose(logprobs, scored, atol=1e-4)

@@ -22,11 +22,11 @@ from marlaas.engine.samplers.torch.kernel import compare as comparing
 from marlaas.engine.samplers.torch.kernel.compare import compare, disagreement
 from marlaas.engine.samplers.torch.kernel.context import CompiledContext
 from marlaas.engine.samplers.torch.kernel.library import SOURCE, Library, NotCompiled, compile_to, compiled, compiler
-from marlaas.engine.samplers.torch.sampler import TorchSampler, context_of, nbytes
-from tests.engine.rollout.contract.asking import State, request
+from marlaas.engine.samplers.torch.sampler import context_of, nbytes
+from tests.engine.rollout.contract.asking import State
 from tests.engine.rollout.contract.whole import PositionalContract
 from tests.engine.rollout.random_base import write_adapter, write_base
-from tests.seldom import seldom
+from tests.seldom import often, seldom
 
 SHAPES: dict[str, dict[str, object]] = {
     "even": {},
@@ -105,7 +105,7 @@ def compare_with_torch(base: BaseModel, library: Library, folder: Path) -> None:
     np.testing.assert_allclose(found[1], found[0], atol=CLOSE)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", often(("odd widths", "an output matrix of its own", "llama", "qwen2"), SHAPES))
 def test_logits_are_those_of_torch(library: Library, tmp_path: Path, shape: str) -> None:
     compare_with_torch(base_of(tmp_path / "base", shape), library, tmp_path)
 
@@ -199,6 +199,14 @@ def test_a_damaged_file_is_replaced(cache: Path, left: int, monkeypatch: pytest.
 def test_homes_of_a_user_share_what_is_compiled(
     tmp_path: Path, cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is compared once. A comparison that fails, on a loaded machine say, is made again."""
+    (made,) = cache.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(comparing, "SECONDS", 0.01)
+        assert "timed out" in disagreement(made, base)
+        patch.setattr(sys, "executable", str(tmp_path / "gone"))
+        assert "No such file" in disagreement(made, base)
+    assert list(cache.iterdir()) == [made]
     monkeypatch.setattr(sampler_module, "users_folder", lambda: cache)
     monkeypatch.setenv("CC", "false")
     for _ in range(2):
@@ -232,30 +240,16 @@ def test_without_a_compiler_torch_computes(
     assert "There is no C compiler." in caplog.text
 
 
-def test_what_dies_in_its_trial_is_not_used(tmp_path: Path, compiled_files: Path, base: BaseModel) -> None:
-    source = tmp_path / "dies.c"
-    text = (
-        SOURCE.read_text().replace("void decode(", "void decode_(") + "\nvoid decode(void) { *(volatile int *)0 = 1; }"
-    )
-    source.write_text(text)
+def test_what_dies_in_its_trial_is_not_used(tmp_path: Path, base: BaseModel) -> None:
+    if not compiler():
+        pytest.skip("there is no C compiler")
+    source, names = tmp_path / "dies.c", ("pack", "memory_size", "room_size", "logits_size", "decode", "draw")
+    functions = "".join(f"long {name}(void) {{ return 1; }}\n" for name in (*names, "packed_size"))
+    source.write_text(f"{functions}long block_size(void) {{ *(volatile int *)0 = 1; return 0; }}\n")
     made = compile_to(tmp_path / "dies.so", source)
     for _ in range(2):  # found out once, and kept
         assert "ends with -" in disagreement(made, base)
     assert len(list(tmp_path.glob("dies-*.verdict"))) == 1
-
-
-def test_a_comparison_that_fails_is_made_again(
-    cache: Path, tmp_path: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A loaded machine, or a base that cannot be read for a moment, says nothing about the passes."""
-    (made,) = cache.iterdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(comparing, "SECONDS", 0.01)
-        assert "timed out" in disagreement(made, base)
-        patch.setattr(sys, "executable", str(tmp_path / "gone"))
-        assert "No such file" in disagreement(made, base)
-    assert list(cache.iterdir()) == [made] and disagreement(made, base) == ""
-    assert len(list(cache.glob("*.verdict"))) == 1
 
 
 RIGHT = "float factor = 1.0f / sqrtf(sum / (float)size + eps);"
@@ -264,7 +258,7 @@ RIGHT = "float factor = 1.0f / sqrtf(sum / (float)size + eps);"
 @pytest.mark.parametrize(
     ("right", "wrong", "words"),
     [
-        ("head < base->queries ? base->scale : 1.0f", "1.0f", "Their results differ from torch's."),
+        seldom("head < base->queries ? base->scale : 1.0f", "1.0f", "Their results differ from torch's."),
         seldom("rows->positions[row] + 1, qkv", "rows->positions[row], qkv", "Their results differ from torch's."),
         seldom("own->columns[module], dy, ADD", "own->columns[module], dy, SET", "Their results differ from torch's."),
         seldom("> noise[row] * total", "> 0.9 * noise[row] * total", "The tokens that they draw differ from numpy's."),
@@ -307,17 +301,3 @@ class TestCompiledSampler(PositionalContract):
     @pytest.fixture
     async def sampler(self, compiled_sampler: BatchingSampler) -> Sampler:
         return compiled_sampler
-
-
-@pytest.mark.parametrize(("tokens", "temperature"), [([7], 0.0), ([3, 1, 4], 0.7), (list(range(1, 40)), 1.0)])
-async def test_it_agrees_with_torch(
-    compiled_sampler: BatchingSampler, base: BaseModel, state: State, tokens: list[int], temperature: float
-) -> None:
-    torch = TorchSampler(str(base.path), sequences=2, context=512)
-    await torch.load("v0", str(state(0)))
-    asked = request("a", tokens, temperature=temperature, max_tokens=90)
-    ours, theirs = await compiled_sampler.generate(asked), await torch.generate(asked)
-    await torch.close()
-    assert ours.tokens.tolist() == theirs.tokens.tolist()
-    # sums of float32 in another order
-    np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=2e-5)

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.devices.software import LlamaBuild
-from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed, ConfigError
+from marlaas.engine.errors import AdapterError, CallFailed, ConfigError
 from marlaas.engine.machine.workers.handle import LocalLauncher
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.batching import context as batching_context
@@ -24,7 +23,7 @@ from marlaas.engine.samplers.llama.context import LlamaContext
 from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, load_model, open_base
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import NewTokens, Sampler
-from tests.engine.rollout.contract.asking import LONG, State, alike, alone, request, same, until_sampled
+from tests.engine.rollout.contract.asking import LONG, State, alone, request, same, until_sampled
 from tests.engine.rollout.contract.repeatable import RepeatableContract
 from tests.engine.rollout.contract.whole import PositionalContract
 from tests.engine.rollout.random_base import write_adapter, write_base
@@ -90,32 +89,6 @@ async def test_limits_are_what_was_allocated(sampler: LlamaSampler, base: BaseMo
     await crowded.close()
 
 
-async def test_prompts_are_computed_once_and_later_what_is_new(sampler: LlamaSampler) -> None:
-    prompt = list(range(1, 31))
-    turns = [sampler.generate(request(f"{n}", prompt, seed=n, max_tokens=2)) for n in range(8)]
-    results = await asyncio.gather(*turns)
-    assert sorted(result.prefilled for result in results) == [0] * 7 + [30]
-    stats = await sampler.stats()
-    assert (stats.prefilled_tokens, stats.sampled_tokens) == (30, 16)
-    assert (stats.active, stats.waiting) == (0, 0) and stats.busy_seconds > 0
-    grown = [*prompt, *results[0].tokens.tolist(), 5, 6]
-    later = await sampler.generate(request("0", grown, max_tokens=1))
-    assert later.prefilled == 3, "the last sampled token had not been computed yet"
-
-
-async def test_a_found_beginning_says_the_same_but_for_rounding(base: BaseModel, state: State, cache: str) -> None:
-    llama = LlamaSampler(str(base.path), cache, sequences=16, context=2048, exact=True)
-    await llama.load("v0", str(state(0)))
-    system = [1 + n * n % 41 for n in range(700)]
-    for n in range(3):
-        asked = request(f"{n}", system + [7] * (2 + 30 * n), seed=n, max_tokens=40, alike=False)
-        expected = await alone(llama, replace(asked, alike=True))
-        found = await alone(llama, asked)
-        assert found.prefilled < 300 or n == 0
-        assert alike(expected, found, 2e-4)  # float32 sums in another order
-    await llama.close()
-
-
 async def test_a_turn_under_another_version_computes_everything_anew(sampler: LlamaSampler, state: State) -> None:
     await sampler.load("v1", str(state(1)))
     first = await sampler.generate(request("a", max_tokens=6))
@@ -140,19 +113,6 @@ async def test_a_failed_decode_hits_nobody_else(sampler: LlamaSampler, monkeypat
         await sampler.generate(request("bad", [1] * 13))
     assert same(await running, expected)
     assert len((await sampler.generate(request("bad", [1] * 12))).tokens) == 20
-
-
-async def test_a_failed_step_fails_its_turns_alone(sampler: LlamaSampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = await alone(sampler, request("a"))
-
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("a bug")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("marlaas.engine.samplers.batching.context.choose", broken)
-        with pytest.raises(CallFailed, match="a bug"):
-            await sampler.generate(request("a"))
-    assert same(await alone(sampler, request("a")), expected)
 
 
 async def test_memory_of_retired_versions_is_given_back(
@@ -180,20 +140,6 @@ async def test_an_adapter_of_another_base_is_refused(sampler: LlamaSampler, tmp_
     other = write_base(tmp_path / "other", seed=5)
     with pytest.raises(AdapterError, match="trained on the base"):
         await sampler.load("other", str(write_adapter(tmp_path / "adapter", other, 0)))
-
-
-async def test_waiting_turns_can_be_released(sampler: LlamaSampler) -> None:
-    sampling = [asyncio.create_task(sampler.generate(request(f"{n}", max_tokens=LONG))) for n in range(16)]
-    await until_sampled(sampler, 16)
-    waiting = asyncio.create_task(sampler.generate(request("late")))
-    while (await sampler.stats()).waiting == 0:
-        pass
-    await sampler.release("late")
-    aborted = await waiting
-    assert (aborted.finish, len(aborted.tokens)) == ("abort", 0)
-    for n in range(16):
-        await sampler.release(f"{n}")
-    assert {result.finish for result in await asyncio.gather(*sampling)} <= {"abort", "length"}
 
 
 async def test_closing_fails_what_is_being_sampled(base: BaseModel, state: State, cache: str) -> None:
@@ -229,13 +175,6 @@ async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, 
             await sampler.generate(request("a", version="v1"))
     finally:
         await handle.stop()
-
-
-@pytest.mark.processes
-async def test_a_missing_base_is_said_clearly(tmp_path: Path) -> None:
-    kwargs = {"base": str(tmp_path / "nowhere"), "cache": str(tmp_path)}
-    with pytest.raises(BaseModelError, match="There is no base model"):
-        await LocalLauncher().start("sampler", FACTORY, kwargs, log_path=tmp_path / "sampler.log")
 
 
 CHILD = """
@@ -290,13 +229,3 @@ def test_a_library_that_cannot_be_loaded_is_named(
     with pytest.raises(ConfigError, match=words) as caught:
         native.llama.__wrapped__()
     assert ("marlaas[cpu]" in caught.value.hint) == installs
-
-
-def test_the_last_errors_are_shown_once(capfd: pytest.CaptureFixture[str]) -> None:
-    llama = native.llama()
-    native.last_errors()
-    assert not llama.llama_model_load_from_file(b"/nowhere.gguf", llama.llama_model_default_params())
-    text = native.last_errors()
-    assert text.startswith(" (") and text.endswith(")") and "nowhere" in text
-    assert native.last_errors() == ""
-    assert capfd.readouterr().err == ""

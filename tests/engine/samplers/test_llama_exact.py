@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.weights import linear_shapes
 from marlaas.engine.samplers.batching import context as batching_context
 from marlaas.engine.samplers.batching.context import Arrays, Logits
 from marlaas.engine.samplers.llama import context as context_module, mixing as mixing_module
-from marlaas.engine.samplers.llama.context import LlamaContext, rows_with_fillers
-from marlaas.engine.samplers.llama.mixing import Ggml, Tensor, Unknown, micro_batches, window
+from marlaas.engine.samplers.llama.context import LlamaContext
+from marlaas.engine.samplers.llama.mixing import Ggml, Tensor, Unknown
 from marlaas.engine.samplers.llama.model import BaseFile, LlamaSampler, base_file, open_base
 from tests.engine.rollout.contract.asking import State, alone, request, same
 from tests.seldom import often
@@ -211,30 +210,3 @@ async def test_versions_share_each_reading_of_a_large_base(
     assert len(unmixed) >= 40 and max(unmixed) == 2
     monkeypatch.setattr(mixing_module, "ggml", no_form)
     assert len(await calls_of(base, state, tmp_path, monkeypatch, mixes=True)) > 2 * len(mixed)
-
-
-sequences = st.sets(st.integers(0, 63), min_size=1).map(lambda ids: np.array(sorted(ids), np.int32))
-
-
-@given(sequences)
-def test_rows_come_in_runs_of_two_and_more(active: np.ndarray) -> None:
-    rows = rows_with_fillers(active)
-    assert set(active.tolist()) <= set(rows.tolist()) <= set(range(64))
-    assert rows.tolist() == sorted(set(rows.tolist()))
-    assert all(len(run) >= 2 for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1))
-
-
-@given(st.integers(1, 30), st.data())
-def test_products_have_two_rows_if_there_are_two(rows: int, data: st.DataObject) -> None:
-    begin = data.draw(st.integers(0, rows - 1))
-    end = data.draw(st.integers(begin + 1, rows))
-    first, last = window(begin, end, rows)
-    assert 0 <= first <= begin < end <= last <= rows
-    assert last - first == max(min(2, rows), end - begin)
-
-
-@given(sequences, st.integers(1, 20))
-def test_a_micro_batch_holds_neighbours(ids: np.ndarray, most: int) -> None:
-    parts = [ids[rows].tolist() for rows in micro_batches(ids, most)]
-    assert [each for part in parts for each in part] == ids.tolist()
-    assert all(part == list(range(part[0], part[0] + len(part))) and len(part) <= most for part in parts)

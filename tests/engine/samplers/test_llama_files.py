@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.models.config import PRECISIONS, REPEATABLE, WRITTEN
+from marlaas.engine.models.config import PRECISIONS, WRITTEN
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.models.gguf import base_bytes, names_like, read_header
 from marlaas.engine.samplers.llama import model as llama_model
@@ -64,22 +64,6 @@ def test_a_file_that_was_cut_is_written_again(base: BaseModel, tmp_path: Path, w
     whole = path.read_bytes()
     path.write_bytes(whole[:left])
     assert ensure_base_gguf(base, tmp_path, weights) == path and path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("weights", [weights for weights in REPEATABLE if weights in PRECISIONS])
-def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path, weights: str) -> None:
-    context = open_base(base_file(wide, tmp_path / "cache", weights), 32, 256).context
-    rows = []
-    for count in (2, 3, 7, 8, 31):
-        sequences = np.arange(count, dtype=np.int32)
-        for sequence in range(count):
-            context.cut(sequence, 0)
-        for place in range(3):
-            positions = np.full(count, place, np.int32)
-            logits = context.decode(sequences + 5 + place, positions, sequences, np.ones(count, np.int8))
-        rows.append(logits[0].copy())
-    context.close()
-    assert all(np.array_equal(row, rows[0]) for row in rows)
 
 
 def test_a_quantiser_that_fails_leaves_nothing(
@@ -157,7 +141,7 @@ async def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Pa
 
 def test_an_architecture_without_a_known_name_needs_a_gguf() -> None:
     config = load_base("tiny").config
-    assert names_like(config).architecture == config.architecture
+    assert names_like(replace(config, architecture="mistral")).architecture == "llama"
     with pytest.raises(BaseModelError, match=r"'zamba' is not known\. Name the base's GGUF"):
         names_like(replace(config, architecture="zamba"))
 
@@ -219,7 +203,7 @@ def test_what_is_no_whole_gguf_is_refused(tmp_path: Path) -> None:
         (tmp_path / "other.gguf").write_bytes(content)
         with pytest.raises(BaseModelError, match=words):
             base_file(base, tmp_path, gguf=str(tmp_path / "other.gguf"))
-    with pytest.raises(BaseModelError, match="cannot be read: No such file"):
+    with pytest.raises(BaseModelError, match="There is no GGUF file"):
         base_file(base, tmp_path, gguf=str(tmp_path / "nowhere.gguf"))
     with pytest.raises(BaseModelError, match="cannot be read: Is a directory"):
         base_file(base, tmp_path, gguf=str(tmp_path))

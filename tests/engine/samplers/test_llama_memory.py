@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card, padded_length
+from marlaas.engine.models.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card
 from marlaas.engine.samplers.batching.context import Logits
 from marlaas.engine.samplers.llama.context import LlamaContext
 from marlaas.engine.samplers.llama.model import LlamaSampler, base_file, open_base
@@ -171,7 +170,7 @@ print(anonymous() - before)
     [
         (60_000, 160, 256, True),
         seldom(2_000, 8, 4096, True),
-        (60_000, 4, 512, False),
+        seldom(60_000, 4, 512, False),
     ],
 )
 def test_the_estimate_is_what_is_taken(
@@ -186,18 +185,6 @@ def test_the_estimate_is_what_is_taken(
     assert taken < estimate < 1.1 * taken + GRAPHS
 
 
-@given(st.integers(1, 256), st.integers(1, 9000), st.booleans())
-def test_it_grows_with_all_that_is_asked_for(sequences: int, length: int, exact: bool) -> None:
-    config = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
-    assert length <= padded_length(length) < length + 256 and padded_length(length) % 256 == 0
-    size = context_bytes(config, sequences, length, exact)
-    assert size == context_bytes(config, sequences, padded_length(length), exact)
-    assert size < context_bytes(config, sequences + 1, length, exact)
-    assert size < context_bytes(config, sequences, length + 256, exact)
-    assert context_bytes(config, sequences, length, False) < context_bytes(config, sequences, length, True)
-
-
-TINY = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
 HALF_BILLION = BaseConfig("qwen3", 1024, 3072, 28, 16, 8, 128, 151_936, 40_960, 1e-6, 1e6, tie_word_embeddings=True)
 
 
@@ -208,16 +195,6 @@ def test_a_card_holds_all_that_is_on_it() -> None:
     assert everything > weights + memory + BACKEND  # the tied output matrix is copied to the card
     assert everything < 1.2 * (weights + memory + BACKEND)
     assert layers_on_card(HALF_BILLION, weights, 130, 2048, False, everything) == 29
-
-
-@given(st.integers(0, 1 << 33), st.integers(2, 256), st.integers(1, 4096), st.booleans())
-def test_layers_fit_into_the_room_and_no_more_would(room: int, sequences: int, length: int, exact: bool) -> None:
-    for config, weights in ((TINY, 1 << 20), (HALF_BILLION, 1 << 30)):
-        layers = layers_on_card(config, weights, sequences, length, exact, room)
-        assert 0 <= layers <= config.layers + 1
-        assert card_bytes(config, weights, sequences, length, exact, layers) <= room
-        if layers <= config.layers:
-            assert card_bytes(config, weights, sequences, length, exact, layers + 1) > room
 
 
 LENGTH = 512

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,12 @@ from marlaas.engine.devices.limits import LentCores, Loan
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.batching.context import PIECE
-from marlaas.engine.samplers.llama.model import LlamaSampler
 from marlaas.engine.samplers.protocol import Sampler
 from marlaas.engine.samplers.torch import blocks
 from marlaas.engine.samplers.torch.blocks import CHUNK, HalfHead, HalfMatrix
 from marlaas.engine.samplers.torch.context import TorchContext, TorchWeights
 from marlaas.engine.samplers.torch.sampler import TorchSampler
-from tests.engine.rollout.contract.asking import State, alike, alone, request, same
+from tests.engine.rollout.contract.asking import State, alone, request, same
 from tests.engine.rollout.contract.repeatable import RepeatableContract
 from tests.engine.rollout.contract.whole import PositionalContract
 from tests.engine.rollout.random_base import write_adapter, write_base
@@ -58,33 +56,6 @@ class TestRepeatableTorchSampler(RepeatableContract):
     @pytest.mark.usefixtures("main_library")
     async def test_other_versions_change_nothing(self, sampler: Sampler) -> None:
         await super().test_other_versions_change_nothing(sampler)
-
-
-@pytest.mark.usefixtures("main_library")
-@pytest.mark.parametrize("tokens", [[7], [3, 1, 4], list(range(1, 40))])
-async def test_it_agrees_with_llama_cpp(
-    torch_sampler: TorchSampler, base: BaseModel, state: State, tmp_path: Path, tokens: list[int]
-) -> None:
-    llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=2, context=512, exact=True)
-    await llama.load("v0", str(state(0)))
-    for temperature in (0.0, 1.0):
-        asked = request("a", tokens, temperature=temperature, max_tokens=90)
-        ours, theirs = await torch_sampler.generate(asked), await llama.generate(asked)
-        assert ours.tokens.tolist() == theirs.tokens.tolist()
-        assert np.allclose(ours.logprobs, theirs.logprobs, atol=2e-4)
-        await torch_sampler.release("a")
-        await llama.release("a")
-    await llama.close()
-
-
-async def test_a_found_beginning_says_the_same_but_for_rounding(torch_sampler: TorchSampler) -> None:
-    system = [1 + n * n % 41 for n in range(700)]
-    for n in range(3):
-        asked = request(f"{n}", system + [7] * (2 + 30 * n), seed=n, max_tokens=40, alike=False)
-        expected = await alone(torch_sampler, replace(asked, alike=True))
-        found = await alone(torch_sampler, asked)
-        assert found.prefilled < 300 or n == 0
-        assert alike(expected, found, 2e-4)  # as between the samplers
 
 
 def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) -> None:
@@ -126,19 +97,11 @@ async def wide_sampler(tmp_path: Path) -> AsyncIterator[TorchSampler]:
 
 async def test_fast_turns_leave_others_alike(wide_sampler: TorchSampler) -> None:
     prompt = [5, 4, 3, 2, 1, 2, 3]
-    asked = [request(f"{n}", prompt, version=f"v{n % 2}", seed=n, max_tokens=30) for n in range(4)]
+    asked = [request(f"{n}", prompt, version=f"v{n % 2}", seed=n, max_tokens=8) for n in range(4)]
     expected = [await alone(wide_sampler, each) for each in asked]
-    others = [request(f"other {n}", prompt[: 1 + n % 7], seed=n, max_tokens=9 + n, alike=False) for n in range(10)]
+    others = [request(f"other {n}", prompt[: 1 + n % 7], seed=n, max_tokens=3 + n, alike=False) for n in range(6)]
     results = await asyncio.gather(*(alone(wide_sampler, each) for each in (*others, *asked)))
     assert all(map(same, results[len(others) :], expected))
-
-
-async def test_fast_turns_say_the_same_but_for_rounding(wide_sampler: TorchSampler) -> None:
-    asked = [request(f"{n}", version=f"v{n % 3 // 2}", seed=n, max_tokens=12) for n in range(9)]
-    exact = [await alone(wide_sampler, each) for each in asked]
-    free = await asyncio.gather(*(alone(wide_sampler, replace(each, alike=False)) for each in asked))
-    # each product is rounded to 8 bits
-    assert all(alike(slow, fast, 0.1) for slow, fast in zip(exact, free, strict=True))
 
 
 async def test_an_alike_turn_takes_no_prompt_of_a_fast_one(wide_sampler: TorchSampler) -> None:

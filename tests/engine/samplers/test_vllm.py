@@ -10,17 +10,15 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from marlaas.engine.adapters.export import read_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.devices.software import Installed
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.home.guard import PrivateFolder
-from marlaas.engine.models import memory
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.models.memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
+from marlaas.engine.models.memory import rank_class
 from marlaas.engine.samplers.protocol import SamplerLimits
 from marlaas.engine.samplers.vllm import sampler as vllm
 from marlaas.engine.samplers.vllm.sampler import (
@@ -62,39 +60,6 @@ def test_logprobs_are_as_sampled_and_text_stays_out() -> None:
         assert environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     other = BaseConfig("olmo2", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
     assert "lora_target_modules" not in engine_arguments(VllmSettings("folder", other))
-
-
-def test_a_processor_uses_float32_and_a_card_bfloat16() -> None:
-    """A processor reads whole prompts, in memory for every conversation; a card takes what it is given."""
-    arguments = engine_arguments(settings(sequences=600, context=300))
-    assert arguments["dtype"] == "float32" and arguments["enforce_eager"]
-    assert not arguments["enable_chunked_prefill"]
-    assert arguments["max_num_batched_tokens"] == 600
-    assert engine_arguments(settings(context=2000))["max_num_batched_tokens"] == 2001
-    assert arguments["kv_cache_memory_bytes"] == cache_bytes(CONFIG, 600, 300, "cpu")
-    assert environment("cpu")["TORCHDYNAMO_DISABLE"] == "1" and "TORCHDYNAMO_DISABLE" not in environment("cuda")
-    assert not {"enforce_eager", "kv_cache_memory_bytes"} & engine_arguments(settings(device="cuda")).keys()
-    limited = engine_arguments(settings(device="cuda", memory=1 << 30))
-    assert (limited["dtype"], limited["kv_cache_memory_bytes"]) == ("bfloat16", 1 << 30)
-
-
-@given(
-    st.integers(1, 300),
-    st.integers(1, 4000),
-    st.sampled_from(["cpu", "cuda"]),
-    st.sampled_from(RANKS),
-    st.integers(1, 64),
-)
-def test_every_conversation_fits_at_its_longest(
-    sequences: int, context: int, device: memory.Device, rank: int, slots: int
-) -> None:
-    block = memory.BLOCK[device]
-    assert context <= whole_blocks(context, device) < context + block
-    each = cache_bytes(CONFIG, 2, context, device) - cache_bytes(CONFIG, 1, context, device)
-    assert cache_bytes(CONFIG, sequences, context, device) >= sequences * each
-    assert batch_for(sequences, context) >= max(sequences, context + 1)
-    assert slots_bytes(CONFIG, rank, slots, "cpu") == 2 * slots_bytes(CONFIG, rank, slots, "cuda")
-    assert slots_bytes(CONFIG, rank, slots, "cpu") == slots * slots_bytes(CONFIG, rank, 1, "cpu")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.errors import AdapterError, CallFailed
+from marlaas.engine.errors import CallFailed
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.samplers.protocol import Sampler, SampleResult
 from marlaas.engine.samplers.vllm.sampler import Engine, EngineSampler, Progress, VllmSettings
@@ -94,14 +94,6 @@ async def test_retired_adapters_leave_vllm_and_the_disk(
     await vllm_sampler.stats()
     assert vllm_sampler.engine.llm.list_loras() == held
     assert len(list(folder.iterdir())) == len(held) + 1  # and the lock
-
-
-async def test_an_adapter_that_vllm_has_lost_is_no_longer_asked_for(vllm_sampler: EngineSampler) -> None:
-    await vllm_sampler.limits()
-    for handle in vllm_sampler.engine.llm.list_loras():
-        vllm_sampler.engine.llm.remove_lora(handle)
-    with pytest.raises(AdapterError, match="vLLM has lost"):
-        await vllm_sampler.generate(request("a"))
 
 
 async def test_a_score_of_a_full_context_and_of_nothing(vllm_sampler: EngineSampler) -> None:
