@@ -277,7 +277,7 @@ def config_of(header: GgufHeader) -> dict[str, Any]:
         "tie_word_embeddings": HEAD not in header.shapes,
         "attention_bias": architecture == "llama" and "blk.0.attn_q.bias" in header.shapes,
         "dtype": "float32",
-        **{f"{name}_token_id": number for name, number in special_ids(header).items()},
+        **{f"{name}_token_id": number for name, number in special_ids(header).items() if name != "unk"},
     }
 
 
@@ -408,8 +408,8 @@ def tokens_of(header: GgufHeader) -> list[str]:
 
 
 def special_ids(header: GgufHeader) -> dict[str, int]:
-    """Numbers of the file's begin, end and fill tokens."""
-    keys = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id"}
+    """Numbers of the file's begin, end, fill and unknown tokens."""
+    keys = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
     numbers = {name: header.fields.get(f"{KEY}{key}") for name, key in keys.items()}
     count = len(tokens_of(header))
     return {name: number for name, number in numbers.items() if isinstance(number, int) and number < count}

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from ...adapters.statefile import put_state
-from ...devices.usable import VARIABLES, Ours
+from ...devices.usable import VARIABLE, Ours
 from ...errors import AdapterDamaged, AdapterError, BaseModelError, MarlaasError
 from ...home.paths import Home, find_home
 from ...home.settings import load_settings
@@ -316,7 +316,7 @@ class NodeHost:
         """
         if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
             environments = [begin.environment for begin in self._children.values()]
-            given = [environment.get(name, "") for environment in environments for name in VARIABLES.values()]
+            given = [environment.get(VARIABLE, "") for environment in environments]
             ours = Ours(frozenset(self._children), frozenset(card for cards in given for card in cards.split(",")))
             facts = await asyncio.to_thread(look_here, self._home, ours, measure=not self._children)
             try:
