@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.episodes import StepSummary
 from marlaas.engine.store.queries.learning import FirstStep, GivenName, History, KeptMarks, KeptVersion, Track
 from marlaas.engine.store.queries.machine import (
@@ -129,9 +130,9 @@ def learning_curve(reader: Reader, learner: Learner, metric: str, before: Learni
     """One metric with its band, and all evaluations; reads only what ``before`` lacks. Raises ``StoreError``."""
     names = () if held_out_on(metric) is not None else (metric, *BANDS.get(metric, ()))
     task, policy = learner.task, learner.policy or None
-    now = reader.evals_made(task, policy)
+    now = learning.evals_made(reader, task, policy)
     return LearningCurve(
-        reader.history(task, names, before.history if before else None, policy),
+        learning.history(reader, task, names, before.history if before else None, policy),
         before.evals if before and before.measured == now else tuple(reader.evals(task, policy)),
         now,
     )
@@ -143,7 +144,7 @@ def blocking_source(reader: Reader, task: int, now: float) -> Excerpt | None:
     if row is None or row.state != "blocked":
         return None
     try:
-        return task_excerpt(row, reader.environments(), reader.environment_use(now))
+        return task_excerpt(row, reader.environments(), machine.environment_use(reader, now))
     except EnvironmentMissing:
         return None
 
@@ -182,13 +183,13 @@ class AdaptersQuestion:
     @staticmethod
     def _versions(reader: Reader, before: AdaptersAnswer) -> AdaptersAnswer:
         """Reads only policies whose versions, scores or tasks have changed."""
-        marks = reader.kept_marks()
+        marks = learning.kept_marks(reader)
         if marks == before.marks:
             return before
         changed = {policy for policy, mark in marks.items() if before.marks.get(policy) != mark}
         known = {policy: kept for policy, kept in before.by_policy.items() if policy in marks.keys() - changed}
         read: dict[int, list[KeptVersion]] = {}
-        for kept in reader.kept_versions(changed):
+        for kept in learning.kept_versions(reader, changed):
             read.setdefault(kept.policy_id, []).append(kept)
         by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
         versions = (kept for own in by_policy.values() for kept in own)
@@ -238,7 +239,7 @@ class ApiQuestion:
         keys = tuple(sorted(reader.api_keys(), key=_key_place))
         log = tail(self.home.logs / FILE, before.log if before else None)
         requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
-        return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(reader.given_names()), requests, log)
+        return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(learning.given_names(reader)), requests, log)
 
 
 MINUTE = 60.0
@@ -291,7 +292,7 @@ class EngineQuestion:
 
     def read(self, reader: Reader, before: EngineAnswer | None) -> EngineAnswer:
         """Reads only what is new of the timeline; measures files every few seconds."""
-        begun, until = reader.newest_samples()
+        begun, until = machine.newest_samples(reader)
         disk, counted = (before.disk, before.counted) if before else (None, 0.0)
         if before is None or until >= counted + FILES:
             disk, counted = this_machine.disk(self.home), until
@@ -299,17 +300,17 @@ class EngineQuestion:
         return EngineAnswer(
             until=until,
             spans=self._spans(reader, until, before.spans if before else ()),
-            now=reader.stage_totals(begun),
-            minute=reader.stage_totals(until - MINUTE),
-            steps=reader.steps_since(until - MINUTE),
-            standings=tuple(reader.standings()),
-            used=tuple(reader.seconds_used(day_of(until))),
-            starts=tuple(reader.engine_starts(STARTS)),
+            now=machine.stage_totals(reader, begun),
+            minute=machine.stage_totals(reader, until - MINUTE),
+            steps=machine.steps_since(reader, until - MINUTE),
+            standings=tuple(machine.standings(reader)),
+            used=tuple(machine.tenants_used(reader, day_of(until))),
+            starts=tuple(machine.engine_starts(reader, STARTS)),
             memory=this_machine.memory(),
             cores=this_machine.cores(),
             pinned=this_machine.pinned(processes),
-            devices=tuple(found := reader.devices()),
-            nodes=tuple(reader.nodes()),
+            devices=tuple(found := machine.devices(reader)),
+            nodes=tuple(machine.nodes(reader)),
             account=this_machine.account() if found else "",
             disk=disk,
             counted=counted,
@@ -319,10 +320,10 @@ class EngineQuestion:
         """The newest two are read again, since a sample may reach into the next cell."""
         oldest = until - self.grain * (self.cells + 1)
         if not known:
-            return tuple(reader.stage_spans(oldest, self.grain))
+            return tuple(machine.stage_spans(reader, oldest, self.grain))
         again = (max(span.begun for span in known) // self.grain - 1) * self.grain
         kept = (span for span in known if oldest <= span.begun < again)
-        return (*kept, *reader.stage_spans(again, self.grain))
+        return (*kept, *machine.stage_spans(reader, again, self.grain))
 
 
 @dataclass(frozen=True)
@@ -349,7 +350,7 @@ class EnvironmentsQuestion:
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def read(self, reader: Reader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        use = reader.environment_use(self.clock())
+        use = machine.environment_use(reader, self.clock())
         used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
         lines = {row.name: source_lines(row, of) for row, of in used}
         defined = {row.name: found for row, _ in used if (found := definition(row)) is not None}
@@ -384,9 +385,9 @@ class LogsQuestion:
         return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
 
     def _events(self, reader: Reader, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
-        oldest, last = reader.event_bounds()
+        oldest, last = machine.event_bounds(reader)
         known = before if before is not None and before.oldest == oldest else None
-        found = reader.event_ids(self.wanted, known.last if known else 0)
+        found = machine.event_ids(reader, self.wanted, known.last if known else 0)
         if found:
             last = max(last, found[-1])  # an event came between the two queries
         if known is None:
@@ -411,7 +412,7 @@ def _listing(ids: array[int]) -> Listing[LogLine]:
 def _read(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
     return {
         row.id: LogLine(row.id, row.level, row.message, row.created, row.task, row.kind)
-        for row in reader.event_rows(ids).values()
+        for row in machine.event_rows(reader, ids).values()
     }
 
 
@@ -458,11 +459,11 @@ class PreviewQuestion:
         config = reader.task_config(task)
         return PreviewAnswer(
             curves,
-            reader.metric_samples(task, policy=policy) if self.samples else {},
-            reader.recent_means(task, policy=policy),
+            learning.metric_samples(reader, task, policy=policy) if self.samples else {},
+            learning.recent_means(reader, task, policy=policy),
             reader.newest_rollout(task, policy),
             {words: next(reversed(reader.evals(task, words)), None) for words in config.get("versions", ())},
-            reader.first_step(task, policy),
+            learning.first_step(reader, task, policy),
             config,
             blocking_source(reader, task, self.clock()),
         )
@@ -493,7 +494,7 @@ class RolloutsQuestion:
         since = max(0, max(made, default=0) - LATE)
         if row is None or learners(row).get(self.learner, row).step < since:
             since = 0
-        newer = reader.rollout_steps(self.learner.task, since, self.learner.policy or None)
+        newer = episodes.rollout_steps(reader, self.learner.task, since, self.learner.policy or None)
         known = before.steps if before else ()
         return RolloutsAnswer((*(step for step in known if step.step is not None and step.step < since), *newer))
 
@@ -562,15 +563,15 @@ class TaskQuestion:
             self.metric,
             own,
             wanted,
-            reader.metric_samples(task, policy=policy),
-            reader.recent_means(task, policy=policy),
-            reader.group_ages(task, own.history.last[0] - AGES_OVER, policy),
+            learning.metric_samples(reader, task, policy=policy),
+            learning.recent_means(reader, task, policy=policy),
+            learning.group_ages(reader, task, own.history.last[0] - AGES_OVER, policy),
             configs,
             _parameters(reader, str(configs[task].get("environment", ""))),
             tuple(reader.newest_group(task, policy)),
             {each: scored(reader, each.words, each.task, each.policy) for each in everybody if self.others},
             {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
-            reader.first_step(task, policy),
+            learning.first_step(reader, task, policy),
             blocking_source(reader, task, self.clock()),
         )
 

@@ -240,7 +240,7 @@ def scores_in_words(evals: Sequence[EvalRow]) -> str:
         last = "best and last " if best is shown[-1] else "last "
         between = [(best, "best ")] if best is not shown[0] and best is not shown[-1] else []
         picked = [(shown[0], "best " if best is shown[0] else ""), *between, (shown[-1], last)]
-    scores = ", ".join(f"{label}{scored_at(row.score, row.basis, row.step, 'step')}" for row, label in picked)
+    scores = ", ".join(f"{label}{scored_at(row.score, row, row.step, 'step')}" for row, label in picked)
     left_out = f"; {len(shown)} in all" if len(picked) < len(shown) else ""
     return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 

@@ -12,6 +12,7 @@ from math import fsum
 from typing import Any, TypeAlias
 
 from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.episodes import StoredConversation
 from marlaas.engine.store.queries.learning import History, ProgressRow, Track
 from marlaas.engine.store.queries.machine import TaskUse
@@ -236,7 +237,7 @@ def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow
         [_policy(reader, name, seen) for name, seen in policies],
         reader.task_config(row.id),
         reader.task_source(row.id),
-        next((one for one in reader.tasks_used("") if one.id == row.id), None),
+        next((one for one in machine.tasks_used(reader, "") if one.id == row.id), None),
         reader.warnings(row.id),
         reader.needs(row.id),
         reader.engine(),
@@ -245,11 +246,11 @@ def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow
 
 def _policy(reader: Reader, name: str, row: TaskRow) -> PolicyFacts:
     own = name or None
-    metrics = dict.fromkeys((*ALWAYS, *in_order(reader.metric_samples(row.id, policy=own))))
+    metrics = dict.fromkeys((*ALWAYS, *in_order(learning.metric_samples(reader, row.id, policy=own))))
     evals, config = reader.evals(row.id, own), reader.task_config(row.id)
     newest = next(iter(reader.steps(row.id, row.step - 1, own)), None)
-    history = reader.history(row.id, metrics, None, own)
-    recent = reader.recent_means(row.id, policy=own)
+    history = learning.history(reader, row.id, metrics, None, own)
+    recent = learning.recent_means(reader, row.id, policy=own)
     versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in config.get("versions", ())}
     rewards = history.tracks.get(REWARD, Track())
     return PolicyFacts(
@@ -272,7 +273,7 @@ def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[
         ends = (series[0], best if best is not series[0] else series[-1])
         measured = [{one.instance: one for one in _groups_of(reader, row, policy, "eval", each)} for each in ends]
     trained = list(_groups_of(reader, row, policy, "train")) if row.step else []
-    failed = list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]
+    failed = list(episodes.conversation_ids(reader, row.id, failures=True, policy=policy))[:1]
     said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained, failed)]
     return [Transcript(_head(why, episode[0]), list(_turns(episode))) for why, episode in said if episode]
 
@@ -282,7 +283,7 @@ def _groups_of(
 ) -> Iterator[Played]:
     """Groups of an evaluation, or of the newest step."""
     step = evaluation.step if evaluation else row.step
-    for group in reader.group_rows(reader.group_ids(row.id, split, step, policy=policy)).values():
+    for group in episodes.group_rows(reader, episodes.group_ids(reader, row.id, split, step, policy=policy)).values():
         own = evaluation is None or (not group.suite and group.environment_version == evaluation.environment_version)
         if own and group.rewards:
             yield Played(group.id, group.instance, step, tuple(group.rewards))
@@ -291,11 +292,11 @@ def _groups_of(
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
     """The chosen episode, the named conversation first; empty if it is gone."""
     if choice.conversation is not None:
-        return reader.episode(choice.conversation)
-    ids = reader.conversation_ids(0, group=choice.group)
-    rows = reader.conversation_rows(ids)
+        return episodes.episode(reader, choice.conversation)
+    ids = episodes.conversation_ids(reader, 0, group=choice.group)
+    rows = episodes.conversation_rows(reader, ids)
     own = [id for id in ids if id in rows and (rows[id].group, rows[id].reward) == (choice.group, choice.reward)]
-    return reader.episode(own[0]) if own else []
+    return episodes.episode(reader, own[0]) if own else []
 
 
 # The most important first: course, curves, scores, rollouts, cost; the task file last.
@@ -463,7 +464,7 @@ def _scores(policy: PolicyFacts) -> Iterator[Piece]:
             measured_on(row) or HELD_OUT,
             held_out(row.score, None) if row.score is not None else "no score",
             score(row.stderr) if row.score is not None else "",
-            rests_on(row.basis),
+            rests_on(row),
             "best" if row is best else "" if row in newest or measured_on(row) else "earlier series",
         )
         for place, row in enumerate(policy.evals)

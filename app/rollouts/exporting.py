@@ -14,7 +14,14 @@ from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.episodes import TRAIN, StoredConversation, StoredTrajectory
+from marlaas.engine.store.queries.episodes import (
+    TRAIN,
+    StoredConversation,
+    StoredTrajectory,
+    conversation,
+    conversation_ids,
+    episode,
+)
 from marlaas.engine.store.queries.reader import Reader
 
 from ..reading import opened
@@ -116,7 +123,7 @@ def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int]
     step = "the evaluation" if one.split != TRAIN else "its step" if one.step is not None else "all that waits"
 
     def listed(reader: Reader, **within: Any) -> Sequence[int]:
-        return reader.conversation_ids(one.task, failures=failures, **within)
+        return conversation_ids(reader, one.task, failures=failures, **within)
 
     of_step = partial(listed, split=one.split, step=one.step, policy=one.policy)
     return {
@@ -180,7 +187,7 @@ def write_readable(found: Iterable[Sequence[StoredConversation]], out: TextIO) -
 def read(reader: Reader, ids: Iterable[int]) -> Iterator[StoredConversation]:
     """One at a time; missing ones are left out."""
     for id in ids:
-        found = reader.conversation(id)
+        found = conversation(reader, id)
         if found is not None:
             yield found
 
@@ -190,7 +197,7 @@ def episodes(reader: Reader, ids: Sequence[int]) -> Iterator[list[StoredConversa
     wanted, given = set(ids), set[int]()
     for id in ids:
         if id not in given:
-            together = [one for one in reader.episode(id) if one.id in wanted]
+            together = [one for one in episode(reader, id) if one.id in wanted]
             given.update(one.id for one in together)
             if together:
                 yield together

@@ -121,7 +121,7 @@ def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> lis
     for name, share in shares.items():
         own = [row for row in rows if row.suite == name]
         newest = [row for on in sorted({measured_on(row) for row in own}) for row in newest_series(own, on)[-1:]]
-        scores = [f"{measured_as(row)} {score_text(row)} at step {row.step} ({rests_on(row.basis)})" for row in newest]
+        scores = [f"{measured_as(row)} {score_text(row)} at step {row.step} ({rests_on(row)})" for row in newest]
         lines.append(", ".join([f"{line(name)} {share:.0%}", *scores]))
     return lines
 

@@ -27,7 +27,7 @@ from ..queue.scheduler.scheduler import Scheduler
 from ..racing import until_first
 from ..rollout.renderer import Renderer
 from ..store.database import open_database
-from ..store.queries import timings
+from ..store.queries import machine, timings
 from ..store.queries.machine import StageSample
 from ..store.queries.reader import Reader
 from ..store.store import Store
@@ -94,7 +94,7 @@ def measure(database: Path, after: int = 0) -> Figures:
             makespan=makespan,
             reply_wait=quantile(waits, WAITED),
             start_wait=quantile(started, WAITED),
-            idle=_idle(timings.device_use(reader, begun), makespan),
+            idle=_idle(machine.stages(reader, begun), makespan),
             shares=_shares(timings.tenant_seconds(reader, after)),
             staleness=staleness,
             beyond=sum(count for age, count in staleness.items() if not 0 <= age <= bound),
@@ -112,7 +112,11 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
     if makespan <= 0:
         return {}
-    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage != "engine"}
+    return {
+        f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan)
+        for use in sorted(uses, key=lambda use: (use.stage, use.device))
+        if use.stage in ("rollout", "training")
+    }
 
 
 def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:

@@ -400,13 +400,13 @@ def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Eval
     score = mean([part.score for part in parts])
     error = math.sqrt(math.fsum((w * part.stderr) ** 2 for w, part in zip(weights, parts, strict=True)))
     return Evaluation(
-        first.step,
-        first.environment_version,
-        score,
-        error if score is not None else 0.0,
-        sum(part.n for part in parts),
-        mean([part.floor for part in parts]),
-        metrics,
+        step=first.step,
+        environment_version=first.environment_version,
+        score=score,
+        stderr=error if score is not None else 0.0,
+        n=sum(part.n for part in parts),
+        floor=mean([part.floor for part in parts]),
+        metrics=metrics,
         failures=sum(part.failures for part in parts),
         prompts=sum(part.prompts for part in parts),
         samples=first.samples,

@@ -326,7 +326,15 @@ class FrozenPolicies:
     async def _bare(self) -> Version:
         path = self._path()
         digest = await asyncio.to_thread(self._services.write_bare, path)
-        return Version(0, 0, 0, self._name(BASE, digest), digest, str(path), path.stat().st_size)
+        return Version(
+            id=0,
+            policy=0,
+            number=0,
+            name=self._name(BASE, digest),
+            checksum=digest,
+            path=str(path),
+            size=path.stat().st_size,
+        )
 
     async def _from_folder(self, folder: Path) -> Version:
         path, fingerprint = self._path(), self._services.store.fingerprint
@@ -335,7 +343,15 @@ class FrozenPolicies:
             raise AdapterError("the adapter belongs to another base than this home's.", where=str(folder))
         await asyncio.to_thread(begin, state, path)
         digest = checksum(state.adapter)
-        return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
+        return Version(
+            id=0,
+            policy=0,
+            number=0,
+            name=self._name(folder.name, digest),
+            checksum=digest,
+            path=str(path),
+            size=path.stat().st_size,
+        )
 
     def _name(self, words: str, digest: str) -> str:
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]

@@ -55,6 +55,7 @@ from marlaas.app.text.format import cells, line
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.models.find import find_base
+from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import MemberSummary, Paid, StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Turn
@@ -366,7 +367,7 @@ def reader(filling: Filling) -> Iterator[Reader]:
 def test_a_search_finds_what_was_said_and_nothing_else(reader: Reader, filling: Filling) -> None:
     turns = json.dumps([{"role": "assistant", "text": 'Éa "quoted" \\ role\n名'}])
     filling.execute("UPDATE trajectories SET turns = ? WHERE id = 700", turns)
-    ids = reader.conversation_ids(1)
+    ids = episodes.conversation_ids(reader, 1)
 
     def hits(word: str) -> list[int]:
         return [hit for progress in search(reader, ids, word) for hit in progress.hits]
@@ -396,7 +397,7 @@ def test_a_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> Non
 
 
 def test_an_export_holds_what_was_asked_for(reader: Reader, home: Home, tmp_path: Path) -> None:
-    one = reader.conversation(700)
+    one = episodes.conversation(reader, 700)
     assert one is not None
     found = scopes(Selection(Learner(1), ALL), one, [5, 3])
     counts = {}

@@ -20,6 +20,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.reader import Reader
 from tests.oracle.audit import audit
 
@@ -152,7 +153,11 @@ def test_a_sampler_without_memory_takes_fewer_conversations(tmp_path: Path, monk
         wide = lab.submit("wide", steps=2, policy={"rank": 64}, train={"groups_per_step": 8, "group_size": 24})
         lab.marlaas("wait", str(small), str(wide))
         with Reader(lab.home.database) as reader:
-            shortages = [match.groups() for event in reader.events() if (match := sentence.fullmatch(event.message))]
+            shortages = [
+                match.groups()
+                for event in machine.newest_events(reader)
+                if (match := sentence.fullmatch(event.message))
+            ]
         assert shortages == [("100", "200")] and lab.worker_pids("rollout") != [sampler]
         assert (lab.row(small).step, lab.row(wide).step) == (6, 2)
         for task in (small, wide):
@@ -233,7 +238,11 @@ def test_a_lock_of_seconds_pauses_and_delays_nothing(lab: Lab) -> None:
             ended,
             began,
         )[0][0]
-        messages = [event.message for task in (steady, asking) for event in reader.events(task)]
+        messages = [
+            event.message
+            for task in (steady, asking)
+            for event in machine.newest_events(reader, machine.EventFilter(task=task))
+        ]
     lab.marlaas("cancel", str(steady), str(asking))
     assert slowest is not None and slowest < LATE
     assert not [line for line in messages if "paused" in line or "database" in line]

@@ -23,6 +23,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
 from marlaas.engine.samplers.sampling import Truncation
 from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries import episodes, learning
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
@@ -693,7 +694,7 @@ class Findings(Reading):
         def load(reader: Reader) -> Drawn:
             texts = {}
             for rollout in (each for finding in known for each in finding.rollouts):
-                found = reader.episode(rollout)
+                found = episodes.episode(reader, rollout)
                 blocks = episode_blocks(found, Shading(TURNS), None) if found else [Block("It is not stored any more.")]
                 texts[rollout] = beginning(blocks)
             return partial(drawn_findings, known, texts)
@@ -749,7 +750,9 @@ class WinRates(Reading):
         def load(reader: Reader) -> Drawn:
             task = reader.task(learner.task)
             policies = task.policies if task else ()
-            return partial(drawn_matrices, matrices(reader.matchups(learner.task), policies, learner.policy or ONLY))
+            return partial(
+                drawn_matrices, matrices(learning.matchups(reader, learner.task), policies, learner.policy or ONLY)
+            )
 
         legend = "row against column: mean reward ± error, n episodes of both; · none"
         super().__init__(f"win-rates of {learner.words}", lambda width: Content("Reading …"), legend, home, load)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .machine import StageSample
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .reader import Reader
 
 WINDOW = 30.0
 """Seconds: samples of one look at the workers are shorter. Older ones are merged to a minute."""
@@ -180,16 +178,6 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
         " GROUP BY incarnation, begun HAVING busy > 0 ORDER BY min(id)"
     )
     return reader.rows(EngineWindow, sql, WINDOW)
-
-
-def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
-    """Total work by stage and device."""
-    sql = (
-        "SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,"
-        " sum(tokens) AS tokens FROM stages"
-        " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
-    )
-    return reader.rows(StageSample, sql, since)
 
 
 def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:

@@ -216,7 +216,25 @@ async def test_priority_and_weight_are_asked_for(home: Home) -> None:
 
 
 def rollout(*turns: Turn, reward: float | None = 1.0, failure: str = "") -> TrajectoryRow:
-    return TrajectoryRow(1, 1, "train", 344, 2, "agent", "ok", reward, 0.5, 43, 42, "e1", 19, turns, {}, {}, failure)
+    return TrajectoryRow(
+        id=1,
+        task=1,
+        split="train",
+        group=344,
+        member=2,
+        agent="agent",
+        status="ok",
+        reward=reward,
+        advantage=0.5,
+        step=43,
+        version=42,
+        environment_version="e1",
+        tokens=19,
+        turns=turns,
+        parts={},
+        metrics={},
+        failure=failure,
+    )
 
 
 def rollout_texts(row: TrajectoryRow, width: int, height: int) -> list[str]:

@@ -365,7 +365,24 @@ def test_it_never_takes_more_than_its_room(words: str, width: int, height: int) 
 def row(id: int, part: int = 0, member: int = 0) -> TrajectoryRow:
     turns = (Turn("user", f"question {part}"), Turn("thinking", "hm"), Turn("assistant", f"answer {part}"))
     return TrajectoryRow(
-        id, 1, "train", 5, member, "agent", "ok", 1.0, 0.5, None, 0, "e1", 19 + part, turns, {}, {}, "", part
+        id=id,
+        task=1,
+        split="train",
+        group=5,
+        member=member,
+        agent="agent",
+        status="ok",
+        reward=1.0,
+        advantage=0.5,
+        step=None,
+        version=0,
+        environment_version="e1",
+        tokens=19 + part,
+        turns=turns,
+        parts={},
+        metrics={},
+        failure="",
+        part=part,
     )
 
 

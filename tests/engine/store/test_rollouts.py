@@ -59,7 +59,11 @@ def played(store: Store, policy: int) -> Store:
     version = store.versions.commit_step(
         policy, NewVersion(1, "v1", "sum", "path", 9), [0, 1], 0.5, {"reward": 0.4}, {1: weights}
     )
-    store.evaluations.add(policy, version.id, Evaluation(1, "env1", 0.75, 0.1, 1, None, {}))
+    store.evaluations.add(
+        policy,
+        version.id,
+        Evaluation(step=1, environment_version="env1", score=0.75, stderr=0.1, n=1, floor=None, metrics={}),
+    )
     return store
 
 
