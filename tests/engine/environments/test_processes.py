@@ -18,12 +18,12 @@ from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.models.find import find_base
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.samplers.vocabulary import Vocabulary
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
-from tests.engine.rollout.endpoints import endpoint
+from tests.engine.rollout.endpoints import alike, endpoint
 from tests.engine.rollout.fake import FakeSampler, FakeVersion
 
 from .conftest import ECHO, Slow, World, a_spec, echoing

@@ -104,18 +104,6 @@ async def test_a_thought_is_not_part_of_the_text(families: dict[str, Renderer]) 
     assert (call.text, call.tool_calls, call.thinking) == ("", (ToolCall("add", {"a": 1}),), HERMES)
 
 
-async def test_a_thought_that_was_cut_has_no_answer(families: dict[str, Renderer]) -> None:
-    talk = Talk(families["qwen3"], tokens=9)
-    said = letters(talk.renderer, "<think>\nTwo and two.\n</think>\n\nfour")
-    reply = await talk.say("2+2?", said)
-    assert (reply.text, reply.thinking, reply.finish) == ("", "Two and", "length")
-    await talk.say(RESULT, letters(talk.renderer, "4"))  # the template closes what the model could not
-    assert talk.prompts[1][: len(talk.prompts[0]) + 9] == [*talk.prompts[0], *said[:9]]
-    assert talk.seen[1].startswith(talk.seen[0] + "<think>\nTwo and\n</think>\n\n<|im_end|>\n<|im_start|>user")
-    await talk.say("And 3+3?", letters(talk.renderer, "6"))
-    assert "Two and" not in talk.seen[2] and "assistant\n<|im_end|>" in talk.seen[2]
-
-
 async def test_thinking_can_be_switched_off_by_some(families: dict[str, Renderer], deep: Renderer) -> None:
     on, off = Talk(families["qwen3"], thinking=True), Talk(families["qwen3"], thinking=False)
     for talk in (on, off):
@@ -150,7 +138,6 @@ async def test_a_text_that_stops_a_reply(families: dict[str, Renderer]) -> None:
 async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: dict[str, Renderer]) -> None:
     talk = Talk(families["qwen3"])
     renderer = talk.renderer
-    assert "rewrites earlier turns" in renderer.warning and not families["qwen2.5"].warning
     close = renderer.vocabulary.added["</think>"]
     texts = ["the answer is four", "the answer is five", "the answer is six"]
     said = [letters(renderer, f"<think>\nthe thought\n</think>\n\n{text}") for text in texts]
@@ -172,17 +159,6 @@ async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: 
     ] * 3
     assert talk.sampler.released == ["e/0", "e/0.1"] and talk.conversation.name == "e/0.2", "memory of its own"
     assert len({request.seed for request in talk.sampler.requests}) == 3, "and noise"
-
-
-async def test_tokens_are_counted_over_all_trajectories(families: dict[str, Renderer]) -> None:
-    said = letters(families["qwen3"], "<think>\nb\n</think>\n\nc")
-    talk = Talk(families["qwen3"], episode=2 * len(said) + 3)
-    replies = [await talk.say(f"{number}?", said) for number in range(4)]
-    assert [reply.finish for reply in replies] == ["stop", "stop", "length", "length"]
-    parts = talk.conversation.trajectories(1.0)
-    assert [int(part.mask.sum()) for part in parts] == [len(said), len(said), 3]
-    asked = [text for t in talk.conversation.transcripts() for role, text in t.turns if role == "user"]
-    assert asked == ["0?", "1?", "2?", "3?"]
 
 
 words = st.text("the answer is four\u00e9\U0001f600", min_size=1, max_size=12).map(str.strip).filter(bool)

@@ -202,27 +202,6 @@ async def test_pieces_are_the_beginning_of_what_is_said(
     await stage.run_program(program)
 
 
-async def test_plain_prompts_and_choices_are_told_each_by_itself() -> None:
-    stage = program_stage(Witness(sequences=8))
-
-    async def program(line: Line) -> None:
-        answered = await line.chat(user("a"), stream=True, n=3)
-        for choice in answered.choices:
-            assert told(line, choice.choice) and choice.text.startswith(told(line, choice.choice))
-            pieces = [piece for piece in line.pieces if piece.choice == choice.choice]
-            assert [token.id for piece in pieces for token in piece.tokens] == ids(answered, choice.choice)
-        line.pieces.clear()
-        await line.chat(user("a"))
-        assert not line.pieces
-        completed = await line.complete("x", "y", stream=True)
-        assert [told(line, place) for place in range(2)] == [
-            choice.text[: len(told(line, choice.choice))] for choice in completed.choices
-        ]
-        assert line.pieces
-
-    await stage.run_program(program)
-
-
 LOOKING = {"name": "look", "arguments": {"at": [1, 2], "by": "x"}}
 
 

@@ -46,12 +46,6 @@ class WishContract(Asked):
             assert extras.logprobs[place] == pytest.approx(scores[token], abs=self.apart)
             context = np.append(context, token)
 
-    async def test_to_be_told_of_the_likeliest_changes_nothing(self, sampler: Sampler) -> None:
-        plain = [request(f"{n}", seed=n, truncation=Truncation(top_k=9 * n)) for n in range(3)]
-        wished = [each.wishing(Wishes(likeliest=4)) for each in plain]
-        for one, other in zip(plain, wished, strict=True):
-            assert self.same(await alone(sampler, one), await alone(sampler, other))
-
     async def test_wishes_change_no_other_turn(self, sampler: Sampler) -> None:
         plain = [request(f"{n}", seed=n, version=f"v{n % 2}", max_tokens=30) for n in range(6)]
         expected = [await alone(sampler, each) for each in plain]
@@ -73,17 +67,6 @@ class WishContract(Asked):
                 assert told.likeliest.tokens.shape == again.likeliest.tokens.shape
                 np.testing.assert_allclose(told.logprobs, again.logprobs, atol=self.apart)
 
-    async def test_what_is_streamed_adds_up_to_what_was_wished(self, sampler: Sampler) -> None:
-        said: list[NewTokens] = []
-        wishes = Wishes(likeliest=3, prompt=True)
-        result = await sampler.generate(request("a", max_tokens=60).wishing(wishes), stream_to=said.append)
-        streamed, extras = [each.extras for each in said if each.extras is not None], extras_of(result)
-        assert len(streamed) == len(said) > 1 and all(each.prompt_logprobs is None for each in streamed)
-        for one in ("tokens", "logprobs"):
-            pieces = np.concatenate([getattr(each.likeliest, one) for each in streamed])
-            assert pieces.tobytes() == getattr(extras.likeliest, one).tobytes()
-        assert np.concatenate([each.logprobs for each in streamed]).tobytes() == extras.logprobs.tobytes()
-
     @pytest.mark.parametrize(
         ("length", "sampled"), often([(1, 0), (2, 1), (300, 7)], product([1, 2, 300], [0, 1, 7]), several=True)
     )
@@ -103,55 +86,6 @@ class WishContract(Asked):
         assert (beside.logprobs[:, 0] >= extras.prompt_logprobs - rounded).all()
         grown = [*tokens, *result.tokens.tolist(), 4]
         assert len((await sampler.generate(request("a", grown))).tokens) == 20
-
-    async def test_release_aborts_before_a_prompt_is_told_of(self, sampler: Sampler) -> None:
-        asked = request("a", list(range(1, 40)) * 20, max_tokens=LONG // 2).wishing(Wishes(prompt=True))
-        running = asyncio.create_task(sampler.generate(asked))
-        await asyncio.sleep(0)  # it has been asked for
-        await sampler.release("a")
-        assert (await running).finish == "abort"
-        assert len((await sampler.generate(request("a"))).tokens) == 20
-
-    @pytest.mark.parametrize(("presence", "frequency"), [seldom(1.5, 0.0), seldom(0.0, 0.7), (0.5, -1.0)])
-    async def test_what_was_said_is_less_likely(self, sampler: Sampler, presence: float, frequency: float) -> None:
-        wishes = Wishes(likeliest=20, presence_penalty=presence, frequency_penalty=frequency)
-        plain = request("a", max_tokens=4, temperature=0.5)
-        result = await sampler.generate(plain.wishing(wishes))
-        context, counts, extras = plain.tokens, np.zeros(VOCABULARY), extras_of(result)
-        for place, token in enumerate(result.tokens):
-            logits = await self.every(sampler, context, 1.0) - presence * (counts > 0) - frequency * counts
-            expected = 2 * logits - np.log(np.exp(2 * logits).sum())
-            told = extras.likeliest.tokens[place]
-            np.testing.assert_allclose(extras.likeliest.logprobs[place], expected[told], atol=2 * self.apart)
-            assert result.logprobs[place] == pytest.approx(expected[token], abs=2 * self.apart)
-            context = np.append(context, token)
-            counts[token] += 1
-
-    async def test_a_factor_touches_what_is_in_the_prompt(self, sampler: Sampler) -> None:
-        plain = request("a", max_tokens=1)
-        scores = await self.every(sampler, plain.tokens, 1.0)
-        result = await sampler.generate(plain.wishing(Wishes(likeliest=20, repetition_penalty=1.8)))
-        told, logprobs = extras_of(result).likeliest.tokens[0], extras_of(result).likeliest.logprobs[0]
-        shift = logprobs - scores[told]
-        fresh = ~np.isin(told, plain.tokens)
-        np.testing.assert_allclose(shift[fresh], shift[fresh].mean(), atol=2 * self.apart)
-        assert (shift[~fresh] < shift[fresh].mean() + 2 * self.apart).all()
-
-    async def test_wishes_without_sense_are_refused(self, sampler: Sampler) -> None:
-        senseless = [
-            Wishes(likeliest=21),
-            Wishes(likeliest=-1),
-            Wishes(presence_penalty=float("nan")),
-            Wishes(frequency_penalty=float("inf")),
-            Wishes(repetition_penalty=0.0),
-        ]
-        for number, wrong in enumerate(senseless):
-            with pytest.raises(ValueError):
-                await sampler.generate(request(f"{number}").wishing(wrong))
-            assert len((await alone(sampler, request(f"{number}"))).tokens) == 20, wrong
-        with pytest.raises(ValueError):
-            await sampler.generate(request("a", max_tokens=0).wishing(Wishes(likeliest=1)))
-        assert len((await sampler.generate(request("a"))).tokens) == 20
 
     async def test_a_schema_is_refused_in_words(self, sampler: Sampler) -> None:
         """The base has no tokenizer."""
@@ -276,10 +210,6 @@ class SamplerContract(WishContract, RepeatableContract):
         scored = await sampler.score("v0", tokens, 5, temperature)
         assert scored.dtype == np.float32
         np.testing.assert_allclose(scored, result.logprobs, atol=self.apart)
-
-    async def test_probabilities_add_up_to_one(self, sampler: Sampler) -> None:
-        scores = await self.every(sampler, np.array([5, 6, 7], np.int32), 1.0)
-        assert np.exp(scores).sum() == pytest.approx(1, abs=1e-4)
 
     # conversations
 
