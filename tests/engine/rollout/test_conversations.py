@@ -32,17 +32,6 @@ LLAMA = '{"name": "add", "parameters": {"a": 1}}'
 RESULT = (Message("tool", "4", name="add"),)
 
 
-def test_whatever_ends_a_turn_is_known(families: dict[str, Renderer]) -> None:
-    ends = {
-        "qwen2.5": {"<|im_end|>", "<|endoftext|>"},
-        "qwen3": {"<|im_end|>", "<|endoftext|>"},
-        "llama3": {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
-    }
-    for family, names in ends.items():
-        control = families[family].vocabulary.control
-        assert set(families[family].stop_ids) == {control[name] for name in names}
-
-
 def test_a_call_that_waits_ends_a_turn_even_if_no_file_says_so(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(folders["llama3"], tmp_path / "base")
     (folder / "generation_config.json").unlink()
@@ -227,14 +216,6 @@ async def test_an_episode_is_cut_where_the_limit_ended_it(
         ask = Ask("agent", (Message("user", "?"),), max_tokens=asked)
         await talk.conversation.answer(ask, talk.sampler, talk.rendering)
     assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [cut]
-
-
-async def test_a_rewritten_episode_is_cut_as_a_whole(families: dict[str, Renderer]) -> None:
-    renderer = families["qwen3"]
-    talk = Talk(renderer, tokens=40)
-    for text in ("yes", "x" * 100):
-        await talk.say("?", letters(renderer, f"<think>\nno\n</think>\n\n{text}"))
-    assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [True, True]
 
 
 WARM = Manner(temperature=1.0, max_tokens=25)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from marlaas.engine.errors import ConfigError, WorkerDied
-from marlaas.engine.fairness.line import Ledger
+from marlaas.engine.errors import WorkerDied
 from marlaas.engine.rollout import episodes, programs as programs
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
-from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.episodes import HeldOutPrompt
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
-from marlaas.engine.train.held_out import Constant
 from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
 
 from .fake import Witness
 from .stage import (
     LOOK,
     SAMPLING,
-    Addresses,
-    Caller,
-    Hearing,
     Line,
     heard,
     ids,
@@ -199,26 +193,6 @@ async def test_a_lost_sampler_is_raised_where_the_episode_is_played() -> None:
 
     with pytest.raises(WorkerDied):
         await program_stage(Lost()).run_program(program)
-
-
-async def test_without_endpoints_an_episode_has_none() -> None:
-    async def program(line: Line) -> None:
-        raise AssertionError
-
-    with pytest.raises(ConfigError, match="serves no endpoint"):
-        await program_stage(addresses=None).run_program(program)
-
-
-async def test_constant_answers_reach_programs_too() -> None:
-    addresses = Addresses()
-    rollout = Rollout(cast(Renderer, Caller()), Ledger(), endpoints=addresses)
-    with rollout.canned(Constant("yes")) as answering:
-        opened = await answering.endpoint(Hearing(answering))
-        line = Line(opened, addresses.open_now[opened.key], Hearing(answering), answering)
-        answered = await line.chat(user("a"))
-        assert answered.choices[0].text == "yes" and not answered.choices[0].tokens
-        assert (await line.chat(user("a"), heard(answered), user("b"))).choices[0].text == "yes"
-    assert not addresses.open_now
 
 
 async def test_in_training_the_tasks_sampling_holds() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import threading
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -349,18 +348,6 @@ async def test_long_prompts_are_rendered_beside_the_loop(fresh_renderer: Rendere
     made = await asyncio.gather(*(payers[number % 4].open(each, None, ROOM) for number, each in enumerate(asks)))
     assert len(work.done) == 16 and not any(here for here, _, _ in work.done)
     assert [list(one.tokens) for one in made] == [fresh_renderer.open(each.messages) for each in asks]
-
-
-async def test_a_turn_of_the_loop_renders_as_many_as_it_may(fresh_renderer: Renderer, work: Work) -> None:
-    """Not one in each: with many tasks a turn takes long."""
-    rendering, counting = Rendering(fresh_renderer), asyncio.ensure_future(work.count())
-    made = await asyncio.gather(*(rendering.open(ask(f"What is {n} + 1?"), None, ROOM) for n in range(64)))
-    counting.cancel()
-    by_turn = Counter(turn for _, turn, _ in work.done)
-    assert len(work.done) == 64 and len(by_turn) < 10
-    assert [list(one.tokens) for one in made] == [
-        fresh_renderer.open(ask(f"What is {n} + 1?").messages) for n in range(64)
-    ]
 
 
 async def test_first_prompts_are_kept_within_bounds(fresh_renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -469,30 +469,3 @@ def test_only_steps_on_the_newest_environment_are_seen(store: Store, policy: int
     assert [(one.step, one.environment_version) for one in seen] == [(4, "b"), (5, "b"), (7, "b"), (8, "b"), (9, "b")]
     assert seen[0].metrics == {"reward": 0.4, "moved": 0.5}
     assert store.findings.environment_at(policy, 3) == "a"
-
-
-def test_what_was_said_at_a_step(store: Store, policy: int) -> None:
-    def episode(member: int, status: str = "ok") -> Episode:
-        tokens = np.array([1, 2, 3], np.int32)
-        mask = np.array([0, 1, 1], np.uint8)
-        one = Trajectory(
-            "agent", tokens, mask, np.zeros(3, np.float32), (Span(1, 3, 0),), float(member), cut=member == 1
-        )
-        return Episode(member, status, (one,))  # type: ignore[arg-type]
-
-    episodes = (episode(0), episode(1), episode(2, "timeout"))
-    texts = {
-        (member, "agent", 0): Transcript((("user", "1+1="), ("thinking", "hm"), ("assistant", str(member))))
-        for member in range(3)
-    }
-    store.experience.add_group(policy, "train", Group(0, 0, 0, "e1", episodes), texts)
-    store.experience.add_group(policy, "eval", Group(4, 4, 0, "e1", episodes), texts, step=1)
-    steps(store, policy, 0)
-    store.versions.commit_step(policy, NewVersion(1, "v1", "sum", "v1", 9), [0], 1.0, {})
-    said = store.findings.said(policy, 1)
-    assert [(row.replies, row.member, row.reward, row.cut) for row in said] == [
-        ("0", 0, 0.0, False),
-        ("1", 1, 1.0, True),
-    ]
-    assert [one.group for one in store.findings.said(policy, 1, "eval")] == [4, 4]
-    assert store.findings.said(policy, 1, "eval", suites=["other"]) == []

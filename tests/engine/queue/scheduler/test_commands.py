@@ -228,16 +228,6 @@ async def test_what_has_a_name_stays(world: World) -> None:
     assert not folder.exists()
 
 
-async def test_what_a_client_uses_stays_until_it_has_done(world: World) -> None:
-    retention, folder = fill(world, [None] * 5)
-    versions = {version.number: version for version in world.store.versions.on_disk(world.task)}
-    with world.store.served.hold(versions[0].id):
-        await retention.retain(set())
-        assert (folder / "v0").exists() and not (folder / "v1").exists()
-    await retention.retain(set())
-    assert not (folder / "v0").exists()
-
-
 async def test_nothing_with_a_name_becomes_void(world: World) -> None:
     fill(world, [None] * 4)
     name_version(world.store, world.task, "prod", 3)
