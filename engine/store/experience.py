@@ -33,6 +33,7 @@ from ..trajectories import (
 from .database import Table, insert, insert_all, transaction
 from .rows import FINISHED
 
+UNHEARD = Transcript()
 NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
@@ -360,14 +361,16 @@ def _dropped(text: str | None) -> Dropped | None:
     return Dropped(**known | {"rewards": tuple(known["rewards"])})
 
 
-def _told(episode: Episode, transcripts: Transcripts) -> Iterator[tuple[int, Trajectory, dict[str, object]]]:
+def _told(episode: Episode, transcripts: Transcripts) -> list[tuple[int, Trajectory, dict[str, object]]]:
     """Place among its agent's, trajectory and columns; ``NOTHING`` for an episode that failed before its first turn."""
     places = Counter[str]()
+    told = []
     for trajectory in episode.trajectories or (NOTHING,):
         place = places[trajectory.agent]
         places[trajectory.agent] += 1
-        text = transcripts.get((episode.member, trajectory.agent, place), Transcript())
-        yield place, trajectory, {"member": episode.member, **said(trajectory, text)}
+        text = transcripts.get((episode.member, trajectory.agent, place), UNHEARD)
+        told.append((place, trajectory, {"member": episode.member, **said(trajectory, text)}))
+    return told
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts, speaker: str = "") -> list[dict[str, object]]:
@@ -386,7 +389,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts, speaker: str =
             **whole,
             **columns,
             "advantage": trajectory.advantage,
-            "paid": None if place else _paid(episode, trajectory.agent),
+            "paid": _paid(episode, trajectory.agent) if episode.paid and not place else None,
             "timing": None if number else _timing(episode.timing),
         }
         for number, (place, trajectory, columns) in enumerate(_told(episode, transcripts))
