@@ -10,6 +10,7 @@ from typing import Any
 
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.episodes import StepSummary
 from marlaas.engine.store.queries.learning import FirstStep, GivenName, History, KeptMarks, KeptVersion, Track
 from marlaas.engine.store.queries.machine import (
@@ -128,9 +129,9 @@ def learning_curve(reader: Reader, learner: Learner, metric: str, before: Learni
     """One metric with its band, and all evaluations; reads only what ``before`` lacks. Raises ``StoreError``."""
     names = () if held_out_on(metric) is not None else (metric, *BANDS.get(metric, ()))
     task, policy = learner.task, learner.policy or None
-    now = reader.evals_made(task, policy)
+    now = learning.evals_made(reader, task, policy)
     return LearningCurve(
-        reader.history(task, names, before.history if before else None, policy),
+        learning.history(reader, task, names, before.history if before else None, policy),
         before.evals if before and before.measured == now else tuple(reader.evals(task, policy)),
         now,
     )
@@ -142,7 +143,7 @@ def blocking_source(reader: Reader, task: int, now: float) -> Excerpt | None:
     if row is None or row.state != "blocked":
         return None
     try:
-        return task_excerpt(row, reader.environments(), reader.environment_use(now))
+        return task_excerpt(row, reader.environments(), machine.environment_use(reader, now))
     except EnvironmentMissing:
         return None
 
@@ -212,7 +213,7 @@ def task_view(
     several = learners if len(learners) > 1 else ()
     return replace(
         answer,
-        samples=reader.metric_samples(task, policy=policy),
+        samples=learning.metric_samples(reader, task, policy=policy),
         parameters=_parameters(reader, str(answer.configs[task].get("environment", ""))),
         conversations=tuple(row.id for row in reader.newest_group(task, policy) if not row.part),
         scores={each: scored(reader, each.words, each.task, each.policy) for each in several},
@@ -234,10 +235,10 @@ def _learning(
     return LearningAnswer(
         metric,
         {each: learning_curve(reader, each, metric, known.get(each)) for each in learners},
-        reader.recent_means(task, policy=policy),
+        learning.recent_means(reader, task, policy=policy),
         configs,
         {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
-        reader.first_step(task, policy),
+        learning.first_step(reader, task, policy),
         blocking_source(reader, task, clock()),
     )
 
@@ -269,13 +270,13 @@ def adapters(reader: Reader, before: AdaptersAnswer | None, about: Learner | Non
 
 def _versions(reader: Reader, before: AdaptersAnswer) -> AdaptersAnswer:
     """Reads only policies whose versions, scores or tasks have changed."""
-    marks = reader.kept_marks()
+    marks = learning.kept_marks(reader)
     if marks == before.marks:
         return before
     changed = {policy for policy, mark in marks.items() if before.marks.get(policy) != mark}
     known = {policy: kept for policy, kept in before.by_policy.items() if policy in marks.keys() - changed}
     read: dict[int, list[KeptVersion]] = {}
-    for kept in reader.kept_versions(changed):
+    for kept in learning.kept_versions(reader, changed):
         read.setdefault(kept.policy_id, []).append(kept)
     by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
     versions = (kept for own in by_policy.values() for kept in own)
@@ -311,7 +312,7 @@ def api(reader: Reader, before: ApiAnswer | None, home: Home) -> ApiAnswer:
     keys = tuple(sorted(reader.api_keys(), key=_key_place))
     log = tail(home.logs / FILE, before.log if before else None)
     requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
-    return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(reader.given_names()), requests, log)
+    return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(learning.given_names(reader)), requests, log)
 
 
 def _key_place(key: ApiKeyRow) -> tuple[bool, float, int]:
@@ -352,19 +353,19 @@ def engine(reader: Reader, before: EngineAnswer | None, grain: int, cells: int) 
 
     Reads only what is new of the timeline.
     """
-    begun, until = reader.newest_samples()
+    begun, until = machine.newest_samples(reader)
     return EngineAnswer(
         until=until,
         spans=_spans(reader, until, grain, cells, before.spans if before else ()),
-        now=reader.stage_totals(begun),
-        minute=reader.stage_totals(until - MINUTE),
-        steps=reader.steps_since(until - MINUTE),
-        standings=tuple(reader.standings()),
-        used=tuple(reader.seconds_used(day_of(until))),
+        now=machine.stage_totals(reader, begun),
+        minute=machine.stage_totals(reader, until - MINUTE),
+        steps=machine.steps_since(reader, until - MINUTE),
+        standings=tuple(machine.standings(reader)),
+        used=tuple(machine.tenants_used(reader, day_of(until))),
         memory=this_machine.memory(),
         cores=this_machine.cores(),
-        devices=tuple(devices := reader.devices()),
-        nodes=tuple(reader.nodes()),
+        devices=tuple(devices := machine.devices(reader)),
+        nodes=tuple(machine.nodes(reader)),
         account=this_machine.account() if devices else "",
     )
 
@@ -375,10 +376,10 @@ def _spans(
     """The newest two are read again, since a sample may reach into the next cell."""
     oldest = until - grain * (cells + 1)
     if not known:
-        return tuple(reader.stage_spans(oldest, grain))
+        return tuple(machine.stage_spans(reader, oldest, grain))
     again = (max(span.begun for span in known) // grain - 1) * grain
     kept = (span for span in known if oldest <= span.begun < again)
-    return (*kept, *reader.stage_spans(again, grain))
+    return (*kept, *machine.stage_spans(reader, again, grain))
 
 
 @dataclass(frozen=True)
@@ -400,7 +401,7 @@ class EnvironmentsAnswer:
 
 def environments(reader: Reader, before: EnvironmentsAnswer | None, clock: Clock) -> EnvironmentsAnswer:
     """All environments with their use, the broken lines and the code that defines them."""
-    use = reader.environment_use(clock())
+    use = machine.environment_use(reader, clock())
     used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
     lines = {row.name: source_lines(row, of) for row, of in used}
     defined = {row.name: found for row, _ in used if (found := definition(row)) is not None}
@@ -434,9 +435,9 @@ def logs(reader: Reader, before: LogsAnswer | None, home: Home, source: str, wan
 
 
 def _events(reader: Reader, before: LogsAnswer | None, wanted: EventFilter, files: tuple[str, ...]) -> LogsAnswer:
-    oldest, last = reader.event_bounds()
+    oldest, last = machine.event_bounds(reader)
     known = before if before is not None and before.oldest == oldest else None
-    found = reader.event_ids(wanted, known.last if known else 0)
+    found = machine.event_ids(reader, wanted, known.last if known else 0)
     if found:
         last = max(last, found[-1])  # an event came between the two queries
     if known is None:
@@ -448,7 +449,7 @@ def _events(reader: Reader, before: LogsAnswer | None, wanted: EventFilter, file
 def _event_lines(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
     return {
         row.id: LogLine(row.id, row.level, row.message, row.created, row.task, row.kind)
-        for row in reader.event_rows(ids).values()
+        for row in machine.event_rows(reader, ids).values()
     }
 
 
@@ -467,5 +468,5 @@ def rollout_steps(reader: Reader, before: Steps | None, learner: Learner) -> Ste
     since = max(0, max((step.step for step in known if step.step is not None), default=0) - LATE)
     if row is None or learners(row).get(learner, row).step < since:
         since = 0
-    newer = reader.rollout_steps(learner.task, since, learner.policy or None)
+    newer = episodes.rollout_steps(reader, learner.task, since, learner.policy or None)
     return (*(step for step in known if step.step is not None and step.step < since), *newer)

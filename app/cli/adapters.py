@@ -16,6 +16,7 @@ from marlaas.engine.models.find import load_base
 from marlaas.engine.queue.submission.references import choose, choose_at, named_by
 from marlaas.engine.spec.task import served_name
 from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.queries import learning
 from marlaas.engine.store.queries.learning import GivenName
 
 from .. import output
@@ -89,7 +90,7 @@ def run_name(home: Home, args: argparse.Namespace) -> int:
     if args.name is not None and args.remove == (args.version is not None):
         raise ConfigError("A name is given to a version, or removed.", "Write NAME VERSION, or NAME --remove.")
     with reading(home) as reader:
-        known = reader.given_names() if reader else []
+        known = learning.given_names(reader) if reader else []
         versions = reader.versions() if reader else []
     if args.name is None:
         return output.show(

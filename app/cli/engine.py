@@ -12,6 +12,7 @@ from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.yielding.decision import state
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.machine import NodeRow
 from marlaas.engine.store.rows import YIELDED, EngineRow, WorkerRow, Yielding
 
@@ -33,7 +34,7 @@ def run_status(home: Home, args: argparse.Namespace) -> int:
     with reading(home) as reader:
         engine = reader.engine() if reader else None
         workers = reader.workers() if reader else []
-        nodes = reader.nodes() if reader else []
+        nodes = machine.nodes(reader) if reader else []
     now = time.time()
     alive = liveness(engine, now)
     if args.json:

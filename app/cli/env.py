@@ -21,6 +21,7 @@ from marlaas.engine.queue.submission.queue import missing_rows
 from marlaas.engine.queue.submission.taskfile import environments_of
 from marlaas.engine.spec.task import DataSpec
 from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.machine import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
 
@@ -63,7 +64,7 @@ def run_show(home: Home, args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
     rows = matching(home, args.name)
     with opened(home) as reader:
-        uses = reader.environment_use(time.time())
+        uses = machine.environment_use(reader, time.time())
     if args.json:
         return _json(rows, uses)
     for number, row in enumerate(rows):
@@ -419,7 +420,7 @@ def run(home: Home, args: argparse.Namespace) -> int:
     """Print the environments as the engine last saw them."""
     with reading(home) as reader:
         environments = reader.environments() if reader else []
-        uses = reader.environment_use(time.time()) if reader else {}
+        uses = machine.environment_use(reader, time.time()) if reader else {}
     if not environments:
         return _json((), uses) if args.json else output.done(NEVER)
     alive = watched(home)

@@ -21,6 +21,7 @@ from marlaas.engine.replay import Verdict, replay as replay_groups, summarise
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.spec.task import TaskSpec, components_of, parse
 from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import RecordedGroup
 from marlaas.engine.trajectories import Split
 
@@ -39,7 +40,7 @@ def replay(home: Home, args: argparse.Namespace) -> int:
         spec = parse(reader.task_config(task.id), f"task {task.id}")
         split: Split = args.split or (cast(Split, spec.eval.split) if spec.kind == "eval" else "train")
         component = _component(spec, args.component)
-        groups = reader.recorded_groups(task.id, split, args.last, component)
+        groups = episodes.recorded_groups(reader, task.id, split, args.last, component)
     if not groups:
         output.talk(f"Task {task.id} has no {split} episodes yet.")
     lease, verdicts = asyncio.run(_replayed(home, components_of(spec)[component], split, groups, args.version))

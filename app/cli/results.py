@@ -18,8 +18,9 @@ from typing import Any
 from marlaas.engine.errors import ConfigError, StoreError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.episodes import GroupSummary
-from marlaas.engine.store.queries.machine import EventFilter, StageSample, TaskUse, TenantUse, engine_cost, tenants_used
+from marlaas.engine.store.queries.machine import EventFilter, StageSample, TaskUse, TenantUse, engine_cost
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EventRow, ScoreBasis, TaskRow, day_of
 from marlaas.engine.tables import add_to_table, read_table
@@ -67,8 +68,8 @@ def run_stats(home: Home, args: argparse.Namespace) -> int:
         output.talk("Nothing has run here yet.")
         return output.result_json({}) if args.json else output.OK
     with opened(home) as reader:
-        stages, tasks = reader.stages(since), reader.tasks_used(day_of(since))
-        tenants = tenants_used(tasks, reader.weights())
+        stages, tasks = machine.stages(reader, since), machine.tasks_used(reader, day_of(since))
+        tenants = machine.tenants_used(reader, day_of(since))
     if args.tenant is not None:
         tenants = [tenant for tenant in tenants if tenant.tenant == args.tenant]
         tasks = [task for task in tasks if task.tenant == args.tenant]
@@ -203,7 +204,7 @@ def run_matrix(home: Home, args: argparse.Namespace) -> int:
     """Print a table of stored plays between versions for each opponent of the policy."""
     with reading_task(home, args) as (reader, task):
         policy = policy_of(args, task) or next(iter(task.trained), ONLY)
-        tables = matrices(reader.matchups(task.id), task.policies, policy)
+        tables = matrices(learning.matchups(reader, task.id), task.policies, policy)
     if args.json:
         return output.result_json([_json(matrix) for matrix in tables])
     if not tables:
@@ -267,15 +268,15 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
             texts = (exporting.episode_text(one, output.is_plain()) for one in exporting.episodes(reader, ids))
             print("\n".join(texts), end="")
     elif args.step is not None:
-        ids = reader.group_ids(args.task, args.split, args.step, policy=args.policy)
-        rows = reader.group_rows(ids)
+        ids = episodes.group_ids(reader, args.task, args.split, args.step, policy=args.policy)
+        rows = episodes.group_rows(reader, ids)
         groups = [rows[key] for key in ids if key in rows]
         if args.json:
             output.result_json([{**asdict(group), "staleness": group.staleness} for group in groups])
         else:
             _print_groups(args, groups)
     else:
-        steps = reader.rollout_steps(args.task, policy=args.policy)
+        steps = episodes.rollout_steps(reader, args.task, policy=args.policy)
         steps = [step for step in steps if step.split == "eval" or not args.eval]
         output.show(
             steps,
@@ -312,16 +313,16 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> Iterable[int]:
     if args.finding is not None:
         return _of_finding(reader, args)
     if args.group is not None:
-        groups = reader.group_ids_numbered(args.task, args.split, args.group, args.step, args.policy)[:1]
+        groups = episodes.group_ids_numbered(reader, args.task, args.split, args.group, args.step, args.policy)[:1]
         if not groups:
             hint = f"`marlaas rollouts {args.task} --step N` shows the groups of a step."
             raise ConfigError(f"Task {args.task} has no group {args.group}{_where(args)}.", hint)
-        return reader.conversation_ids(args.task, group=groups[0], failures=args.failures)
+        return episodes.conversation_ids(reader, args.task, group=groups[0], failures=args.failures)
     if args.step is None and not args.eval:
-        return reader.conversation_ids(args.task, failures=args.failures, policy=args.policy)
-    made = [step.step for step in reader.rollout_steps(args.task, policy=args.policy)]
+        return episodes.conversation_ids(reader, args.task, failures=args.failures, policy=args.policy)
+    made = [step.step for step in episodes.rollout_steps(reader, args.task, policy=args.policy)]
     return chain.from_iterable(
-        reader.conversation_ids(args.task, args.split, step, failures=args.failures, policy=args.policy)
+        episodes.conversation_ids(reader, args.task, args.split, step, failures=args.failures, policy=args.policy)
         for step in dict.fromkeys(made if args.step is None else [args.step])
     )
 
@@ -400,9 +401,9 @@ def _of_home(home: Home, args: argparse.Namespace) -> int:
     last = read_table(home.root / VISITS).get(account)
     since = moment(args.since, now) if args.since else last if isinstance(last, float) else now - DAY
     with reading(home) as reader:
-        tasks, progress = (reader.tasks(), reader.progress(since)) if reader else ([], [])
+        tasks, progress = (reader.tasks(), learning.progress(reader, since)) if reader else ([], [])
         warnings = EventFilter(level="warning", since=since)
-        events = reader.newest_events(warnings, limit=LINES) if reader else []
+        events = machine.newest_events(reader, warnings, limit=LINES) if reader else []
     document = report_of_home(str(home.root), since, now, tasks, progress, events)
     add_to_table(home.root / VISITS, {account: now})
     if args.out:
@@ -427,7 +428,7 @@ def run_logs(home: Home, args: argparse.Namespace) -> int:
     with reading(home) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None
         events_of = EventFilter(tuple(args.grep), args.level, task, args.tenant or "", args.kind, since)
-        events = reader.newest_events(events_of, limit=max(0, args.lines)) if reader else []
+        events = machine.newest_events(reader, events_of, limit=max(0, args.lines)) if reader else []
         if args.json and not args.follow:
             return output.result_json([asdict(event) for event in events])
         if not events and (args.grep or args.level or args.tenant or args.kind or args.since):
@@ -443,7 +444,7 @@ def run_logs(home: Home, args: argparse.Namespace) -> int:
             if not args.follow or reader is None:
                 return output.OK
             time.sleep(1)
-            events = reader.newest_events(events_of, after=last, limit=10_000)
+            events = machine.newest_events(reader, events_of, after=last, limit=10_000)
 
 
 def event_line(event: EventRow) -> str:

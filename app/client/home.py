@@ -14,6 +14,7 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home as Folder, check_folder, check_home, find_home
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.references import choose
+from marlaas.engine.store.queries import learning, machine
 from marlaas.engine.store.queries.learning import Matchup
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import (
@@ -127,7 +128,7 @@ class Home:
     def matchups(self, task: TaskName) -> tuple[Matchup, ...]:
         """What its policies' versions were paid in plays with others: sums over episodes, for each pair of them."""
 
-        return tuple(self._of(task, lambda reader, number: reader.matchups(number)))
+        return tuple(self._of(task, lambda reader, number: learning.matchups(reader, number)))
 
     def rollouts(self, task: TaskName, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
         """Its trajectories, newest first: what was said, and what it was paid; ``before`` (an ``id``) pages back."""
@@ -142,7 +143,7 @@ class Home:
         """The last lines of the log, oldest first, of one task or of all."""
         with reading(self._home) as reader:
             number = None if task is None else find_task(reader, task).id
-            return tuple(reader.events(number, limit=limit)) if reader else ()
+            return tuple(machine.newest_events(reader, machine.EventFilter(task=number), limit=limit)) if reader else ()
 
     def environments(self) -> tuple[EnvironmentRow, ...]:
         """The environments as the engine last saw them."""

@@ -47,6 +47,7 @@ from marlaas.engine.machine.cluster.node import (
     own_versions,
     why_not_drain,
 )
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.machine import NodeRow
 
 from ..reading import reading
@@ -80,8 +81,8 @@ def cluster_state(home: Home) -> ClusterState | None:
     if not address:
         return None
     with reading(home) as reader:
-        rows = tuple(reader.nodes()) if reader is not None and control.alive(home) else ()
-        drained = reader.drained_nodes() if reader is not None else frozenset()
+        rows = tuple(machine.nodes(reader)) if reader is not None and control.alive(home) else ()
+        drained = machine.drained_nodes(reader) if reader is not None else frozenset()
     token = None if cluster.insecure else token_file(home, cluster)
     if rows:
         return ClusterState(address, own, True, rows, token)
@@ -136,14 +137,14 @@ def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
 def last_event(home: Home) -> int:
     """The number of a home's last event, for ``warning_since``; 0: none."""
     with reading(home) as reader:
-        events = reader.events(limit=1) if reader else []
+        events = machine.newest_events(reader, limit=1) if reader else []
     return events[-1].id if events else 0
 
 
 def warning_since(home: Home, event: int) -> str:
     """The first warning about the cluster since that event; empty: none."""
     with reading(home) as reader:
-        events = reader.events(after=event) if reader else []
+        events = machine.newest_events(reader, after=event) if reader else []
     return next((each.message for each in events if each.kind == "node" and each.level == "warning"), "")
 
 

@@ -15,6 +15,7 @@ from marlaas.engine.home.settings import Settings, load_settings
 from marlaas.engine.machine.plan import plan_of, with_sampler
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.queue.submission.estimate import TaskEstimate, estimate_task, together
+from marlaas.engine.store.queries import learning
 from marlaas.engine.store.queries.learning import PastRun
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import Submission
@@ -104,7 +105,7 @@ def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
         return []
     last = name.rpartition("/")[2]
     full = [row.name for row in reader.environments() if row.name.rpartition("/")[2] == last]
-    return reader.past_runs(sorted({name, last, *full} if len(full) <= 1 else {name}), base.fingerprint)
+    return learning.past_runs(reader, sorted({name, last, *full} if len(full) <= 1 else {name}), base.fingerprint)
 
 
 def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:

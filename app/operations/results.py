@@ -15,6 +15,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries import learning
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, StepRow, VersionRow
 
@@ -63,7 +64,7 @@ def scored(reader: Reader, label: str, task: int, policy: str, best: bool = Fals
     config = reader.task_config(task)
     sampling, mixed = config.get("sampling", {}), bool(config.get("mixture"))
     lengths = tuple(sampling.get(key) for key in ("max_tokens", "max_episode_tokens", "thinking"))
-    return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None), lengths, mixed)
+    return Scored(label, chosen, learning.prompt_scores(reader, task, chosen, policy or None), lengths, mixed)
 
 
 def compared(one: Scored, first: Scored) -> Difference | str:

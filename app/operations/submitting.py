@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +19,12 @@ from marlaas.engine.queue.submission.references import choose_at, find_starts, l
 from marlaas.engine.queue.submission.taskfile import demo_tasks, environments_of, sketch
 from marlaas.engine.spec.task import BASE, start_folder
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EnvironmentRow, TaskRow, VersionRow
+from marlaas.engine.store.rows import TaskRow, VersionRow
 from marlaas.engine.store.submissions import Submission, command, submit
 
 from ..reading import opened, reading
 from ..text.format import clip
 from .settings_file import write_setting
-
-LOADING_SECONDS = 10.0
-"""Time for the engine to load an environment."""
-READING_SECONDS = 3.0
-"""Time after a change of a file until the engine knows it."""
 
 
 def loaded(home: Home, paths: Sequence[Path]) -> list[list[Submission]]:
@@ -72,7 +66,6 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
     control.create_database(home, notice)
     linked = checked(home, submissions)
     control.ensure_running(home, notice=notice)
-    _check_served(home, linked)
     base = control.served_base(home)
     return submit(home.database, [replace(submission, base=base.fingerprint) for submission in linked])
 
@@ -100,58 +93,21 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
-    """Without an engine, the last engine's view counts if it fits; else the plugins are read now."""
-    if control.alive(home):
-        _check_served(home, submissions)
-        return
+    """What the engine serves counts. If that does not fit, the plugins are read now: one may just have been saved."""
     with reading(home) as reader:
-        environments = reader.environments() if reader else []
+        served = reader.environments() if reader else []
     try:
-        check_environments(submissions, environments)
+        check_environments(submissions, served)
     except ConfigError:
         from .environments.peeking import environments_alone
 
         names = [one.name for submission in submissions for one in environments_of(submission)]
         names += [suite.environment for submission in submissions for suite in submission.spec.eval.suite]
-        check_environments(submissions, environments_alone(home, list(dict.fromkeys(names))))
-
-
-def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
-    """Wait for environments that may be on their way. Raises if one is not served or its parameters do not fit."""
-
-    deadline = time.monotonic() + LOADING_SECONDS
-    with opened(home) as reader:
-        while True:
-            environments = reader.environments()
-            try:
-                check_environments(submissions, environments)
-                return
-            except ConfigError:  # the content that was saved a moment ago may have the environment, or the parameter
-                if time.monotonic() > deadline or not on_their_way(home.plugins, environments, time.time()):
-                    raise
-            time.sleep(0.2)
-
-
-def on_their_way(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
-    """True if an engine may soon serve more environments, or newer versions.
-
-    It loads one, has yet to see a plugin, or a file changed in the last seconds. ``now`` is Unix time.
-    """
-    from marlaas.engine.environments.files.source import plugin_paths, shown
-
-    known = {environment.path for environment in environments}
-    return any(environment.state == "loading" for environment in environments) or any(
-        shown(str(path)) not in known or _changed_at(path) > now - READING_SECONDS
-        for path in plugin_paths(plugins).values()
-    )
-
-
-def _changed_at(path: Path) -> float:
-    """The later of creation and change; 0 for a missing file."""
-    try:
-        return path.stat().st_ctime
-    except OSError:
-        return 0.0
+        rows = {row.name: row for row in served}
+        for row in environments_alone(home, list(dict.fromkeys(names))):
+            if row.version or row.name not in rows:  # without a version its libraries are missing, or it is broken
+                rows[row.name] = row
+        check_environments(submissions, list(rows.values()))
 
 
 # Sampling, environment and tenant follow from the task of the first version.

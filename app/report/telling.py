@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from math import fsum
 from typing import TypeAlias
 
+from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.episodes import StoredConversation
 from marlaas.engine.store.queries.learning import History, ProgressRow, Track
 from marlaas.engine.store.queries.reader import Reader
@@ -193,13 +194,13 @@ class Face:
 
 def _face(reader: Reader, task: TaskRow, name: str, row: TaskRow) -> Face:
     own = name or None
-    metrics = dict.fromkeys((*ALWAYS, *in_order(reader.metric_samples(task.id, policy=own))))
+    metrics = dict.fromkeys((*ALWAYS, *in_order(learning.metric_samples(reader, task.id, policy=own))))
     newest = next(iter(reader.steps(task.id, row.step - 1, own)), None)
     return Face(
         task,
         name,
         row,
-        reader.history(task.id, metrics, None, own),
+        learning.history(reader, task.id, metrics, None, own),
         reader.evals(task.id, own),
         scored(reader, f"{task.id} {name}".rstrip(), task.id, name),
         newest.metrics if newest else {},
@@ -208,7 +209,7 @@ def _face(reader: Reader, task: TaskRow, name: str, row: TaskRow) -> Face:
 
 def _verdict(reader: Reader, face: Face) -> str:
     config, rewards = reader.task_config(face.task.id), face.history.tracks.get(REWARD, Track())
-    recent = reader.recent_means(face.task.id, policy=face.policy)
+    recent = learning.recent_means(reader, face.task.id, policy=face.policy)
     versions = {words: next(reversed(reader.evals(face.task.id, words)), None) for words in config.get("versions", ())}
     return verdict(evidence(face.row, face.evals, rewards, recent, versions, config, face.name)).words
 
@@ -223,8 +224,8 @@ def _rollouts(reader: Reader, face: Face) -> list[Code]:
         measured = [{one.instance: one for one in _groups_of(reader, row, policy, "eval", each)} for each in ends]
     trained = list(_groups_of(reader, row, policy, "train")) if row.step else []
     said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained)]
-    for failed in list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]:
-        said.append(("An episode that failed", reader.episode(failed)))
+    for failed in list(episodes.conversation_ids(reader, row.id, failures=True, policy=policy))[:1]:
+        said.append(("An episode that failed", episodes.episode(reader, failed)))
     return [Code(why, excerpt(episode_text(episode), LONGEST, LINES)) for why, episode in said if episode]
 
 
@@ -233,7 +234,7 @@ def _groups_of(
 ) -> Iterator[Played]:
     """Groups of an evaluation, or of the newest step."""
     step = evaluation.step if evaluation else row.step
-    for group in reader.group_rows(reader.group_ids(row.id, split, step, policy=policy)).values():
+    for group in episodes.group_rows(reader, episodes.group_ids(reader, row.id, split, step, policy=policy)).values():
         own = evaluation is None or (not group.suite and group.environment_version == evaluation.environment_version)
         if own and group.rewards:
             yield Played(group.id, group.instance, step, tuple(group.rewards))
@@ -241,10 +242,10 @@ def _groups_of(
 
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
     """The chosen episode; empty if it is gone."""
-    ids = reader.conversation_ids(0, group=choice.group)
-    rows = reader.conversation_rows(ids)
+    ids = episodes.conversation_ids(reader, 0, group=choice.group)
+    rows = episodes.conversation_rows(reader, ids)
     own = [id for id in ids if id in rows and (rows[id].group, rows[id].reward) == (choice.group, choice.reward)]
-    return reader.episode(own[0]) if own else []
+    return episodes.episode(reader, own[0]) if own else []
 
 
 # The most important first: course, curves, scores, rollouts, cost; the task file last.
@@ -414,7 +415,7 @@ def _scores(face: Face) -> Iterator[Piece]:
             measured_on(row) or HELD_OUT,
             held_out(row.score, None) if row.score is not None else "no score",
             score(row.stderr) if row.score is not None else "",
-            rests_on(row.basis),
+            rests_on(row),
             "best" if row is best else "" if row in newest or measured_on(row) else "earlier series",
         )
         for place, row in enumerate(face.evals)
@@ -446,7 +447,7 @@ def _newest(faces: Sequence[Face]) -> Table:
 
 
 def _cost(reader: Reader, row: TaskRow) -> Piece:
-    use = next((one for one in reader.tasks_used("") if one.id == row.id), None)
+    use = next((one for one in machine.tasks_used(reader, "") if one.id == row.id), None)
     rows = [
         ("Running time", duration(row.seconds)),
         ("From the queue to the end", duration(row.finished - row.created) if row.finished else "not ended"),

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.episodes import StoredConversation, StoredTrajectory
+from marlaas.engine.store.queries.episodes import StoredConversation, StoredTrajectory, conversation, episode
 from marlaas.engine.store.queries.reader import Reader
 
 from ..reading import opened
@@ -148,7 +148,7 @@ def write_readable(found: Iterable[Sequence[StoredConversation]], out: TextIO) -
 def read(reader: Reader, ids: Iterable[int]) -> Iterator[StoredConversation]:
     """One at a time; missing ones are left out."""
     for id in ids:
-        found = reader.conversation(id)
+        found = conversation(reader, id)
         if found is not None:
             yield found
 
@@ -158,7 +158,7 @@ def episodes(reader: Reader, ids: Sequence[int]) -> Iterator[list[StoredConversa
     wanted, given = set(ids), set[int]()
     for id in ids:
         if id not in given:
-            together = [one for one in reader.episode(id) if one.id in wanted]
+            together = [one for one in episode(reader, id) if one.id in wanted]
             given.update(one.id for one in together)
             if together:
                 yield together

@@ -15,6 +15,7 @@ from pathlib import Path
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import (
     EVAL,
     TRAIN,
@@ -497,8 +498,8 @@ def _notice(wish: Wish, text: str, style: str) -> Loaded:
 
 def _load(home: Home, wish: Wish) -> Loaded:
     with opened(home) as reader:
-        together = reader.episode(wish.conversation)
-        group = reader.group_rows([together[0].group]).get(together[0].group) if together else None
+        together = episodes.episode(reader, wish.conversation)
+        group = episodes.group_rows(reader, [together[0].group]).get(together[0].group) if together else None
     if not together:
         return _notice(wish, "This conversation has gone.", "$text-muted")
     shading = shading_of(wish.shade, together[0])
@@ -523,7 +524,7 @@ def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[tuple[int,
     stored = json.dumps(word)[1:-1].lower() if word.isascii() else ""  # the escapes of É and é are not alike
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
-        said = reader.conversation_texts(chunk)
+        said = episodes.conversation_texts(reader, chunk)
         yield tuple(key for key in chunk if stored in (text := said.get(key, "")).lower() and _says(text, word))
 
 
@@ -609,12 +610,12 @@ def find(reader: Reader, place: Selection, before: Found | None = None) -> Found
     """
     split, step = place.step[0] or None, place.step[1]
     task, policy = place.learner.task, place.learner.policy or None
-    groups = reader.group_ids(task, split, step, place.failures, policy)
+    groups = episodes.group_ids(reader, task, split, step, place.failures, policy)
     group = place.group
     if group is None or (group != ALL and group not in groups):
         group = groups[0] if groups else ALL
     within = None if group == ALL else group
-    listed = partial(reader.conversation_ids, task, split, step, within, place.failures, policy=policy)
+    listed = partial(episodes.conversation_ids, reader, task, split, step, within, place.failures, policy=policy)
     if before is not None and group == ALL and before.conversations and before.scope == (*place.scope, ALL):
         conversations = listed(after=before.conversations[0]) + before.conversations
     else:

@@ -114,7 +114,7 @@ def scores_by_step(rows: Sequence[EvalRow], on: str = "") -> str:
         best = max(series, key=lambda row: -math.inf if row.score is None else row.score)
         picked, left_out = [row for row in series if row in (series[0], best, series[-1])], f"; {len(series)} in all"
     scores = ", ".join(
-        f"{'best ' if row is best else ''}{scored_at(row.score, row.basis, row.step, 'step')}" for row in picked
+        f"{'best ' if row is best else ''}{scored_at(row.score, row, row.step, 'step')}" for row in picked
     )
     return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 
@@ -138,7 +138,7 @@ def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> lis
         newest = [row for on in sorted({measured_on(row) for row in own}) for row in newest_series(own, on)[-1:]]
         scores = [
             f"{'held-out' if row.split == 'eval' else line(row.split)} {score_text(row)} at step {row.step}"
-            f" ({rests_on(row.basis)})"
+            f" ({rests_on(row)})"
             for row in newest
         ]
         lines.append(", ".join([f"{line(name)} {share:.0%}", *scores]))

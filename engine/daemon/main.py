@@ -450,7 +450,7 @@ def run(home: Home) -> int:
         keep_within(settings.resources.cores)
         base = load_base(settings.base)
         check_base(base)
-        check_use(home, HomeBase(settings.base, base.fingerprint), base.fingerprint, serves=True)
+        check_use(home, HomeBase(settings.base, base.fingerprint), base.fingerprint)
         lock.starting("The engine looks at the machine, and measures how fast it is where that is not known yet.")
         placement_plan = plan(home, base, without_nodes(home, settings))
         store = Store(home.database, settings.base, base.fingerprint, placement_plan.kinds)

@@ -74,10 +74,6 @@ class FairClock(Generic[K]):
         moving = [key for key, account in self._accounts.items() if key in self._waiting or account.reserved]
         return {key: self.counter(key) for key in moving}
 
-    @property
-    def known(self) -> int:
-        return len(self._accounts)
-
     def join(self, key: K) -> None:
         if key not in self._waiting:
             self._lifted(key)

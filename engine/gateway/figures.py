@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 from ..fairness.line import Ledger, stage_of
+from ..store.queries import learning, machine
 from ..store.queries.learning import Total
 from ..store.queries.machine import STAGES, StageSample
 from ..store.queries.reader import Reader
@@ -44,8 +45,8 @@ class Counted:
 def counted(database: Path) -> Counted:
     """Four short queries; blocks. Raises ``StoreError``."""
     with Reader(database) as reader:
-        begun, _ = reader.newest_samples()
-        return Counted(reader.engine(), reader.stage_totals(begun), tuple(reader.totals()))
+        begun, _ = machine.newest_samples(reader)
+        return Counted(reader.engine(), machine.stage_totals(reader, begun), tuple(learning.totals(reader)))
 
 
 def figures(known: Counted, ledger: Ledger) -> Iterator[Figure]:

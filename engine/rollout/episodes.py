@@ -53,12 +53,6 @@ Roles = Callable[[str], Role]
 """Raises ``ConfigError`` for an agent without a policy."""
 
 
-def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
-    """One role for all agents, at one sampler."""
-    role = Role(sampling, Replicas((endpoint,)))
-    return lambda _: role
-
-
 RunEnvironment = Callable[[EpisodeSpec, Answer], Awaitable[EpisodeOutcome]]
 """``EnvironmentService.play`` bound to one lease."""
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +34,10 @@ from .toolcalls import forced_call, forces, schema_of_call
 if TYPE_CHECKING:
     from .episodes import LiveEpisode
 
-# Finds the longest conversation that a request continues, in one tree per set of tools.
+# Finds the longest conversation that a request continues.
 #
 # Clients drop thoughts, reformat JSON and strip texts, so stripped text and tool calls identify a reply; other messages
 # must be equal. Exactly equal replies come first, then extensible ones.
-
-Key = tuple[object, ...]
-"""Equal for messages that count as the same."""
 
 
 @dataclass(eq=False)
@@ -68,38 +67,26 @@ class Place:
         return message.content == self.said.content, message.thinking == self.said.thinking, self.extendable
 
 
-@dataclass(eq=False)
-class _Node:
-    following: dict[Key, _Node] = field(default_factory=dict)
-    places: list[Place] = field(default_factory=list)
-
-
 class History:
     """Programs' texts as one agent."""
 
     def __init__(self) -> None:
         self.branches: list[Branch] = []
-        self._roots: dict[str, _Node] = {}
+        self._replies: defaultdict[bytes, list[Place]] = defaultdict(list)
+        """By the digest of all messages up to the reply."""
         self._texts: list[tuple[str, Place]] = []
 
     def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> tuple[Place | None, int]:
         """The continued place, and its number of known messages."""
-        node = self._roots.get(_canonical(tools))
-        best, known = None, 0
-        for number, (message, key) in enumerate(zip(messages, keys(messages), strict=True), 1):
-            node = node.following.get(key) if node is not None else None
-            if node is None:
-                break
-            if node.places:
-                best = max(node.places, key=lambda place: place.likeness(message))
-                known = number
-        return best, known
+        beginnings = list(enumerate(digests(messages, tools), 1))
+        for number, digest in reversed(beginnings):
+            if digest in self._replies:
+                return max(self._replies[digest], key=lambda place: place.likeness(messages[number - 1])), number
+        return None, 0
 
     def add(self, messages: Sequence[wire.Message], tools: Sequence[object], reply: wire.Message, at: Branch) -> None:
-        node = self._roots.setdefault(_canonical(tools), _Node())
-        for key in keys([*messages, reply]):
-            node = node.following.setdefault(key, _Node())
-        node.places.append(Place(at, at.turns, reply))
+        *_, whole = digests([*messages, reply], tools)
+        self._replies[whole].append(Place(at, at.turns, reply))
 
     def find_text(self, prompt: str) -> tuple[Place | None, int]:
         known = [(len(text), place) for text, place in self._texts if prompt.startswith(text)]
@@ -111,18 +98,23 @@ class History:
         self._texts.append((text, Place(at, at.turns, wire.Message("assistant"))))
 
 
-def keys(messages: Sequence[wire.Message]) -> list[Key]:
-    """Comparison keys; tool results include the called tool's name."""
+def digests(messages: Sequence[wire.Message], tools: Sequence[object]) -> Iterator[bytes]:
+    """For each message: of all up to it, and of ``tools``. Equal for messages that count as the same.
+
+    Tool results count with the called tool's name.
+    """
     names = tools_by_call(messages)
-    made: list[Key] = []
+    digest = blake2b(_canonical(tools).encode(), digest_size=16)
     for message in messages:
+        key: tuple[object, ...]
         if message.role == "assistant":
-            calls = tuple((call.name, _read(call.arguments)) for call in message.tool_calls)
-            made.append(("assistant", message.content.strip(), calls))
+            calls = [(call.name, _read(call.arguments)) for call in message.tool_calls]
+            key = ("assistant", message.content.strip(), calls)
         else:
             tool = names.get(message.tool_call_id, message.name) if message.role == "tool" else ""
-            made.append((message.role, message.content, tool))
-    return made
+            key = (message.role, message.content, tool)
+        digest.update(repr(key).encode("utf-8", "surrogatepass"))
+        yield digest.digest()
 
 
 def tools_by_call(messages: Sequence[wire.Message]) -> Mapping[str, str]:

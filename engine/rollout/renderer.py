@@ -196,12 +196,9 @@ class Renderer:
         self.stop_ids = _ends(base, self.vocabulary, self._closing())
         """Tokens that end a turn."""
         self._check_pieces()
-        self.rewrites = self._rewrites()
-        """True if the template changes earlier turns when later ones come."""
         self.warning = " ".join(
             sentence
             for sentence, holds in (
-                (_REWRITES, self.rewrites),
                 (NO_TOOLS, not self.shows_tools),
                 (DATED, "strftime_now" in self.template.source),
             )
@@ -374,37 +371,11 @@ class Renderer:
         if self.vocabulary.encode(text) != self.vocabulary.encode_whole(text):
             raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
 
-    def _rewrites(self) -> bool:
-        thought = "<think>\nb\n</think>\n\n" if self.thinks else ""
-        news = [[Message("user", "d")], [Message("user", "e")]]
-        result = [Message("tool", "3", name="f")]
-        with contextlib.suppress(BaseModelError):  # some templates know no tools
-            self.follow([Message("user", "a"), self.parse([])], result)
-            news.insert(0, result)
-        for switch in (None, False) if SWITCH in self.template.source else (None,):
-            history: list[Said] = [Message("user", "a")]
-            prompt = self.open([Message("user", "a")], (), switch)
-            for new in news:
-                inside = opened_thought(prompt, self.vocabulary.decode)
-                written = thought[len("<think>\n") :] if inside else thought if switch is None else ""
-                tokens = [*self.vocabulary.encode(f"{written}c"), *self.stop_ids[-1:]]
-                history.append(self.parse(tokens, prompt))
-                going_on = self.follow(history, new, (), switch)
-                if going_on.anew:
-                    return True
-                history += new
-                prompt = going_on.tokens
-        return False
-
 
 _LAST = "look-for-ships"
 """No template contains it."""
 NO_TOOLS = "The base model's chat template shows the model no tools."
 DATED = "The base model's chat template writes the date, which is always 1 January 2025 here: prompts must not change."
-_REWRITES = (
-    "The base model's chat template rewrites earlier turns (as those do that leave old thinking out): where it does, an"
-    " episode goes on in a further trajectory, whose prompt is computed anew."
-)
 
 
 def reply_stream(

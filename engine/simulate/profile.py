@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..fairness.line import ROLLOUT, TRAINING
 from ..home.paths import Home
-from ..store.queries import timings
+from ..store.queries import machine, timings
 from ..store.queries.reader import Reader
 
 
@@ -295,7 +295,7 @@ def _trainer(steps: Sequence[timings.StepTimes], cores: int) -> TrainerRates:
 
 def _cores(reader: Reader, stage: str) -> int:
     """Of a name like ``b/cores 0-3``; 0: a card."""
-    device = next((use.device for use in timings.device_use(reader) if use.stage == stage), "")
+    device = next((use.device for use in machine.stages(reader, 0.0) if use.stage == stage), "")
     place = device.rpartition("/")[2]
     numbers = [int(number) for number in re.findall(r"\d+", place)]
     if place.startswith("gpu"):

@@ -25,7 +25,7 @@ from ..queue.scheduler.scheduler import Scheduler
 from ..racing import until_first
 from ..rollout.renderer import Renderer
 from ..store.database import open_database
-from ..store.queries import timings
+from ..store.queries import machine, timings
 from ..store.queries.machine import StageSample
 from ..store.queries.reader import Reader
 from ..store.store import Store
@@ -92,7 +92,7 @@ def measure(database: Path, after: int = 0) -> Figures:
             makespan=makespan,
             reply_wait=quantile(waits, WAITED),
             start_wait=quantile(started, WAITED),
-            idle=_idle(timings.device_use(reader, begun), makespan),
+            idle=_idle(machine.stages(reader, begun), makespan),
             shares=_shares(timings.tenant_seconds(reader, after)),
             staleness=staleness,
             beyond=sum(count for age, count in staleness.items() if not 0 <= age <= bound),

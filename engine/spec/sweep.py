@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -36,8 +36,6 @@ class Member:
     table: dict[str, Any]
     family: str = ""
     """The sweep's name; empty for a single task."""
-    places: Mapping[str, int] = field(default_factory=dict)
-    """By swept key, in its list."""
 
 
 def members(table: dict[str, Any], where: str) -> list[Member]:
@@ -47,11 +45,12 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
     file.
     """
     faults: list[ConfigError] = []
-    lists = [(key, values) for key, values in _swept(table, faults) if _has_values(key, values, faults)]
-    axes = dict(lists)
-    for key, times in Counter(key for key, _ in lists).items():
-        if times > 1:
-            faults.append(fault(key, f"{key!r} has values in two places.", "Keep one list of them."))
+    axes = dict(_swept(table, faults))
+    faults += (
+        fault(key, f"{key!r} is an empty list; a sweep needs values.", code=RANGE)
+        for key, values in axes.items()
+        if not values
+    )
     size = math.prod(map(len, axes.values()))
     if size > MOST_MEMBERS:
         counts = " x ".join(f"{len(values)} of {key!r}" for key, values in axes.items())
@@ -82,7 +81,7 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
             inner[last] = deepcopy(axes[key][place])
         names = {key: last if short[last := key.rpartition(".")[2]] == 1 else key for key in axes}
         shown = ", ".join(f"{names[key]}={labels[key][place]}" for key, place in places.items())
-        found.append(Member(member | {"name": f"{table['name']} [{shown}]"}, table["name"], places))
+        found.append(Member(member | {"name": f"{table['name']} [{shown}]"}, table["name"]))
     return found
 
 
@@ -142,12 +141,6 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _has_values(key: str, values: Sequence[Any], faults: list[ConfigError]) -> bool:
-    if not values:
-        faults.append(fault(key, f"{key!r} is an empty list; a sweep needs values.", code=RANGE))
-    return bool(values)
 
 
 def _shown(value: Any, place: int) -> str:

@@ -55,61 +55,42 @@ class Position:
 
 
 def key_positions(text: str) -> dict[str, Position]:
-    """By key and table: ``train.seed``, ``eval.suite[0].name``, ``steps[2]`` for a list's entry.
+    """By key and table: ``train.seed``, ``eval.suite[0].name``. Keys in braces are not among them.
 
     A quoted ``"train.seed"`` reads like ``train.seed``. Repeated tables: the first place. Expects texts that
     ``tomllib`` accepts.
     """
-    text = text.replace("\r\n", "\n")
+    text = text.replace("\r\n", "\n") + "\n"
     places: dict[str, int] = {}
     tables = Counter[str]()
     """Of each list of tables [[…]], by its path: their number so far."""
-    around: list[tuple[str, int]] = []
-    """The open brackets of a value: path and next entry of a list; of a table in braces -1."""
-    inside = path = ""
+    inside = ""
     parts: list[tuple[str, int]] = []
-    brackets, in_value, entry_begins = 0, False, False
+    brackets = depth = 0
+    in_value = False
     for token in _TOKEN.finditer(text):
-        word, start = token[0], token.start()
+        word = token[0]
         if word[0] == "#":
             continue
-        if not in_value:
-            if word == "[" and not parts:
-                brackets += 1
-            elif word in ("]", "=") and parts:
-                path = "" if word == "]" else around[-1][0] if around else inside
-                for place, (part, begin) in enumerate(parts, 1):
-                    path = f"{path}.{part}" if path else part
+        if in_value:
+            depth += (word in "[{") - (word in "]}")
+            in_value = depth > 0 or word != "\n"
+        elif word in "[]":
+            brackets += 1
+        elif word in "=\n":
+            path = inside if word == "=" else ""
+            for place, (part, begin) in enumerate(parts, 1):
+                path = f"{path}.{part}" if path else part
+                places.setdefault(path, begin)
+                tables[path] += brackets == 4 and place == len(parts)
+                if tables[path]:
+                    path = f"{path}[{tables[path] - 1}]"
                     places.setdefault(path, begin)
-                    tables[path] += brackets == 2 and place == len(parts)
-                    if word == "]" and tables[path]:
-                        path = f"{path}[{tables[path] - 1}]"
-                        places.setdefault(path, begin)
-                in_value, parts = word == "=", []
-                if word == "]":
-                    inside, brackets = path, 0
-            elif word == "}" and around:
-                around.pop()
-                in_value, entry_begins = True, False
-            elif word not in "].,\n":
-                parts.append((_content(word), start))
-            continue
-        if entry_begins and word not in "],\n":
-            path, entry_begins = f"{around[-1][0]}[{around[-1][1]}]", False
-            places.setdefault(path, start)
-        match word:
-            case "[" | "{":
-                in_value = entry_begins = word == "["
-                around.append((path, 0 if in_value else -1))
-            case "]" | "}" if around:
-                around.pop()
-                entry_begins = False
-            case "," if around:
-                path, entry = around.pop()
-                in_value = entry_begins = entry >= 0
-                around.append((path, entry + 1 if in_value else -1))
-            case "\n":
-                in_value = bool(around)
+            if brackets:
+                inside = path
+            in_value, brackets, parts = word == "=", 0, []
+        elif word != ".":
+            parts.append((_content(word), token.start()))
     ends = [0, *(end.end() for end in re.finditer("\n", text))]
     lines = {path: bisect_right(ends, start) for path, start in places.items()}
     return {path: Position(lines[path], start - ends[lines[path] - 1] + 1) for path, start in places.items()}

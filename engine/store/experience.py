@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -33,6 +33,7 @@ from ..trajectories import (
 from .database import Table, insert, insert_all, transaction
 from .rows import FINISHED
 
+UNHEARD = Transcript()
 NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
@@ -143,7 +144,7 @@ class ExperienceTable(Table):
                 owner = self._insert(part, split, step, suite, play, rewards)
                 rows = [row for episode in part.group.episodes for row in _rows(owner, episode, part.transcripts)]
                 if not place:
-                    rows += _beside(owner, beside)
+                    rows += [row for other in beside for row in _beside(owner, other)]
                 play = owner if play is None else play
                 insert_all(self._db, "trajectories", rows)
             if draws:
@@ -249,16 +250,14 @@ class ExperienceTable(Table):
             [group],
         )
         episodes = []
-        for member, own in groupby(rows, key=itemgetter("member")):
-            texts: Transcripts = {}
-            for row in own:
-                place = sum(agent == row["agent"] for _, agent, _ in texts)
-                texts[member, row["agent"], place] = transcript_of(row["turns"], row["places"])
-            numbers = json.loads(row["parts"] or "{}"), json.loads(row["metrics"] or "{}")
+        for member, of_member in groupby(rows, key=itemgetter("member")):
+            own = list(of_member)
+            texts = _transcripts(member, own)
+            numbers = json.loads(own[0]["parts"] or "{}"), json.loads(own[0]["metrics"] or "{}")
             spoke = dict.fromkeys(agent for _, agent, _ in texts if agent)
             trajectories = tuple(replace(NOTHING, agent=agent, reward=rewards[member].get(agent)) for agent in spoke)
-            episode = Episode(member, row["status"], trajectories, *numbers)
-            outcome = EpisodeOutcome(row["status"], rewards[member], *numbers)
+            episode = Episode(member, own[0]["status"], trajectories, *numbers)
+            outcome = EpisodeOutcome(own[0]["status"], rewards[member], *numbers)
             episodes.append(FinishedEpisode(episode, texts, None, outcome))
         return episodes
 
@@ -339,21 +338,20 @@ class ExperienceTable(Table):
         }
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
-        episodes: dict[int, tuple[Episode, list[Trajectory]]] = {}
-        paid: defaultdict[int, list[TurnReward]] = defaultdict(list)
-        for row in self._db.query(
-            "SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group]
-        ):
-            if row["member"] not in episodes:
-                failure = Failure(**json.loads(row["failure"])) if row["failure"] else None
-                episode = Episode(row["member"], row["status"], (), json.loads(row["parts"]), failure=failure)
-                episodes[row["member"]] = episode, []
-            episodes[row["member"]][1].append(_trajectory(row, row["advantage"]))
-            paid[row["member"]] += [TurnReward(row["agent"], *one) for one in json.loads(row["paid"] or "[]")]
-        return tuple(
-            replace(episode, trajectories=tuple(own), paid=tuple(paid[member]))
-            for member, (episode, own) in episodes.items()
-        )
+        rows = self._db.query("SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group])
+        return tuple(_episode(member, list(own)) for member, own in groupby(rows, key=itemgetter("member")))
+
+
+def _episode(member: int, rows: Sequence[Mapping[str, Any]]) -> Episode:
+    first = rows[0]
+    return Episode(
+        member,
+        first["status"],
+        tuple(_trajectory(row, row["advantage"]) for row in rows),
+        json.loads(first["parts"]),
+        failure=Failure(**json.loads(first["failure"])) if first["failure"] else None,
+        paid=tuple(TurnReward(row["agent"], *each) for row in rows for each in json.loads(row["paid"] or "[]")),
+    )
 
 
 def _dropped(text: str | None) -> Dropped | None:
@@ -363,41 +361,45 @@ def _dropped(text: str | None) -> Dropped | None:
     return Dropped(**known | {"rewards": tuple(known["rewards"])})
 
 
-def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
-    """One row per trajectory, by agent; one for an episode that failed before its first turn."""
-    agents: Counter[str] = Counter()
-    timing = _timing(episode.timing)
-    parts = []
+def _told(episode: Episode, transcripts: Transcripts) -> list[tuple[int, Trajectory, dict[str, object]]]:
+    """Place among its agent's, trajectory and columns; ``NOTHING`` for an episode that failed before its first turn."""
+    places = Counter[str]()
+    told = []
     for trajectory in episode.trajectories or (NOTHING,):
-        parts.append((agents[trajectory.agent], trajectory))
-        agents[trajectory.agent] += 1
+        place = places[trajectory.agent]
+        places[trajectory.agent] += 1
+        text = transcripts.get((episode.member, trajectory.agent, place), UNHEARD)
+        told.append((place, trajectory, {"member": episode.member, **said(trajectory, text)}))
+    return told
+
+
+def _rows(owner: int, episode: Episode, transcripts: Transcripts, speaker: str = "") -> list[dict[str, object]]:
+    """One row per trajectory, by agent."""
+    whole = {
+        "group": owner,
+        "speaker": speaker,
+        "status": episode.status,
+        "parts": json.dumps(episode.parts) if episode.parts else "{}",
+        "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
+        "failure": json.dumps(asdict(episode.failure)) if episode.failure else None,
+        "seconds": episode.seconds,
+    }
     return [
         {
-            "group": owner,
-            "member": episode.member,
-            "speaker": "",
-            "status": episode.status,
+            **whole,
+            **columns,
             "advantage": trajectory.advantage,
-            **said(trajectory, transcripts.get((episode.member, trajectory.agent, part), Transcript())),
-            "parts": json.dumps(episode.parts) if episode.parts else "{}",
-            "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
-            "failure": json.dumps(asdict(episode.failure)) if episode.failure else None,
-            "seconds": episode.seconds,
-            "paid": _paid(episode, trajectory.agent) if part == 0 else None,
-            "timing": timing if place == 0 else None,
+            "paid": _paid(episode, trajectory.agent) if episode.paid and not place else None,
+            "timing": None if number else _timing(episode.timing),
         }
-        for place, (part, trajectory) in enumerate(parts)
+        for number, (place, trajectory, columns) in enumerate(_told(episode, transcripts))
     ]
 
 
-def _beside(owner: int, beside: Sequence[Beside]) -> list[dict[str, object]]:
-    return [
-        row | {"speaker": one.speaker}
-        for one in beside
-        for episode in one.episodes
-        if episode.trajectories
-        for row in _rows(owner, episode, one.transcripts)
-    ]
+def _beside(owner: int, other: Beside) -> Iterator[dict[str, object]]:
+    for episode in other.episodes:
+        if episode.trajectories:
+            yield from _rows(owner, episode, other.transcripts, other.speaker)
 
 
 def _paid(episode: Episode, agent: str) -> str | None:
@@ -529,44 +531,36 @@ def _speaking(stored: str) -> dict[str, Speaking]:
 
 
 def _open_rows(play: int, kept: FinishedEpisode) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    places: dict[str, int] = {}
-    for trajectory in kept.episode.trajectories or (NOTHING,):
-        place = places[trajectory.agent] = places.get(trajectory.agent, -1) + 1
-        text = kept.transcripts.get((kept.episode.member, trajectory.agent, place), Transcript())
-        whole = None if rows else encode([kept.outcome, kept.earlier, kept.seconds]).decode()
-        rows.append(
-            {
-                "play": play,
-                "member": kept.episode.member,
-                **said(trajectory, text),
-                "outcome": whole,
-                "prompt": None if rows else kept.prompt,
-            }
-        )
-    return rows
+    whole = {"outcome": encode([kept.outcome, kept.earlier, kept.seconds]).decode(), "prompt": kept.prompt}
+    told = enumerate(_told(kept.episode, kept.transcripts))
+    return [
+        {"play": play, **columns, **(dict.fromkeys(whole) if number else whole)} for number, (_, _, columns) in told
+    ]
 
 
 def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> FinishedEpisode:
     outcome, before, seconds = decode(rows[0]["outcome"], type=tuple[EpisodeOutcome, tuple[EpisodeOutcome, ...], float])
-    trajectories: list[Trajectory] = []
-    transcripts: Transcripts = {}
-    for row in rows:
-        if row["agent"] or row["tokens"]:
-            place = sum(one.agent == row["agent"] for one in trajectories)
-            transcripts[number, row["agent"], place] = transcript_of(row["turns"], row["places"])
-            trajectories.append(_trajectory(row))
+    spoken = [row for row in rows if row["agent"] or row["tokens"]]
     episode = Episode(
         member=number,
         status=outcome.status,
-        trajectories=tuple(trajectories),
+        trajectories=tuple(map(_trajectory, spoken)),
         parts=outcome.parts,
         metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
         failure=outcome.failure,
         seconds=outcome.seconds,
         paid=outcome.paid,
     )
-    return FinishedEpisode(episode, transcripts, rows[0]["prompt"], outcome, seconds, before)
+    return FinishedEpisode(episode, _transcripts(number, spoken), rows[0]["prompt"], outcome, seconds, before)
+
+
+def _transcripts(member: int, rows: Iterable[Mapping[str, Any]]) -> Transcripts:
+    places = Counter[str]()
+    texts: Transcripts = {}
+    for row in rows:
+        texts[member, row["agent"], places[row["agent"]]] = transcript_of(row["turns"], row["places"])
+        places[row["agent"]] += 1
+    return texts
 
 
 def _trajectory(row: Mapping[str, Any], advantage: float = 0.0) -> Trajectory:

@@ -72,15 +72,21 @@ def basis_of(text: str | None) -> ScoreBasis | None:
 
 
 @dataclass(frozen=True)
-class FindingRow:
+class NewFinding:
     """A sign that a policy learns wrongly."""
 
-    policy: str
-    step: int
     code: str
-    evidence: dict[str, float] = field(default_factory=dict)
+    step: int
+    evidence: Mapping[str, float] = field(default_factory=dict)
     """By name; ``app/text/learning.py`` has the sentences."""
     rollouts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingRow(NewFinding):
+    """A stored finding."""
+
+    policy: str
     holds: bool = True
     created: float = 0.0
 
@@ -209,15 +215,21 @@ class KnownTask:
 
 
 @dataclass(frozen=True)
-class TenantRow:
-    """Weight, quotas and usage."""
+class Tenant:
+    """Weight and quotas of one tenant."""
+
+    weight: float = 1.0
+    tasks: int = 0
+    """Simultaneous; 0: no quota."""
+    tokens_per_day: int = 0
+    """0: no quota."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantRow(Tenant):
+    """With its tasks and usage."""
 
     name: str
-    weight: float
-    tasks: int
-    """Simultaneous; 0: no quota."""
-    tokens_per_day: int
-    """0: no quota."""
     running: int
     waiting: int
     blocked: int
@@ -246,33 +258,22 @@ class PaceRow:
     steps: int = 20
 
 
-@dataclass(frozen=True)
-class EvalRow:
+@dataclass(frozen=True, kw_only=True)
+class EvalRow(ScoreBasis):
     """A held-out measurement of a version."""
 
     step: int
     environment_version: str
     score: float | None
     """avg@k; None if too many episodes failed."""
-    stderr: float
-    n: int
     floor: float | None
     """The constant answer's score; None: unknown."""
     metrics: Mapping[str, float]
-    failures: int = 0
-    prompts: int = 0
-    samples: int = 1
     series: str = ""
     suite: str = ""
     """Empty for the task's own prompts."""
     split: str = "eval"
-    best_of: float | None = None
-    pass_at: float | None = None
     created: float = 0.0
-
-    @property
-    def basis(self) -> ScoreBasis:
-        return ScoreBasis(**{one.name: getattr(self, one.name) for one in fields(ScoreBasis)})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..home.paths import Home
 from ..spec.task import TOGETHER, TaskSpec, parse
 from .database import Table, insert_all, transaction
 from .queries.reader import KEYS, api_row, key_row
-from .rows import FINISHED, NO_REASON, ApiKeyRow, ApiRow, Reason, ReasonCode, VersionRow, day_of, shown_state
+from .rows import FINISHED, NO_REASON, ApiKeyRow, ApiRow, Reason, ReasonCode, Tenant, VersionRow, day_of, shown_state
 
 
 @dataclass(frozen=True)
@@ -224,15 +224,6 @@ class TaskTable(Table):
 
     def finish_command(self, command: int, outcome: str = "") -> None:
         self._db.execute("UPDATE commands SET done = ?, outcome = ? WHERE id = ?", [wall_time(), outcome, command])
-
-
-@dataclass(frozen=True)
-class Tenant:
-    """Weight and quotas of one tenant."""
-
-    weight: float = 1.0
-    tasks: int = 0
-    tokens_per_day: int = 0
 
 
 USUAL = Tenant()

@@ -8,7 +8,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, fields, replace
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..clock import wall_time
 from ..environments.conformance.finding import Finding, bounded
 from ..environments.health import Standstill
 from ..environments.outcomes import Counted
-from ..environments.protocol import Crew, EnvironmentInfo
+from ..environments.protocol import EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
 from ..fairness.line import Standing
 from ..home.paths import version
@@ -93,21 +93,11 @@ class TelemetryTable(Table):
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Only what has changed; skipped while the database is locked."""
-        before, after = self._environments, tuple(infos)
-        if after == before:
-            return
-        pairs = list(zip(after, before or (), strict=False))
-        alike = [replace(info, crew=old.crew) for info, old in pairs]
-        with contextlib.suppress(DatabaseLocked):
-            if len(after) == len(pairs) and tuple(alike) == before:
-                crews = [(*astuple(info.crew), info.name) for info, old in pairs if info.crew != old.crew]
-                columns = ", ".join(f"{column.name} = ?" for column in fields(Crew))
-                with transaction(self._db):
-                    self._db.conn.executemany(f"UPDATE environments SET {columns} WHERE name = ?", crews)
-            else:
-                self._replace("environments", map(self._environment, after))
-            self._environments = after
+        """Skipped if nothing has changed, and while the database is locked."""
+        if tuple(infos) != self._environments:
+            with contextlib.suppress(DatabaseLocked):
+                self._replace("environments", map(self._environment, infos))
+                self._environments = tuple(infos)
 
     def _environment(self, info: EnvironmentInfo) -> dict[str, object]:
         return {

@@ -21,22 +21,8 @@ from ..faults import Point, reach
 from ..home.paths import Home
 from ..trajectories import Split
 from .database import Table, insert, insert_all, transaction
-from .rows import EvalRow
+from .rows import EvalRow, NewFinding
 from .schema import SUMS
-
-
-@dataclass(frozen=True)
-class Version:
-    """A committed, immutable adapter version."""
-
-    id: int
-    policy: int
-    number: int
-    name: str
-    checksum: str
-    path: str
-    size: int
-    resumable: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,6 +34,15 @@ class NewVersion:
     checksum: str
     path: str
     size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version(NewVersion):
+    """A committed, immutable adapter version."""
+
+    id: int
+    policy: int
+    resumable: bool = True
 
 
 LATELY = 1024
@@ -322,7 +317,7 @@ class VersionTable:
             "created": wall_time(),
         }
         key = insert(self._db, "versions", row)
-        return Version(key, policy, version.number, version.name, version.checksum, str(path), version.size)
+        return Version(**{**vars(version), "path": str(path)}, id=key, policy=policy)
 
     def _versions(self, rows: Iterable[dict[str, Any]]) -> list[Version]:
         folder = cache(self._home.file)
@@ -412,9 +407,7 @@ class EvaluationTable:
         )
 
     def scores(self, policy: int) -> dict[int, float]:
-        series = self.series(policy)
-        found = self.measured(policy, series) if series is not None else {}
-        return {step: score for step, score in found.items() if score is not None}
+        return {row.step: row.score for row in self.compared(policy)}
 
     def compared(self, policy: int) -> tuple[HeldOutScore, ...]:
         rows = self._db.query(
@@ -439,16 +432,6 @@ class EvaluationTable:
 
 MOST_READ = 256
 """Conversations searched for evidence: their text may be long."""
-
-
-@dataclass(frozen=True)
-class NewFinding:
-    """A new finding."""
-
-    code: str
-    step: int
-    evidence: Mapping[str, float]
-    rollouts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

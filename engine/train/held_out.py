@@ -50,7 +50,18 @@ def score(prompts: Sequence[Sampled], measure: EvalSpec) -> Evaluation:
     n, k = sum(len(one.rewards) for one in prompts), measure.samples
     failures = sum(one.failures for one in prompts)
     found = [one.rewards for one in prompts if one.rewards]
-    result = Evaluation(0, "", None, 0.0, n, None, {}, failures=failures, prompts=len(found), samples=k)
+    result = Evaluation(
+        step=0,
+        environment_version="",
+        score=None,
+        stderr=0.0,
+        n=n,
+        floor=None,
+        metrics={},
+        failures=failures,
+        prompts=len(found),
+        samples=k,
+    )
     if not n or failures > MOST_FAILURES * (n + failures):
         return result
     means = [fmean(rewards) for rewards in found]

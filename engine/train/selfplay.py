@@ -312,7 +312,8 @@ class FrozenPolicies:
         path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         digest = await asyncio.to_thread(write, path)
-        made = like or Version(0, 0, 0, "", "", "", path.stat().st_size)
+        size = path.stat().st_size
+        made = like or Version(id=0, policy=0, number=0, name="", checksum="", path="", size=size)
         return replace(made, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
 
     def _name(self, words: str, digest: str) -> str:

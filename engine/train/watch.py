@@ -28,7 +28,8 @@ from ..spec.task import (
     WatchSpec,
     components_of,
 )
-from ..store.versions import HeldOutScore, NewFinding, Said, StepSeen
+from ..store.rows import NewFinding
+from ..store.versions import HeldOutScore, Said, StepSeen
 from ..trainer.advantages import ClosedGroup
 from .evaluation import deciding
 from .opening import TrainedPolicy

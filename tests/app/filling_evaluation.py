@@ -45,7 +45,20 @@ def fill_evaluation(path: Path, now: float = NOW) -> Filling:
                 part = PolicyGroup(policy, Group(prompt, prompt, number, "e1", (episode,), 0), told)
                 store.experience.add_play("eval", [part], step=number)
             score = sum(rewards) / 4
-            store.evaluations.add(policy, 0, Evaluation(number, "e1", score, 0.25, 4, 0.125, {}, prompts=4))
+            store.evaluations.add(
+                policy,
+                0,
+                Evaluation(
+                    step=number,
+                    environment_version="e1",
+                    score=score,
+                    stderr=0.25,
+                    n=4,
+                    floor=0.125,
+                    metrics={},
+                    prompts=4,
+                ),
+            )
             store.versions.mark_measured(policy)
         store.versions.policy(task, "base", {})
     filling.execute("UPDATE tasks SET state = 'running', created = ? WHERE id = ?", now - 60, task)

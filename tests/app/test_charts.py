@@ -221,7 +221,17 @@ def track(first: int, *values: float) -> Track:
 
 
 def evaluation(step: int, score: float, version: str) -> EvalRow:
-    return EvalRow(step, "e", score, 0.05, 64, 0.1, {}, prompts=64, series=version)
+    return EvalRow(
+        step=step,
+        environment_version="e",
+        score=score,
+        stderr=0.05,
+        n=64,
+        floor=0.1,
+        metrics={},
+        prompts=64,
+        series=version,
+    )
 
 
 def answer(metric: str = "reward", **tracks: Track) -> LearningAnswer:

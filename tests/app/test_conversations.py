@@ -49,6 +49,7 @@ from marlaas.app.text.format import cells
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.models.find import find_base
+from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import MemberSummary, Paid, StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Turn
@@ -337,7 +338,7 @@ def reader(filling: Filling) -> Iterator[Reader]:
 def test_a_search_finds_what_was_said_and_nothing_else(reader: Reader, filling: Filling) -> None:
     turns = json.dumps([{"role": "assistant", "text": 'Éa "quoted" \\ role\n名'}])
     filling.execute("UPDATE trajectories SET turns = ? WHERE id = 700", turns)
-    ids = reader.conversation_ids(1)
+    ids = episodes.conversation_ids(reader, 1)
 
     def hits(word: str) -> list[int]:
         return [hit for found in search(reader, ids, word) for hit in found]
@@ -368,7 +369,7 @@ def test_a_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> Non
 def test_an_export_holds_what_was_asked_for(reader: Reader, home: Home, tmp_path: Path) -> None:
     assert export(home, [3, 5], tmp_path / "two.jsonl") == 2
     assert [json.loads(line)["id"] for line in (tmp_path / "two.jsonl").read_text().splitlines()] == [3, 5]
-    failures, file = sorted(reader.conversation_ids(1, failures=True)), tmp_path / "failures.txt"
+    failures, file = sorted(episodes.conversation_ids(reader, 1, failures=True)), tmp_path / "failures.txt"
     assert export(home, failures, file) == 30 and "the sum was no number" in file.read_text()
     with pytest.raises(ConfigError, match="is there already"):
         export(home, failures, file)

@@ -16,7 +16,7 @@ from marlaas.app.questions import Question
 from marlaas.app.reading import exists, find_task, opened, reading
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries import machine as timeline
+from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.learning import KeptVersion, kept_versions
 from marlaas.engine.store.queries.machine import EventFilter
 from marlaas.engine.store.queries.reader import Reader
@@ -30,7 +30,7 @@ TODAY = "2027-01-15"
 
 OLD_TASK, DUEL = 1, 2
 
-MEASURED = EvalRow(1, "e1", 0.75, 0.1, 4, None, {})
+MEASURED = EvalRow(step=1, environment_version="e1", score=0.75, stderr=0.1, n=4, floor=None, metrics={})
 """The evaluation of the duel, whose only prompt paid 1."""
 
 QUESTIONS: dict[str, Callable[[Reader], Any]] = {
@@ -42,62 +42,64 @@ QUESTIONS: dict[str, Callable[[Reader], Any]] = {
     "task_config": lambda reader: reader.task_config(DUEL),
     "task_source": lambda reader: reader.task_source(DUEL),
     "tasks_from": lambda reader: reader.tasks_from("name = 'sums'"),
-    "past_runs": lambda reader: reader.past_runs(["arithmetic"], "tiny"),
-    "progress": lambda reader: reader.progress(0.0),
+    "past_runs": lambda reader: learning.past_runs(reader, ["arithmetic"], "tiny"),
+    "progress": lambda reader: learning.progress(reader, 0.0),
     "tenants": lambda reader: reader.tenants(TODAY),
-    "weights": lambda reader: reader.weights(),
+    "weights": lambda reader: machine.weights(reader),
     "command_outcomes": lambda reader: reader.command_outcomes([1, 2]),
     "rewards": lambda reader: reader.rewards(OLD_TASK),
     "pace": lambda reader: reader.pace(OLD_TASK),
     "steps": lambda reader: reader.steps(OLD_TASK),
     "evals": lambda reader: reader.evals(OLD_TASK),
-    "evals_made": lambda reader: reader.evals_made(OLD_TASK),
-    "history": lambda reader: reader.history(OLD_TASK, ("reward",)),
-    "metric_samples": lambda reader: reader.metric_samples(OLD_TASK),
-    "recent_means": lambda reader: reader.recent_means(OLD_TASK),
-    "first_step": lambda reader: reader.first_step(OLD_TASK),
+    "evals_made": lambda reader: learning.evals_made(reader, OLD_TASK),
+    "history": lambda reader: learning.history(reader, OLD_TASK, ("reward",)),
+    "metric_samples": lambda reader: learning.metric_samples(reader, OLD_TASK),
+    "recent_means": lambda reader: learning.recent_means(reader, OLD_TASK),
+    "first_step": lambda reader: learning.first_step(reader, OLD_TASK),
     "versions": lambda reader: reader.versions(),
-    "kept_marks": lambda reader: reader.kept_marks(),
-    "kept_versions": lambda reader: reader.kept_versions([1, 2, 3]),
-    "matchups": lambda reader: reader.matchups(DUEL),
-    "prompt_scores": lambda reader: reader.prompt_scores(DUEL, MEASURED, "player"),
-    "rollout_steps": lambda reader: reader.rollout_steps(DUEL),
-    "group_ids": lambda reader: reader.group_ids(DUEL),
-    "group_ids_numbered": lambda reader: reader.group_ids_numbered(DUEL, "train", 0),
-    "group_rows": lambda reader: reader.group_rows(reader.group_ids(DUEL)),
-    "conversation_ids": lambda reader: reader.conversation_ids(DUEL),
-    "conversation_rows": lambda reader: reader.conversation_rows(reader.conversation_ids(DUEL)),
-    "conversation_texts": lambda reader: reader.conversation_texts(reader.conversation_ids(DUEL)),
-    "conversation": lambda reader: reader.conversation(next(iter(reader.conversation_ids(DUEL)), 0)),
-    "episode": lambda reader: reader.episode(next(iter(reader.conversation_ids(DUEL)), 0)),
+    "kept_marks": lambda reader: learning.kept_marks(reader),
+    "kept_versions": lambda reader: learning.kept_versions(reader, [1, 2, 3]),
+    "matchups": lambda reader: learning.matchups(reader, DUEL),
+    "prompt_scores": lambda reader: learning.prompt_scores(reader, DUEL, MEASURED, "player"),
+    "rollout_steps": lambda reader: episodes.rollout_steps(reader, DUEL),
+    "group_ids": lambda reader: episodes.group_ids(reader, DUEL),
+    "group_ids_numbered": lambda reader: episodes.group_ids_numbered(reader, DUEL, "train", 0),
+    "group_rows": lambda reader: episodes.group_rows(reader, episodes.group_ids(reader, DUEL)),
+    "conversation_ids": lambda reader: episodes.conversation_ids(reader, DUEL),
+    "conversation_rows": lambda reader: episodes.conversation_rows(reader, episodes.conversation_ids(reader, DUEL)),
+    "conversation_texts": lambda reader: episodes.conversation_texts(reader, episodes.conversation_ids(reader, DUEL)),
+    "conversation": lambda reader: episodes.conversation(
+        reader, next(iter(episodes.conversation_ids(reader, DUEL)), 0)
+    ),
+    "episode": lambda reader: episodes.episode(reader, next(iter(episodes.conversation_ids(reader, DUEL)), 0)),
     "trajectories": lambda reader: reader.trajectories(DUEL),
     "newest_group": lambda reader: reader.newest_group(DUEL),
     "newest_rollout": lambda reader: reader.newest_rollout(DUEL),
-    "recorded_groups": lambda reader: reader.recorded_groups(DUEL, "train", 3),
+    "recorded_groups": lambda reader: episodes.recorded_groups(reader, DUEL, "train", 3),
     "environments": lambda reader: reader.environments(),
-    "environment_use": lambda reader: reader.environment_use(NOW),
-    "events": lambda reader: reader.events(),
-    "event_ids": lambda reader: reader.event_ids(EventFilter()),
-    "event_rows": lambda reader: reader.event_rows(reader.event_ids(EventFilter())),
-    "newest_events": lambda reader: reader.newest_events(EventFilter()),
-    "event_bounds": lambda reader: reader.event_bounds(),
+    "environment_use": lambda reader: machine.environment_use(reader, NOW),
+    "events": lambda reader: machine.newest_events(reader),
+    "event_ids": lambda reader: machine.event_ids(reader, EventFilter()),
+    "event_rows": lambda reader: machine.event_rows(reader, machine.event_ids(reader, EventFilter())),
+    "newest_events": lambda reader: machine.newest_events(reader, EventFilter()),
+    "event_bounds": lambda reader: machine.event_bounds(reader),
     "engine": lambda reader: reader.engine(),
     "workers": lambda reader: reader.workers(),
-    "devices": lambda reader: reader.devices(),
-    "nodes": lambda reader: reader.nodes(),
-    "drained_nodes": lambda reader: reader.drained_nodes(),
+    "devices": lambda reader: machine.devices(reader),
+    "nodes": lambda reader: machine.nodes(reader),
+    "drained_nodes": lambda reader: machine.drained_nodes(reader),
     "api_state": lambda reader: reader.api_state(),
     "api_keys": lambda reader: reader.api_keys(),
-    "given_names": lambda reader: reader.given_names(),
-    "newest_samples": lambda reader: reader.newest_samples(),
-    "stage_spans": lambda reader: reader.stage_spans(0, 60),
-    "stage_totals": lambda reader: reader.stage_totals(0),
-    "stages": lambda reader: reader.stages(0),
-    "turn_rate": lambda reader: reader.turn_rate(),
-    "steps_since": lambda reader: reader.steps_since(0),
-    "standings": lambda reader: reader.standings(),
-    "seconds_used": lambda reader: reader.seconds_used(TODAY),
-    "tasks_used": lambda reader: reader.tasks_used(TODAY),
+    "given_names": lambda reader: learning.given_names(reader),
+    "newest_samples": lambda reader: machine.newest_samples(reader),
+    "stage_spans": lambda reader: machine.stage_spans(reader, 0, 60),
+    "stage_totals": lambda reader: machine.stage_totals(reader, 0),
+    "stages": lambda reader: machine.stages(reader, 0),
+    "turn_rate": lambda reader: machine.turn_rate(reader),
+    "steps_since": lambda reader: machine.steps_since(reader, 0),
+    "standings": lambda reader: machine.standings(reader),
+    "tenants_used": lambda reader: machine.tenants_used(reader, TODAY),
+    "tasks_used": lambda reader: machine.tasks_used(reader, TODAY),
 }
 """Every question, as a home with one plain task and one of several policies can answer it."""
 
@@ -166,9 +168,16 @@ def test_one_is_one_of_all(reader: Reader) -> None:
 def test_an_unknown_task_is_empty(reader: Reader) -> None:
     assert reader.task(99) is None and reader.task_config(99) == {} and reader.steps(99) == []
     assert reader.versions(99) == [] and reader.evals(99) == [] and reader.pace(99) is None
-    assert not reader.group_ids(99) and not reader.conversation_ids(99) and reader.newest_group(99) == []
-    assert reader.conversation(10**9) is None and reader.events(99) == []
-    assert reader.newest_rollout(99) is None and reader.recent_means(99) == {}
+    assert (
+        not episodes.group_ids(reader, 99)
+        and not episodes.conversation_ids(reader, 99)
+        and reader.newest_group(99) == []
+    )
+    assert (
+        episodes.conversation(reader, 10**9) is None
+        and machine.newest_events(reader, machine.EventFilter(task=99)) == []
+    )
+    assert reader.newest_rollout(99) is None and learning.recent_means(reader, 99) == {}
     with pytest.raises(UnknownTask):
         find_task(reader, 99)
 
@@ -178,7 +187,7 @@ def test_it_tells_that_somebody_wrote(home: Home, filling: Filling) -> None:
         before = reader.changed()
         assert reader.changed() == before
         filling.event("something else")
-        assert reader.changed() != before and reader.events()[-1].message == "something else"
+        assert reader.changed() != before and machine.newest_events(reader)[-1].message == "something else"
 
 
 def test_a_home_that_was_replaced_or_has_gone_is_stale(home: Home, filling: Filling) -> None:
@@ -251,11 +260,11 @@ def test_what_changed_is_read_again(filling: Filling, home: Home, monkeypatch: p
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     same_machine(monkeypatch)
 
 
-@pytest.mark.usefixtures("machine")
+@pytest.mark.usefixtures("_same_machine")
 @pytest.mark.parametrize("grain", [1, 60])
 def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> None:
     filling = fill_machine(home)
@@ -263,7 +272,7 @@ def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> Non
     with opened(home) as reader:
         answer = question.read(reader, None)
         for age in range(5):
-            for stage in timeline.STAGES:
+            for stage in machine.STAGES:
                 row = {"incarnation": 3, "stage": stage, "device": "cpu", "begun": NOW + 1.1 * age, "wall": 1.1}
                 filling.insert("stages", **row, busy=0.3, ended=age)
             answer = question.read(reader, answer)

@@ -43,7 +43,14 @@ def task(
         created=100.0, started=100.0, finished=finished,
     )  # fmt: skip
     steps = tuple(StepRow(n, finished - 2 + n, 1.0, {"staleness": age, "tokens": 50.0}) for n in (1, 2))
-    return TaskRun(row, steps, tuple(EvalRow(10 * n, "v", score, 0.0, 8, None, {}) for n, score in enumerate(scores)))
+    return TaskRun(
+        row,
+        steps,
+        tuple(
+            EvalRow(step=10 * n, environment_version="v", score=score, stderr=0.0, n=8, floor=None, metrics={})
+            for n, score in enumerate(scores)
+        ),
+    )
 
 
 def run(*tasks: TaskRun, usage: Usage = USAGE) -> FleetRun:

@@ -46,6 +46,25 @@ def awaited(
     return value
 
 
+def task_file(name: str, environment: str = "arithmetic", tenant: str = "lab", **tables: Any) -> str:
+    """A small task. Keyword arguments are tables or values of its file."""
+    lines = [f'tenant = "{tenant}"\nname = "{name}"\nenvironment = "{environment}"']
+    settings: dict[str, Any] = {
+        "steps": 4,
+        "train": {"groups_per_step": 2, "group_size": 4},
+        "sampling": {"max_tokens": 8},
+        "eval": {"prompts": 8, "every": 0},
+    }
+    for key, value in tables.items():
+        before = settings.get(key)
+        settings[key] = {**before, **value} if isinstance(before, dict) else value
+    lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, dict)]
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
+    return "\n".join(lines)
+
+
 @dataclass
 class Lab:
     """A home, its engine, and the command line as its users type it."""
@@ -78,22 +97,8 @@ class Lab:
 
         Keyword arguments are tables or values of its file.
         """
-        lines = [f'tenant = "{tenant}"\nname = "{name}"\nenvironment = "{environment}"']
-        settings = {
-            "steps": 4,
-            "train": {"groups_per_step": 2, "group_size": 4},
-            "sampling": {"max_tokens": 8},
-            "eval": {"prompts": 8, "every": 0},
-        }
-        for key, value in tables.items():
-            before = settings.get(key)
-            settings[key] = {**before, **value} if isinstance(before, dict) else value
-        lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, dict)]
-        for key, value in settings.items():
-            if isinstance(value, dict):
-                lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
         path = self.home.root.with_name(f"{name}.toml")  # next to the home, which may have to be made first
-        path.write_text("\n".join(lines))
+        path.write_text(task_file(name, environment, tenant, **tables))
         (number,) = Client(self.home.root).submit(path)
         return number
 

@@ -14,6 +14,7 @@ import pytest
 
 from marlaas.engine.adapters.statefile import read_state, write_state
 from marlaas.engine.errors import short_place
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 from tests.oracle.audit import audit
@@ -45,7 +46,11 @@ def on_disk(lab: Lab, task: int) -> list[VersionRow]:
 
 def messages(lab: Lab, task: int, kind: str) -> list[str]:
     with Reader(lab.home.database) as reader:
-        return [event.message for event in reader.events(task) if event.kind == kind]
+        return [
+            event.message
+            for event in machine.newest_events(reader, machine.EventFilter(task=task))
+            if event.kind == kind
+        ]
 
 
 def goes_on(lab: Lab, task: int, beyond: int) -> Report:

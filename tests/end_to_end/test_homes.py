@@ -160,7 +160,7 @@ def test_another_base_gets_a_home_of_its_own_or_waits(new_lab: Callable[[str], L
     documented = lab.home.config.read_text()
     lab.home.config.write_text(documented.replace('# base = "tiny"', f"base = {json.dumps(str(folder))}"))
     refused = lab.marlaas("engine", "start", code=2)
-    assert f"the unfinished task {task} (lab/long) belongs to another base (tiny)" in refused
+    assert f"the unfinished task {task} (lab/long) of another base (tiny)" in refused
     assert "marlaas --home DIR base use" in refused and "`marlaas base use tiny`" in refused
     assert holder(lab.home.lock) is None
 

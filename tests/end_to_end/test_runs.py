@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -19,10 +18,11 @@ from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.store.rows import FindingRow
+from marlaas.plugins.data import row_at
 from marlaas.plugins.messages import Message
 from tests.oracle.audit import audit
 
-from .conftest import Lab, consumed_once, served
+from .conftest import Lab, consumed_once, served, task_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -90,33 +90,18 @@ def check_peft_agrees_with_llama(out: Path) -> None:
     np.testing.assert_allclose(logits, scores, atol=0.02)
 
 
-SUMS = """
-tenant = "lab"
-name = "sums"
-environment = "arithmetic"
-steps = 2
-[train]
-groups_per_step = 2
-group_size = 4
-[sampling]
-max_tokens = 8
-[eval]
-prompts = 8
-every = 0
-test_prompts = 4
+SUITE = """
 [[eval.suite]]
 name = "game"
 environment = "guess"
 prompts = 2
-[keep]
-every = 1
 """
 
 
 def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
-    task = submitted(lab, tmp_path, SUMS)
-    words = lab.submit("words", "calculator", steps=1, sampling={"max_tokens": 96})
-    lab.marlaas("wait", str(task), str(words))
+    text = task_file("sums", steps=2, eval={"test_prompts": 4}, keep={"every": 1})
+    task = submitted(lab, tmp_path, text + SUITE)
+    lab.marlaas("wait", str(task))
     measured = {(row["suite"], row["split"], row["step"]) for row in lab.show(task)["eval"]}
     assert {("", "eval", 0), ("", "eval", 2), ("game", "eval", 0), ("game", "eval", 2), ("", "test", 2)} <= measured
     shown = lab.marlaas("show", str(task))
@@ -137,12 +122,7 @@ def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
     with_training = Home(lab.home.root).compare(task, said["ids"][0])
     assert all(pair["problem"] == "" and pair["prompts"] == 8 for pair in with_training)
     assert "makes no steps" in lab.marlaas("extend", str(said["ids"][0]), "--steps", "9", code=2)
-    against = ("--environment", "race", "--agents", "second=base", "--rotate", "--prompts", "4", "--wait", "--json")
-    played = json.loads(lab.marlaas("eval", f"{task}@2", "base", *against))
-    assert {row["prompts"] + row["n"] > 0 for row in played["measured"].values()} == {True}
-    speakers = {row.speaker for row in Home(lab.home.root).rollouts(played["ids"][0])}
-    assert "base" in speakers and "" in speakers, "the measured version spoke, and the base against it"
-    lab.sound(task, *said["ids"], *played["ids"])
+    lab.sound(task, *said["ids"])
 
 
 ENDS = '''
@@ -199,56 +179,6 @@ def test_scores_are_what_a_script_computes_from_replies(lab: Lab) -> None:
     assert "Only 10 of 64 held-out prompts differ" in lab.marlaas("logs", str(task))
 
 
-BOTH = """
-tenant = "lab"
-name = "both"
-steps = 2
-[[mixture]]
-environment = "arithmetic"
-share = 2
-config = { digits = 1 }
-[[mixture]]
-environment = "guess"
-name = "game"
-[train]
-groups_per_step = 3
-group_size = 4
-[sampling]
-max_tokens = 8
-[eval]
-prompts = 8
-every = 2
-test_prompts = 4
-"""
-
-
-def replayed(lab: Lab, task: int, component: str) -> int:
-    """How many recorded rewards a replay gives again, which must be all."""
-    found = json.loads(lab.marlaas("env", "replay", str(task), "--component", component, "--json"))
-    assert found["rewards"] == found["unchanged"]
-    return int(found["rewards"])
-
-
-def test_one_policy_learns_on_both(lab: Lab, tmp_path: Path) -> None:
-    number = submitted(lab, tmp_path, BOTH)
-    lab.marlaas("wait", str(number))
-    scores = lab.show(number)["eval"]
-    places = {(row["suite"], row["split"]) for row in scores}
-    assert places == {(suite, split) for suite in ("", "arithmetic", "game") for split in ("eval", "test")}
-    for whole in (row for row in scores if not row["suite"]):
-        like = [row for row in scores if (row["split"], row["step"]) == (whole["split"], whole["step"])]
-        sums, game = ([row for row in like if row["suite"] == name][-1] for name in ("arithmetic", "game"))
-        # the same few operations on the same numbers, in another order
-        assert whole["score"] == pytest.approx((2 * sums["score"] + game["score"]) / 3, rel=1e-9)
-        error = math.hypot(2 * sums["stderr"], game["stderr"]) / 3
-        assert whole["stderr"] == pytest.approx(error, rel=1e-9)
-        assert whole["n"] == sums["n"] + game["n"] and whole["prompts"] == sums["prompts"] + game["prompts"]
-    shown = " ".join(lab.marlaas("show", str(number)).split())
-    assert "component arithmetic 67%, held-out " in shown and "component game 33%, held-out " in shown
-    assert [replayed(lab, number, component) for component in ("arithmetic", "game")] == [4 * 4, 2 * 4]
-    lab.sound(number)
-
-
 REPEATS = """
 from marlaas.plugins import env
 
@@ -257,10 +187,10 @@ from marlaas.plugins import env
 async def repeats(ep, task):
     return (await ep.ask(task["say"], max_tokens=4)).text == task["say"]
 """
-FILES = """
+BOTH = """
 tenant = "lab"
-name = "two files"
-steps = 4
+name = "both"
+steps = 2
 [[mixture]]
 environment = "repeats"
 name = "letters"
@@ -293,36 +223,73 @@ def write_rows(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.mark.slow
-def test_one_environment_learns_from_two_files(lab: Lab, tmp_path: Path) -> None:
-    """Every day, the rows of components are drawn in ``tests/engine/train``."""
+def test_one_policy_learns_on_a_mixture_of_files(lab: Lab, tmp_path: Path) -> None:
     lab.home.plugins.joinpath("repeats.py").write_text(REPEATS)
     write_rows(tmp_path / "letters.jsonl", [{"letter": letter} for letter in "abcdefghijklmnopqrst"])
     write_rows(tmp_path / "digits.train.jsonl", [{"say": digit} for digit in "012345"])
     write_rows(tmp_path / "digits.eval.jsonl", [{"say": digit} for digit in "6789"])
     write_rows(tmp_path / "words.jsonl", [{"say": f"word{number}"} for number in range(6)])
-    number = submitted(lab, tmp_path, FILES)
-    lab.marlaas("wait", str(number))
+    task = submitted(lab, tmp_path, BOTH)
+    lab.marlaas("wait", str(task))
     groups = lab.rows(
         "SELECT DISTINCT g.split, g.suite, g.component, g.number, t.turns FROM groups g"
         ' JOIN trajectories t ON t."group" = g.id JOIN policies p ON p.id = g.policy WHERE p.task = ?',
-        number,
+        task,
     )
     asked: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for split, suite, component, _, turns in groups:
         asked[split, suite or component].add(json.loads(turns)[0]["text"])
-    assert set(asked) == {*((split, name) for split in ("train", "eval") for name in ("letters", "digits"))} | {
-        ("eval", "words")
-    }
+    parts = {(split, name) for split in ("train", "eval") for name in ("letters", "digits")}
+    assert set(asked) == parts | {("eval", "words")}
     assert asked["eval", "digits"] == set("6789") and asked["train", "digits"] <= set("012345")
     assert asked["train", "letters"] | asked["eval", "letters"] <= set("abcdefghijklmnopqrst")
     assert not asked["train", "letters"] & asked["eval", "letters"]
     assert all(text.startswith("word") for text in asked["eval", "words"])
     shares = Counter(component for split, _, component, *_ in {row[:4] for row in groups} if split == "train")
-    assert shares == {"letters": 12, "digits": 4}
-    assert "component letters 75%, held-out " in " ".join(lab.marlaas("show", str(number)).split())
-    assert replayed(lab, number, "digits") == 4 * 4
-    lab.sound(number)
+    assert shares == {"letters": 6, "digits": 2}
+    shown = " ".join(lab.marlaas("show", str(task)).split())
+    assert "component letters 75%, held-out " in shown and "component digits 25%, held-out " in shown
+    replayed = json.loads(lab.marlaas("env", "replay", str(task), "--component", "digits", "--json"))
+    assert replayed["rewards"] == replayed["unchanged"] == 2 * 4
+    lab.sound(task)
+
+
+LETTERS = """
+from marlaas.plugins import env
+
+
+@env
+async def letters(ep, task):
+    reply = await ep.ask(task["question"], max_tokens=4)
+    ep.log(number=task["number"])
+    return reply.text[:1] in task["answer"]
+"""
+
+
+@pytest.mark.slow
+def test_rows_of_a_task_file_are_drawn_by_difficulty(lab: Lab, tmp_path: Path) -> None:
+    """Of 40 rows, four for evaluation: half of the others are solved by any reply. Daily: ``tests/engine/train``."""
+    lab.home.plugins.joinpath("letters.py").write_text(LETTERS)
+    every = "".join(map(chr, range(32, 127))) + "\n"
+    write_rows(
+        tmp_path / "rows.jsonl",
+        [{"question": f"larger of {n} and 50", "answer": every if n % 2 else "4", "number": n} for n in range(10, 50)],
+    )
+    data = {"path": str(tmp_path / "rows.jsonl"), "limit": 30}
+    refused = tmp_path / "refused.toml"
+    refused.write_text('tenant = "lab"\nname = "x"\nenvironment = "letters"\n')
+    assert "'letters/letters' has no rows of its own" in lab.marlaas("submit", str(refused), code=2)
+    train = {"groups_per_step": 4, "group_size": 4, "sampling": "difficulty"}
+    task = lab.submit("letters", "letters", steps=12, train=train, data=data)
+    lab.marlaas("wait", str(task))
+    consumed_once(lab.home, task)
+    lab.sound(task)
+    metrics = lab.show(task)["metrics"]
+    assert metrics["rows"] == 30 and metrics["epoch"] >= 48 / 30
+    assert metrics["prompts_solved"] >= 12 and "of 30 rows" in lab.marlaas("show", str(task))
+    drawn = lab.rows("SELECT position, row FROM draws WHERE attempt = 0 ORDER BY number")
+    assert all(row_at("train", 0, position, 30) == row for position, row in drawn)
+    assert [position for position, _ in drawn] == sorted({position for position, _ in drawn}) and len(drawn) == 48
 
 
 WRONG_PLUGIN = '''
@@ -382,7 +349,6 @@ class Wrong:
     tables: dict[str, Any] = field(default_factory=dict)
 
 
-HASTY = Wrong("arithmetic", "large_steps", 10, {"learning_rate": 0.05, "kl": 1e-6})
 QUICK = {"learning_rate": 2e-3}
 """A learning rate at which a wrong lesson is learned in twenty steps; the base still learns right ones at it."""
 WARM, HOT = {"max_tokens": 8, "temperature": 1.5}, {"max_tokens": 16, "temperature": 2.0}
@@ -392,6 +358,7 @@ WRONG = {
     "hacking": Wrong("leaky", "reward_hacking", 24, QUICK, {"sampling": WARM, "eval": {"every": 4, "prompts": 64}}),
     "collapse": Wrong("changing", "entropy_collapse", 40, QUICK, {"sampling": WARM}),
     "haste": Wrong("arithmetic", "falling_reward", 30, {"learning_rate": 0.02}),
+    "a rate far too high": Wrong("arithmetic", "large_steps", 10, {"learning_rate": 0.05, "kl": 1e-6}),
 }
 
 
@@ -420,13 +387,6 @@ def check(lab: Lab, task: int, code: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_learning_rate_that_is_far_too_high(lab: Lab) -> None:
-    task = begin(lab, "hasty", HASTY)
-    for finding in ("large_steps", "gap_runaway", "kl_runaway"):
-        check(lab, task, finding)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_each_way_to_go_wrong_is_found(lab: Lab) -> None:
     lab.home.plugins.joinpath("wrong.py").write_text(WRONG_PLUGIN)
@@ -434,6 +394,8 @@ def test_each_way_to_go_wrong_is_found(lab: Lab) -> None:
     tasks = {name: begin(lab, name, wrong) for name, wrong in WRONG.items()}
     for name, task in tasks.items():
         check(lab, task, WRONG[name].finding)
+    for finding in ("gap_runaway", "kl_runaway"):
+        check(lab, tasks["a rate far too high"], finding)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from marlaas.engine.replay import (
 )
 from marlaas.engine.rollout.toolcalls import split_hermes as calls, split_hermes as split
 from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec, parse
-from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
+from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup, recorded_groups
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.trajectories import Failure, Split
@@ -55,7 +55,7 @@ async def replayed(world: World, split: Split = "train", ranked: bool = False, l
     lease: Any = SimpleNamespace(declared=Described("sums", 60.0, "", (), ranked=ranked))
     with Reader(world.home.database) as recordings:
         spec = parse(recordings.task_config(world.task), "task")
-        groups = recordings.recorded_groups(world.task, split, last)
+        groups = recorded_groups(recordings, world.task, split, last)
     return await replay(cast(EnvironmentService, world.environments), lease, spec, split, calls, groups)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ..end_to_end.conftest import task_file
 from .wheel_folder import fill
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -21,20 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1800)
 ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = "http://127.0.0.1:9"
 """A proxy at which nobody answers: whoever asks the network fails."""
-TASK = """
-tenant = "a"
-name = "offline"
-environment = "arithmetic"
-steps = 2
-[train]
-groups_per_step = 2
-group_size = 4
-[sampling]
-max_tokens = 8
-[eval]
-prompts = 8
-every = 0
-"""
 
 
 def test_it_installs_and_trains_without_a_network(tmp_path: Path) -> None:
@@ -68,7 +55,7 @@ def test_it_installs_and_trains_without_a_network(tmp_path: Path) -> None:
     marlaas = (str(checkout / ".venv" / "bin" / "marlaas"), "--home", str(home))
     said(*marlaas, "home", "new")
     (home / "marlaas.toml").write_text('[rollout]\nsampler = "llama.cpp"\n')
-    (tmp_path / "task.toml").write_text(TASK)
+    (tmp_path / "task.toml").write_text(task_file("offline", steps=2))
     try:
         said(*marlaas, "submit", str(tmp_path / "task.toml"))
         said(*marlaas, "wait", "1")

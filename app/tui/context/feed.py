@@ -16,6 +16,7 @@ from marlaas.engine.devices.software import llama_build
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.queue.submission.transitions import PAST
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow, WorkerRow
 from marlaas.engine.store.submissions import command, command_all
@@ -209,7 +210,7 @@ class Feed:
             paces={task: course.pace for task, course in courses.items() if course.pace is not None},
             engine=engine,
             workers=tuple(reader.workers()),
-            turns=reader.turn_rate(),
+            turns=machine.turn_rate(reader),
             parameters=base_size(engine.base) if engine is not None else None,
             question=question,
             answer=answer,

@@ -23,6 +23,7 @@ from marlaas.engine.spec.fields import REQUIRED, SpecField, spec_fields
 from marlaas.engine.spec.losses import published
 from marlaas.engine.spec.task import BASE, NamedPolicySpec, TaskSpec
 from marlaas.engine.spec.validation import CONFLICT, MISSING
+from marlaas.engine.store.queries import learning
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
@@ -249,7 +250,7 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
             environments = tuple(reader.environments()) if reader else ()
             tenants = [task.tenant for task in reversed(reader.tasks())] if reader else []
             table = copied(reader, copy_from) if reader and copy_from is not None else None
-            versions = list(reader.kept_versions(reader.kept_marks())) if reader else []
+            versions = list(learning.kept_versions(reader, learning.kept_marks(reader))) if reader else []
     except MarlaasError as error:
         return Sources(problem=str(error))
     with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers

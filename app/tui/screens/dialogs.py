@@ -22,6 +22,7 @@ from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
 from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries import episodes, learning
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
@@ -517,7 +518,7 @@ def findings_of(home: Home, task: TaskRow) -> Reading:
     def load(reader: Reader) -> Drawn:
         texts = {}
         for rollout in (each for finding in known for each in finding.rollouts):
-            found = reader.episode(rollout)
+            found = episodes.episode(reader, rollout)
             texts[rollout] = excerpt(episode_text(found), CHARACTERS, LINES) if found else "It is not stored any more."
         return partial(drawn_findings, known, texts)
 
@@ -554,7 +555,9 @@ def win_rates(home: Home, learner: Learner) -> Reading:
     def load(reader: Reader) -> Drawn:
         task = reader.task(learner.task)
         policies = task.policies if task else ()
-        return partial(drawn_matrices, matrices(reader.matchups(learner.task), policies, learner.policy or ONLY))
+        return partial(
+            drawn_matrices, matrices(learning.matchups(reader, learner.task), policies, learner.policy or ONLY)
+        )
 
     legend = "row against column: mean reward ± error, n episodes of both; · none"
     return Reading(f"win-rates of {learner.words}", lambda width: Content("Reading …"), legend, home, load)

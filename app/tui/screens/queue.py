@@ -19,6 +19,7 @@ from textual.widgets import ContentSwitcher
 
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.queue.submission.transitions import TRANSITIONS
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.rows import TaskRow
 
 from ...chart.draw import MOST_CURVES, Plot
@@ -432,7 +433,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         tenant = self.targets[0].tenant
         try:
             with reading(self.marlaas.home) as reader:
-                weight = reader.weights().get(tenant, 1.0) if reader else 1.0
+                weight = machine.weights(reader).get(tenant, 1.0) if reader else 1.0
         except MarlaasError as error:
             self.marlaas.say(str(error), bad=True)
             return

@@ -20,6 +20,7 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import EVAL, ConversationSummary, GroupSummary, StepSummary
 from marlaas.engine.store.queries.reader import Reader
 
@@ -185,7 +186,7 @@ class ConversationList(VirtualList[ConversationSummary]):
 
 
 def _groups(reader: Reader, ids: Sequence[int]) -> Mapping[int, GroupSummary | str]:
-    found: dict[int, GroupSummary | str] = dict(reader.group_rows([key for key in ids if key != ALL]))
+    found: dict[int, GroupSummary | str] = dict(episodes.group_rows(reader, [key for key in ids if key != ALL]))
     return {ALL: "all groups", **found} if ALL in ids else found
 
 
@@ -353,7 +354,9 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         place = self.place
         self.conversations.within_group = self.hits is None and place is not None and place.group != ALL
         with self.conversations.prevent(VirtualList.Moved):
-            self.conversations.show(Listing(ids, lambda reader, ids: reader.conversation_rows(ids), self._stamp))
+            self.conversations.show(
+                Listing(ids, lambda reader, ids: episodes.conversation_rows(reader, ids), self._stamp)
+            )
             if current is not None:
                 self.conversations.go(current)
         failures = " with failures" if place is not None and place.failures else ""
@@ -500,7 +503,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         words, bad = "", False
         try:
             with opened(self.marlaas.home) as reader:
-                ids = reader.conversation_ids(task, failures=failures)
+                ids = episodes.conversation_ids(reader, task, failures=failures)
                 for found in search(reader, ids, word):
                     if worker.is_cancelled:
                         return

@@ -16,6 +16,7 @@ from textual.timer import Timer
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.queue.submission.transitions import TRANSITIONS
+from marlaas.engine.store.queries import machine
 from marlaas.engine.store.rows import TaskRow
 
 from ...questions import Question
@@ -300,7 +301,9 @@ class TasksView(View):
 
         try:
             with reading(self.marlaas.home) as reader:
-                known, use = (reader.environments(), reader.environment_use(time.time())) if reader else ([], {})
+                known, use = (
+                    (reader.environments(), machine.environment_use(reader, time.time())) if reader else ([], {})
+                )
                 path, place = task_place(self.targets[0], known, use)
         except MarlaasError as error:
             self.marlaas.say(str(error), bad=True)

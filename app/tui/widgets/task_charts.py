@@ -135,7 +135,7 @@ def inspected(answer: LearningAnswer, step: int, look: Look) -> list[str]:
         f"{words(metric).title} {exact(own.track(metric).at(step))}",
         f"{number(edges[0])} to {number(edges[1])}" if edges and None not in edges else "",
         *(f"{each.words}: {exact(answer.others[each].track(metric).at(step))}" for _, each in look.overlaid(answer)),
-        f"held-out {scored_at(newest.score, newest.basis, newest.step)}" if newest else "",
+        f"held-out {scored_at(newest.score, newest, newest.step)}" if newest else "",
         f"env {line(version, 8)}" if version else "",
     )
     return list(filter(None, texts))

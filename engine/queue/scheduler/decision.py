@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ...store.rows import NO_REASON, Reason, ReasonCode
-from ...store.tasks import Needed, QueuedTask, Tenant
+from ...store.rows import NO_REASON, Reason, ReasonCode, Tenant
+from ...store.tasks import Needed, QueuedTask
 
 PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds before the first try, the second, …; the last for all later ones."""
@@ -18,8 +18,7 @@ PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
 
 def in_words(attempt: int, retries: int, reason: str) -> str:
     """The next try and its reason."""
-    last = "th" if attempt % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(attempt % 10, "th")
-    return f"{attempt}{last} of {retries} {'try' if retries == 1 else 'tries'}: {reason}"
+    return f"try {attempt} of {retries}: {reason}"
 
 
 # Slots go to the tenant with the fewest running tasks, then tokens of the day, for its weight; within a tenant by
@@ -186,10 +185,7 @@ def _tasks(count: int) -> str:
 
 
 def _about(count: int) -> str:
-    if count <= EXACT:
-        return str(count)
-    scale: int = 10 ** (len(str(count - 1)) - 1)
-    return f"more than {next(step * scale for step in (5, 2, 1) if step * scale < count):,}"
+    return str(count) if count <= EXACT else f"more than {EXACT}"
 
 
 def _coarse(seconds: float) -> str:

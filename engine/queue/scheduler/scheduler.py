@@ -43,33 +43,26 @@ MAX_DEATHS = 5
 Runner = TrainRun | EvalRun
 
 
+CODES = {
+    "done": ReasonCode.ENDED,
+    "queued": ReasonCode.BLOCKED,
+    "paused": ReasonCode.ITSELF,
+    "failed": ReasonCode.FAILED,
+}
+
+
 @dataclass(frozen=True)
 class Ending:
-    """How a task's run ends."""
+    """How a task's run ends. *queued*: it continues once its needs are there; *running*: the engine stops."""
 
     state: str
-    reason: Reason = NO_REASON
+    why: str = ""
     again: bool = False
+    """It may be tried again by itself."""
 
-
-def done(remark: str = "") -> Ending:
-    """No steps are left."""
-    return Ending("done", Reason(ReasonCode.ENDED if remark else ReasonCode.NONE, remark))
-
-
-def blocked(why: str) -> Ending:
-    """It continues once its needs are there."""
-    return Ending("queued", Reason(ReasonCode.BLOCKED, why))
-
-
-def paused(why: str, again: bool) -> Ending:
-    """It paused itself."""
-    return Ending("paused", Reason(ReasonCode.ITSELF, why), again)
-
-
-def failed(why: str, again: bool = False) -> Ending:
-    """It cannot continue."""
-    return Ending("failed", Reason(ReasonCode.FAILED, why), again)
+    @property
+    def reason(self) -> Reason:
+        return Reason(CODES[self.state], self.why) if self.why else NO_REASON
 
 
 async def run_task(
@@ -96,7 +89,7 @@ async def run_task(
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
             if 0 not in await until_first(runner.run(), lost.wait()):
                 raise WorkerDied("A worker died.")
-            return Ending("running") if runner.drained else done(runner.remark)
+            return Ending("running") if runner.drained else Ending("done", runner.remark)
         except WorkerDied as error:
             step = runner.progress if runner else last
             yielding = supervisor.yielding is not None
@@ -107,26 +100,26 @@ async def run_task(
             if in_a_row >= MAX_DEATHS:
                 made = "measured versions" if spec.kind == "eval" else "steps"
                 reason = f"Workers died {in_a_row} times after {max(last, 0)} {made} of this task: {error}"
-                return paused(reason, again=True)
+                return Ending("paused", reason, again=True)
         except (Blocked, DatabaseUnwritable) as error:
-            return blocked(str(error))
+            return Ending("queued", str(error))
         except DatabaseLocked:  # in a write without retries: continue from the last commit once it is free
             await supervisor.store.unlocked()
         except AdapterUnreachable as error:
-            return blocked(f"waiting for its adapters: {error}")
+            return Ending("queued", f"waiting for its adapters: {error}")
         except (Paused, StoreError, AdapterError) as error:
-            return paused(str(error), again=not isinstance(error, Fruitless))
+            return Ending("paused", str(error), again=not isinstance(error, Fruitless))
         except (ConfigError, ValueError) as error:
-            return failed(str(error))
+            return Ending("failed", str(error))
         except MarlaasError as error:
-            return failed(str(error), again=True)
+            return Ending("failed", str(error), again=True)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
             with contextlib.suppress(StoreError):
                 supervisor.store.telemetry.event("bug", traceback.format_exc(), task, "error")
             reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
-            return failed(reason, again=True)
+            return Ending("failed", reason, again=True)
 
 
 POLL = 0.2
@@ -301,7 +294,7 @@ class Scheduler:
             self.account()
         for task in ended:
             work = self._runs.pop(task).work
-            self._unwritten[task] = Ending("queued", INTERRUPTED) if work.cancelled() else work.result()
+            self._unwritten[task] = Ending("queued") if work.cancelled() else work.result()
         for task, ending in list(self._unwritten.items()):
             self._review = 0.0
             self._record(task, ending)
@@ -312,7 +305,7 @@ class Scheduler:
         if ending.state == "running":
             return
         if ending.state == "queued":
-            self._wait(task, reason)
+            self._wait(task, reason if reason.words else INTERRUPTED)
             return
         made, allowed = store.tasks.tries(task)
         if ending.again and made < allowed:
@@ -362,7 +355,7 @@ class Scheduler:
             elif verdict.act is Act.START:
                 self._start(task)
             elif verdict.act is Act.FAIL:
-                self._record(task.id, Ending("failed", verdict.reason))
+                self._record(task.id, Ending("failed", verdict.reason.words))
             elif task.state != "queued" or task.reason != verdict.reason:
                 reasons[task.id] = verdict.reason
         if reasons:
@@ -407,7 +400,7 @@ class Scheduler:
         try:
             spec = self._store.tasks.spec(task.id)
         except ConfigError as error:
-            self._record(task.id, failed(f"This marlaas cannot read the task: {error}"))
+            self._record(task.id, Ending("failed", f"This marlaas cannot read the task: {error}"))
             return
         wait = self._waits.get(task.id)
         if task.state != "running" and (wait is None or wait.until is None):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,21 +173,13 @@ def settled_base(home: Home) -> HomeBase:
     return HomeBase(name, load_base(name).fingerprint)
 
 
-def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | None) -> list[BoundTask]:
-    """Tasks of another base than ``fingerprint``.
-
-    ``unknown``: assumed for tasks without one; with None these are foreign.
-    """
-    return [task for task in tasks if (task.base or unknown) != fingerprint]
-
-
-def check_use(home: Home, base: HomeBase, unknown: str | None, serves: bool = False) -> None:
+def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
     """Raise ``ConfigError`` if tasks or adapters have another base.
 
-    ``unknown`` as in ``foreign_tasks``; ``serves``: the settings name the base, and an engine is to serve it.
+    ``unknown``: the base of tasks without one; with None these have another.
     """
     with Reader(home.database) as reader:
-        tasks = foreign_tasks(reader.bound_tasks(), base.fingerprint, unknown)
+        tasks = [task for task in reader.bound_tasks() if (task.base or unknown) != base.fingerprint]
     if not tasks:
         return
     names = sorted({task.base_name for task in tasks if task.base_name})
@@ -196,42 +187,35 @@ def check_use(home: Home, base: HomeBase, unknown: str | None, serves: bool = Fa
     finished = [task for task in tasks if task.state in FINISHED]
     parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
     parts += [f"the adapters of {_listed(finished)}"] if finished else []
-    other = "what its files held before they were changed"
-    if names != [base.name]:
-        other = "another base" + (f" ({names[0]})" if len(names) == 1 else "")
-    belong = f"{' and '.join(parts)} {'belongs' if len(tasks) == len(unfinished) == 1 else 'belong'} to {other}"
-    source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
-    back = f"go back (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`)"
-    if base.name in names:
-        back = "put the old files back"
-    elif source == "MARLAAS_BASE":
-        back = "unset MARLAAS_BASE"
-    example = tasks[0].id
-    finish = (
-        f"finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away (`marlaas adapters export"
-        f" {example} --out DIR`) and delete them (`marlaas adapters delete {example}`)"
+    earlier = (
+        "what its files held before" if names == [base.name] else f"another base ({', '.join(names) or 'unknown'})"
     )
-    says = f"{source} names the base {base.name!r}, but" if serves else f"the base cannot become {base.name!r}:"
-    hint = f"Either use another home for it (`{_elsewhere(base.name)}`), or {f'{back} and ' if serves else ''}{finish}."
-    raise ConfigError(f"{says} {belong}.", hint, where="" if serves else str(home.root))
+    back = f"`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`; MARLAAS_BASE counts more"
+    example = tasks[0].id
+    raise ConfigError(
+        f"the base cannot be {base.name!r}: this home has {' and '.join(parts)} of {earlier}.",
+        f"Give the home its earlier base ({back}), use another home for this one (`{_elsewhere(base.name)}`), or"
+        f" finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away"
+        f" (`marlaas adapters export {example} --out DIR`) and delete them (`marlaas adapters delete {example}`).",
+        where=str(home.root),
+    )
 
 
 def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
     """Raise ``ConfigError`` for tasks of another base."""
     mistakes = Mistakes()
     for one in submissions:
-        wish, error = one.spec.base, None
+        wish = one.spec.base
         try:
             if wish and wish != base.name and load_base(wish).fingerprint != base.fingerprint:
                 says = f"The task {one.spec.name!r} is meant for the base {wish!r}, but this home's base is"
-                hint = (
+                raise ConfigError(
+                    f"{says} {base.name!r}.",
                     f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or"
-                    " take 'base' out of the task file."
+                    " take 'base' out of the task file.",
                 )
-                error = ConfigError(f"{says} {base.name!r}.", hint, path="base")
-        except ConfigError as unreadable:
-            error = type(unreadable)(unreadable.cause, unreadable.hint, path="base")
-        mistakes.found += of_submission(error, one) if error else ()
+        except ConfigError as error:
+            mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), one)
     mistakes.refuse()
 
 

@@ -141,14 +141,10 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
     try:
         TopologicalSorter({place: submission.after for place, submission in enumerate(linked)}).prepare()
     except CycleError as error:
-        places: list[int] = error.args[1][:0:-1]  # each depends on the next
-        first = places.index(min(places))
-        names = [repr(linked[place].spec.name) for place in (*places[first:], *places[: first + 1])]
-        if len(places) == 1:
-            hint = "An earlier task of that name goes by its number."
-            raise ConfigError(f"The task {names[0]} depends on itself.", hint) from None
+        names = [repr(linked[place].spec.name) for place in reversed(error.args[1])]  # each depends on the next
         says = f"These tasks wait for each other: {' -> '.join(names)}."
-        raise ConfigError(says, "Leave one of the dependencies out.") from None
+        hint = "Leave one of the dependencies out. An earlier task of that name goes by its number."
+        raise ConfigError(says, hint) from None
     return linked
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, as_one
@@ -23,31 +22,26 @@ from ...spec.task import (
     start_folder,
 )
 from ...spec.toml_text import Position, key_positions, read_toml
-from ...spec.validation import STAND_IN, UNKNOWN, shaped
+from ...spec.validation import STAND_IN, shaped
 from ...store.submissions import Submission
 
-NOWHERE: Mapping[str, int] = MappingProxyType({})
 T = TypeVar("T", TaskSpec, ComponentSpec, SuiteSpec)
 
 
-def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str, source: str) -> list[ConfigError]:
-    """Mistakes with ``file:line:column``, in file order, each once.
-
-    ``source``: the text. Each comes with its values' places in swept lists, by key.
-    """
+def located(mistakes: Iterable[ConfigError], file: str, source: str) -> list[ConfigError]:
+    """Mistakes with ``file:line:column``, in file order, each once. ``source``: the text."""
     known = key_positions(source)
     found: dict[tuple[int, int, str], ConfigError] = {}
-    for mistake, places in mistakes:
-        place = _place(mistake.path, known, NOWHERE if mistake.code == UNKNOWN else places)
+    for mistake in mistakes:
+        place = _place(mistake.path, known)
         found.setdefault((place.line, place.column, mistake.cause), mistake.at(f"{file}:{place.line}:{place.column}"))
     return [mistake for _, mistake in sorted(found.items(), key=lambda one: one[0][:2])]
 
 
 def of_submission(error: ConfigError, submission: Submission) -> list[ConfigError]:
     """With places if it came from a file."""
-    if not submission.file:
-        return list(error.mistakes)
-    return located([(mistake, NOWHERE) for mistake in error.mistakes], submission.file, submission.source)
+    mistakes = list(error.mistakes)
+    return located(mistakes, submission.file, submission.source) if submission.file else mistakes
 
 
 def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
@@ -55,13 +49,14 @@ def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
     return list({(mistake.message, mistake.hint): mistake for mistake in mistakes}.values())
 
 
-def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
-    """Else of its table; of a swept key, that of its value."""
-    names = [f"{path}[{places[path]}]"] if path in places else []
+def _place(path: str, known: Mapping[str, Position]) -> Position:
+    """Else of its table."""
     while path:
-        names.append(path)
+        for name in (f"sweep.{path}", path):
+            if name in known:
+                return known[name]
         path = path[: path.rindex("[")] if path.endswith("]") else path.rpartition(".")[0]
-    return next((known[each] for name in names for each in (f"sweep.{name}", name) if each in known), Position())
+    return Position()
 
 
 LARGEST = 1_000_000
@@ -119,23 +114,23 @@ def tasks_of(
     ``folder``: base of relative paths; ``source``: stored with each task; ``in_file``: ``where`` is its file. Raises
     ``ConfigError`` with all mistakes, with ``where``, the key, and in a file its line and column.
     """
-    mistakes: list[tuple[ConfigError, Mapping[str, int]]] = []
+    mistakes: list[ConfigError] = []
     try:
         own = members(table, where)
     except ConfigError as error:
-        mistakes += ((mistake, NOWHERE) for mistake in error.mistakes)
+        mistakes += error.mistakes
         own = [Member(one_of_each(table))]
     found = []
     for member in own:
         try:
             spec = parse(member.table, where)
         except ConfigError as error:
-            mistakes += ((mistake, member.places) for mistake in error.mistakes)
+            mistakes += error.mistakes
         else:
             made = submission(_anchored(spec, folder), source, member.family)
             found.append(replace(made, file=where if in_file else ""))
     if mistakes:
-        raise as_one(located(mistakes, where, source) if in_file else distinct([each for each, _ in mistakes]))
+        raise as_one(located(mistakes, where, source) if in_file else distinct(mistakes))
     return found
 
 

@@ -10,13 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..rows import PLAY, POLICY, Turn
-
-if TYPE_CHECKING:
-    from .reader import Reader
-
+from .reader import Reader
 
 TRAIN, EVAL = "train", "eval"
 

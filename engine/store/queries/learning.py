@@ -9,12 +9,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..rows import BASIS, FINISHED, POLICY, EvalRow, VersionRow, shown_state
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .reader import Reader
 
 # Runs may have 100,000 steps: only new ones are read.
 

@@ -7,15 +7,13 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
 from ...devices.machine import Holder
 from ...environments.durations import quantile
+from ...fairness.line import Standing
 from ..rows import EventRow
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .reader import Reader
 
 
 @dataclass(frozen=True)
@@ -211,30 +209,31 @@ WHERE u.task IS NOT NULL OR t.state = 'running' ORDER BY t.id
 
 
 @dataclass(frozen=True)
-class TaskUse:
-    """A task's use."""
-
-    id: int
-    tenant: str
-    name: str
-    state: str
-    tokens: int
-    rollout: float
-    environment: float
-    training: float
-    ready: int
-
-
-@dataclass(frozen=True)
-class TenantUse:
-    """A tenant's use."""
+class Use:
+    """Seconds of stages, and tokens."""
 
     tenant: str
-    weight: float
     rollout: float
     training: float
     environment: float = 0.0
     tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskUse(Use):
+    """A task's use."""
+
+    id: int
+    name: str
+    state: str
+    ready: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantUse(Use):
+    """A tenant's use."""
+
+    weight: float
     share: float = 0.0
 
 
@@ -251,21 +250,6 @@ def tasks_used(reader: Reader, day: str) -> list[TaskUse]:
 def weights(reader: Reader) -> dict[str, float]:
     """A missing tenant has weight 1."""
     return {row["name"]: row["weight"] for row in reader.all("SELECT name, weight FROM tenants")}
-
-
-def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[TenantUse]:
-    """By name."""
-
-    def total(tenant: str, name: str) -> Any:
-        return sum(getattr(task, name) for task in tasks if task.tenant == tenant)
-
-    names = ("rollout", "training", "environment", "tokens")
-    used = [
-        TenantUse(tenant, weights.get(tenant, 1.0), *(total(tenant, name) for name in names))
-        for tenant in sorted({task.tenant for task in tasks})
-    ]
-    together = sum(row.rollout + row.training for row in used)
-    return [replace(row, share=(row.rollout + row.training) / together if together > 0 else 0.0) for row in used]
 
 
 def engine_cost(stages: Sequence[StageSample]) -> float | None:
@@ -309,16 +293,14 @@ class StageSample:
         return self.busy / self.wall if self.wall > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class StandingRow:
-    """A tenant's place in a stage's queue."""
+@dataclass(frozen=True, kw_only=True)
+class StandingRow(Standing):
+    """A tenant's place in a stage's queue.
+
+    ``behind`` is in cost-weighted tokens (rollout) or microseconds (training).
+    """
 
     stage: str
-    tenant: str
-    waiting: int
-    behind: float
-    """Deficit of weighted service against the tenant with the most: cost-weighted tokens (rollout), microseconds
-    (training)."""
 
 
 def newest_samples(reader: Reader) -> tuple[float, float]:
@@ -377,13 +359,16 @@ def standings(reader: Reader) -> list[StandingRow]:
     return reader.rows(StandingRow, "SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
 
 
-def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
-    """Tenants with a running task, or use of a shared stage in that UTC day; by name."""
+def tenants_used(reader: Reader, day: str) -> list[TenantUse]:
+    """Tenants with a running task, or use of a shared stage since the UTC day began; by name."""
+    of_stages = "total(u.seconds) FILTER (WHERE u.stage IN ({}))"
+    rollout, training, environment = map(of_stages.format, ("'rollout'", "'training'", "'environment'"))
+    shared = of_stages.format("'rollout', 'training'")
     rows = reader.all(
-        "SELECT t.tenant, coalesce(n.weight, 1.0) AS weight,"
-        " total(u.seconds) FILTER (WHERE u.stage = 'rollout') AS rollout,"
-        " total(u.seconds) FILTER (WHERE u.stage = 'training') AS training"
-        " FROM tasks t LEFT JOIN usage u ON u.task = t.id AND u.day = ? LEFT JOIN tenants n ON n.name = t.tenant"
+        f"SELECT t.tenant, coalesce(n.weight, 1.0) AS weight, {rollout} AS rollout, {training} AS training,"
+        f" {environment} AS environment, coalesce(sum(u.tokens), 0) AS tokens,"
+        f" coalesce({shared} / nullif(sum({shared}) OVER (), 0.0), 0.0) AS share"
+        " FROM tasks t LEFT JOIN usage u ON u.task = t.id AND u.day >= ? LEFT JOIN tenants n ON n.name = t.tenant"
         " WHERE u.task IS NOT NULL OR t.state = 'running' GROUP BY t.tenant ORDER BY t.tenant",
         day,
     )
@@ -411,6 +396,9 @@ class EventFilter:
         return LEVELS[LEVELS.index(self.level) :] if self.level else LEVELS
 
 
+EVERYTHING = EventFilter()
+
+
 def event_ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]:
     """Above ``after``, oldest first."""
     where, arguments = _where(wanted)
@@ -429,7 +417,7 @@ def event_rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:
     return {row["id"]: EventRow(**dict(row)) for row in found}
 
 
-def newest_events(reader: Reader, wanted: EventFilter, after: int = 0, limit: int = 200) -> list[EventRow]:
+def newest_events(reader: Reader, wanted: EventFilter = EVERYTHING, after: int = 0, limit: int = 200) -> list[EventRow]:
     """The last ``limit`` matches with an id above ``after``, oldest first."""
     where, arguments = _where(wanted)
     found = reader.all(

@@ -32,7 +32,6 @@ from ..rows import (
     EngineRow,
     EnvironmentRow,
     EvalRow,
-    EventRow,
     KnownTask,
     LostEpisodes,
     PaceRow,
@@ -49,7 +48,6 @@ from ..rows import (
     shown_state,
 )
 from ..schema import read_only, refuse_newer
-from . import episodes, learning, machine
 
 Row = TypeVar("Row")
 _NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = p.split ORDER BY id DESC LIMIT 1"
@@ -371,16 +369,6 @@ class Reader:
         path, resumable, basis = self._root / row["path"], bool(row["resumable"]), basis_of(row["basis"])
         return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable, "basis": basis})
 
-    def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
-        where, arguments = ("AND task = ?", (task,)) if task is not None else ("", ())
-        rows = self.all(
-            f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
-            after,
-            *arguments,
-            limit,
-        )
-        return [EventRow(**dict(row)) for row in reversed(rows)]
-
     def engine(self) -> EngineRow | None:
         rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
         return self.engine_row(rows[0]) if rows else None
@@ -450,48 +438,6 @@ class Reader:
         """
         rows = self.all("SELECT * FROM api")
         return api_row(dict(rows[0])) if rows else None
-
-    past_runs = learning.past_runs
-    progress = learning.progress
-    matchups = learning.matchups
-    prompt_scores = learning.prompt_scores
-    kept_marks = learning.kept_marks
-    kept_versions = learning.kept_versions
-    given_names = learning.given_names
-    history = learning.history
-    metric_samples = learning.metric_samples
-    evals_made = learning.evals_made
-    recent_means = learning.recent_means
-    first_step = learning.first_step
-    totals = learning.totals
-    devices = machine.devices
-    nodes = machine.nodes
-    drained_nodes = machine.drained_nodes
-    environment_use = machine.environment_use
-    stages = machine.stages
-    tasks_used = machine.tasks_used
-    weights = machine.weights
-    newest_samples = machine.newest_samples
-    stage_spans = machine.stage_spans
-    stage_totals = machine.stage_totals
-    turn_rate = machine.turn_rate
-    steps_since = machine.steps_since
-    standings = machine.standings
-    seconds_used = machine.seconds_used
-    event_ids = machine.event_ids
-    event_rows = machine.event_rows
-    newest_events = machine.newest_events
-    event_bounds = machine.event_bounds
-    rollout_steps = episodes.rollout_steps
-    group_ids = episodes.group_ids
-    group_ids_numbered = episodes.group_ids_numbered
-    group_rows = episodes.group_rows
-    conversation_ids = episodes.conversation_ids
-    conversation_rows = episodes.conversation_rows
-    conversation_texts = episodes.conversation_texts
-    conversation = episodes.conversation
-    episode = episodes.episode
-    recorded_groups = episodes.recorded_groups
 
 
 def _trajectory(row: sqlite3.Row) -> TrajectoryRow:

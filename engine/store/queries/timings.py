@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .machine import StageSample
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .reader import Reader
 
 WINDOW = 30.0
 """Seconds: samples of one look at the workers are shorter. Older ones are merged to a minute."""

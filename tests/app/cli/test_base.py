@@ -132,7 +132,7 @@ def test_unfinished_tasks_hold_the_home_to_their_base(
     filling.task(state="paused")
     bind(filling)
     said = marlaas("base", "use", str(other))
-    assert said.code == 2 and "the unfinished task 1 (physics-lab/two-digit sums) belongs to" in said.err
+    assert said.code == 2 and "the unfinished task 1 (physics-lab/two-digit sums) of" in said.err
     assert "another base (tiny)" in said.err
     assert f"marlaas --home DIR base use '{other}'" in said.err and "marlaas cancel 1" in said.err
     assert engine.asked == [] and 'base = "tiny"' in home.config.read_text()

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.operations.submitting import READING_SECONDS, on_their_way
 from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import ComponentSpec, TaskSpec
-from marlaas.engine.store.rows import EnvironmentRow
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import Evaluation, NewVersion
@@ -272,7 +270,20 @@ def task(filling: Filling) -> int:
     policy = store.versions.policy(number, "policy", {})
     version = store.versions.commit_first(policy, NewVersion(0, "v0", "c", "adapters/v0.safetensors", 1))
     for suite, score, failures in (("arithmetic", 0.75, 0), ("hard", 0.25, 1), ("", 0.625, 1)):
-        evaluation = Evaluation(0, "a+g", score, 0.1, 20, None, {}, failures, 10, 2, "s" + suite, suite)
+        evaluation = Evaluation(
+            step=0,
+            environment_version="a+g",
+            score=score,
+            stderr=0.1,
+            n=20,
+            floor=None,
+            metrics={},
+            failures=failures,
+            prompts=10,
+            samples=2,
+            series="s" + suite,
+            suite=suite,
+        )
         store.evaluations.add(policy, version.id, evaluation)
     store.close()
     return number
@@ -433,25 +444,3 @@ def test_versions_are_compared_by_prompt(trained: Filling, marlaas: Commander) -
     assert "-0.500 (-1.419 to +0.419)" in said.out and "paired t test" in said.err
     (other,) = [task for task in marlaas("compare", "1", "2", "--json").json["paired"] if task["of"] == "2 1@3"]
     assert other["problem"] == "not paired: another series"
-
-
-def row(path: Path, state: str = "ready") -> EnvironmentRow:
-    """An environment as the engine last told of it."""
-    return EnvironmentRow(path.stem, "v", state, (), "", "", "", 0, str(path), 0.0)
-
-
-@pytest.fixture
-def dropped(tmp_path: Path) -> Path:
-    """A file that was put into the plugin folder just now."""
-    path = tmp_path / "letters.py"
-    path.write_text("")
-    return path
-
-
-def test_the_content_that_was_just_saved_is_waited_for(dropped: Path) -> None:
-    """It may have the parameter that the task gives; soon after, what the served version refuses is refused."""
-    saved = dropped.stat().st_ctime
-    assert on_their_way(dropped.parent, [row(dropped)], saved + READING_SECONDS / 2)
-    assert not on_their_way(dropped.parent, [row(dropped)], saved + READING_SECONDS * 2)
-    assert on_their_way(dropped.parent, [row(dropped, "loading")], saved + READING_SECONDS * 2)
-    assert on_their_way(dropped.parent, [], saved + READING_SECONDS * 2), "the engine has not looked yet"

@@ -198,7 +198,7 @@ def test_each_node_has_a_line_and_what_is_wrong_another() -> None:
 
 
 def used(bio: float, lab: float) -> list[TenantUse]:
-    return [TenantUse("bio", 1.0, bio, 0.0), TenantUse("lab", 2.0, lab, 1.0)]
+    return [TenantUse("bio", bio, 0.0, weight=1.0), TenantUse("lab", lab, 1.0, weight=2.0)]
 
 
 def texts_of(lines: list[Line]) -> list[str]:
@@ -206,12 +206,15 @@ def texts_of(lines: list[Line]) -> list[str]:
 
 
 def test_shares_are_of_each_device_and_the_greatest_comes_first() -> None:
-    standings = [StandingRow("rollout", "bio", 4, 15_000.0), StandingRow("training", "bio", 1, 2e6)]
+    standings = [
+        StandingRow(stage="rollout", tenant="bio", waiting=4, behind=15_000.0),
+        StandingRow(stage="training", tenant="bio", waiting=1, behind=2e6),
+    ]
     (_, first, second) = texts_of(shares(used(1, 3), standings, 100))
     assert first.split() == ["lab", "2", "75", "%", "100", "%", "idle"]
     assert second.split() == ["bio", "1", "25", "%", "0", "%", "5", "15.0k", "tokens,", "2", "s"]
     assert texts_of(shares([], [], 80)) == ["No tenant has used anything today."]
-    assert behind(StandingRow("rollout", "bio", 1, 0.0), None) == "nothing"
+    assert behind(StandingRow(stage="rollout", tenant="bio", waiting=1, behind=0.0), None) == "nothing"
 
 
 LOGS = "7"

@@ -14,13 +14,13 @@ from marlaas.engine.environments.process.launch import LARGEST_LOG
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, FinalReward, FinishedEpisode
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.trajectories import TurnReward
 from marlaas.plugins.messages import Ask, Fork, Reply, ToolCall
 
-from ..rollout.endpoints import endpoint
+from ..rollout.endpoints import alike, endpoint
 from ..rollout.fake import FakeSampler, FakeVersion
 from ..rollout.fake_renderer import FakeRenderer
 from .conftest import World, a_spec, a_world, echoing, line_of

@@ -157,7 +157,7 @@ def test_all_mistakes_of_a_file_in_its_order(file: Path) -> None:
     assert told(again) == told(caught.value) and again.exit_code == 2
 
 
-def test_a_value_of_a_sweep_has_its_own_place(file: Path) -> None:
+def test_a_value_of_a_sweep_has_its_keys_place(file: Path) -> None:
     file.write_text(
         'tenant = "lab"\nname = "s"\nenvironment = "sums"\n'
         "train.learning_rate = [1e-4, 2, 3]\n"
@@ -169,10 +169,10 @@ def test_a_value_of_a_sweep_has_its_own_place(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert [words.partition(" ")[0] for words in told(caught.value)] == [
-        "t.toml:4:30:",
-        "t.toml:4:33:",
-        "t.toml:6:32:",
-        "t.toml:7:18:",
+        "t.toml:4:7:",
+        "t.toml:4:7:",
+        "t.toml:6:1:",
+        "t.toml:7:7:",
         "t.toml:8:7:",
     ]
 
@@ -209,8 +209,8 @@ def test_what_an_environment_does_not_take(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         check_environments(load(file), [SUMS])
     assert told(caught.value) == [
-        "t.toml:5:12: 'digits' of sums/sums must be a whole number, not 'two'.",
-        "t.toml:5:28: The environment 'sums/sums' has no parameter 'digit'.",
+        "t.toml:5:1: 'digits' of sums/sums must be a whole number, not 'two'.",
+        "t.toml:5:1: The environment 'sums/sums' has no parameter 'digit'.",
         "t.toml:7:1: There is no environment 'smus'.",
         "t.toml:10:1: The suite 'far': There is no environment 'fra'.",
     ]
@@ -235,7 +235,7 @@ def test_references_and_rows_have_places(file: Path) -> None:
     tasks = load(file)
     with pytest.raises(UnknownTask) as unknown:
         link(tasks, [])
-    assert [words.split()[0] for words in told(unknown.value)] == ["t.toml:5:15:", "t.toml:5:18:"]
+    assert [words.split()[0] for words in told(unknown.value)] == ["t.toml:5:1:", "t.toml:5:1:"]
     with pytest.raises(ReferenceMissing) as missing:
         find_starts(tasks, None)
     assert [words.split()[0] for words in told(missing.value)] == ["t.toml:7:1:", "t.toml:9:1:"]

@@ -13,7 +13,7 @@ from typing import Any, cast
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, endpoint_of
 from marlaas.engine.fairness.line import Ledger, Line as WaitingLine, Payer
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import EpisodeListener, PromptHash, Rollout, RunEnvironment, alike
+from marlaas.engine.rollout.episodes import EpisodeListener, PromptHash, Rollout, RunEnvironment
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
 from marlaas.engine.rollout.spoken import Spoken
@@ -32,6 +32,7 @@ from marlaas.engine.wire import (
 )
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Fork, Message as Said, Reply, ToolCall as Called
 
+from .endpoints import alike
 from .fake import FakeSampler, Witness
 from .fake_renderer import FakeRenderer
 

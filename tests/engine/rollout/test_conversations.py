@@ -32,17 +32,6 @@ LLAMA = '{"name": "add", "parameters": {"a": 1}}'
 RESULT = (Message("tool", "4", name="add"),)
 
 
-def test_whatever_ends_a_turn_is_known(families: dict[str, Renderer]) -> None:
-    ends = {
-        "qwen2.5": {"<|im_end|>", "<|endoftext|>"},
-        "qwen3": {"<|im_end|>", "<|endoftext|>"},
-        "llama3": {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
-    }
-    for family, names in ends.items():
-        control = families[family].vocabulary.control
-        assert set(families[family].stop_ids) == {control[name] for name in names}
-
-
 def test_a_call_that_waits_ends_a_turn_even_if_no_file_says_so(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(folders["llama3"], tmp_path / "base")
     (folder / "generation_config.json").unlink()
@@ -104,18 +93,6 @@ async def test_a_thought_is_not_part_of_the_text(families: dict[str, Renderer]) 
     assert (call.text, call.tool_calls, call.thinking) == ("", (ToolCall("add", {"a": 1}),), HERMES)
 
 
-async def test_a_thought_that_was_cut_has_no_answer(families: dict[str, Renderer]) -> None:
-    talk = Talk(families["qwen3"], tokens=9)
-    said = letters(talk.renderer, "<think>\nTwo and two.\n</think>\n\nfour")
-    reply = await talk.say("2+2?", said)
-    assert (reply.text, reply.thinking, reply.finish) == ("", "Two and", "length")
-    await talk.say(RESULT, letters(talk.renderer, "4"))  # the template closes what the model could not
-    assert talk.prompts[1][: len(talk.prompts[0]) + 9] == [*talk.prompts[0], *said[:9]]
-    assert talk.seen[1].startswith(talk.seen[0] + "<think>\nTwo and\n</think>\n\n<|im_end|>\n<|im_start|>user")
-    await talk.say("And 3+3?", letters(talk.renderer, "6"))
-    assert "Two and" not in talk.seen[2] and "assistant\n<|im_end|>" in talk.seen[2]
-
-
 async def test_thinking_can_be_switched_off_by_some(families: dict[str, Renderer], deep: Renderer) -> None:
     on, off = Talk(families["qwen3"], thinking=True), Talk(families["qwen3"], thinking=False)
     for talk in (on, off):
@@ -150,7 +127,6 @@ async def test_a_text_that_stops_a_reply(families: dict[str, Renderer]) -> None:
 async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: dict[str, Renderer]) -> None:
     talk = Talk(families["qwen3"])
     renderer = talk.renderer
-    assert "rewrites earlier turns" in renderer.warning and not families["qwen2.5"].warning
     close = renderer.vocabulary.added["</think>"]
     texts = ["the answer is four", "the answer is five", "the answer is six"]
     said = [letters(renderer, f"<think>\nthe thought\n</think>\n\n{text}") for text in texts]
@@ -172,17 +148,6 @@ async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: 
     ] * 3
     assert talk.sampler.released == ["e/0", "e/0.1"] and talk.conversation.name == "e/0.2", "memory of its own"
     assert len({request.seed for request in talk.sampler.requests}) == 3, "and noise"
-
-
-async def test_tokens_are_counted_over_all_trajectories(families: dict[str, Renderer]) -> None:
-    said = letters(families["qwen3"], "<think>\nb\n</think>\n\nc")
-    talk = Talk(families["qwen3"], episode=2 * len(said) + 3)
-    replies = [await talk.say(f"{number}?", said) for number in range(4)]
-    assert [reply.finish for reply in replies] == ["stop", "stop", "length", "length"]
-    parts = talk.conversation.trajectories(1.0)
-    assert [int(part.mask.sum()) for part in parts] == [len(said), len(said), 3]
-    asked = [text for t in talk.conversation.transcripts() for role, text in t.turns if role == "user"]
-    assert asked == ["0?", "1?", "2?", "3?"]
 
 
 words = st.text("the answer is four\u00e9\U0001f600", min_size=1, max_size=12).map(str.strip).filter(bool)
@@ -251,14 +216,6 @@ async def test_an_episode_is_cut_where_the_limit_ended_it(
         ask = Ask("agent", (Message("user", "?"),), max_tokens=asked)
         await talk.conversation.answer(ask, talk.sampler, talk.rendering)
     assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [cut]
-
-
-async def test_a_rewritten_episode_is_cut_as_a_whole(families: dict[str, Renderer]) -> None:
-    renderer = families["qwen3"]
-    talk = Talk(renderer, tokens=40)
-    for text in ("yes", "x" * 100):
-        await talk.say("?", letters(renderer, f"<think>\nno\n</think>\n\n{text}"))
-    assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [True, True]
 
 
 WARM = Manner(temperature=1.0, max_tokens=25)

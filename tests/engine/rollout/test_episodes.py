@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from marlaas.engine.fairness.line import ROLLOUT
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.episodes import HeldOutPrompt, RunEnvironment
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
-from marlaas.plugins.messages import Answer, Ask, Fork, Message
+from marlaas.plugins.messages import Answer, Fork
 
 from ...examples import examples
 from .fake import Witness
@@ -137,19 +136,6 @@ async def test_an_episode_that_is_scored_holds_no_slot_and_no_permit(monkeypatch
     assert not any(task.done() for task in running)
     scored.set()
     assert all(texts(episode) for episode in await asyncio.gather(*running)) and ended == [0, 1, 2]
-
-
-async def test_an_episode_that_is_over_leaves_no_ring() -> None:
-    """A ring stays until Python looks for such, and that stops the engine's loop."""
-    gc.collect()
-    gc.disable()
-    try:
-        await run_all(Stage(), 1)
-        assert not [
-            each for each in gc.get_objects() if type(each).__name__ in ("_Run", "Conversation", "SamplerClient")
-        ]
-    finally:
-        gc.enable()
 
 
 # agents asked at the same time
@@ -272,35 +258,7 @@ def test_an_episode_that_is_cancelled_leaves_nothing(
     asyncio.run(run())
 
 
-async def test_agents_still_asked_at_the_end_leave_nothing() -> None:
-    """One ask fails and nobody waits for the others."""
-    stage, others = rounding(1), list[asyncio.Task[object]]()
-
-    async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        others.extend(asyncio.ensure_future(answer(ask("x", f"agent {number}"))) for number in range(3))
-        await asyncio.sleep(0)
-        await answer(Ask("odd", (Message("oracle", "who am I?"),)))
-        return EpisodeOutcome("ok", {})
-
-    failure = (await stage.run(environment)).episode.failure
-    assert failure is not None and "base model" in failure.message, "its template refuses the role"
-    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 50)
-    assert await stage.nothing_is_left()
-    assert (await stage.run(at_once([[0]]))).episode.status == "ok"
-
-
 # environments that do wrong
-
-
-async def test_an_endless_questioner_fills_no_memory() -> None:
-    async def endless(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        replies = [await answer(ask("more")) for _ in range(100)]
-        assert replies[-1].text == "" and replies[-1].finish == "length"
-        return EpisodeOutcome("ok", {"agent": 1.0})
-
-    stage = Stage(Witness(context=40), sampling=replace(SAMPLING, max_episode_tokens=8))
-    (trajectory,) = (await stage.run(endless)).episode.trajectories
-    assert trajectory.mask.sum() <= 8 and len(trajectory.tokens) <= 48
 
 
 async def test_an_environment_that_never_stops_asking_fails() -> None:

@@ -14,18 +14,15 @@ from hypothesis import given, settings, strategies as st
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.episodes import RunEnvironment
-from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.trainer.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Group
 from marlaas.plugins import Agent, Episode as Author
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
-from ...examples import examples
 from .fake import FakeSampler, Witness
 from .fake_renderer import FakeRenderer
 from .stage import SAMPLING, Stage, ask, spans
-from .talking import FAMILIES, Parrot, letters
 
 Step = tuple[str, int]
 """What is done (ask, fork, name), and by which of the agents that there are."""
@@ -91,30 +88,6 @@ def test_no_token_is_trained_twice_and_none_is_lost(script: list[Step], rewrites
     counted = Counter(t.agent for t in finished.episode.trajectories)
     keys = [(0, agent, place) for agent, count in counted.items() for place in range(count)]
     assert list(finished.transcripts) == keys
-
-
-@settings(max_examples=examples(15), deadline=None)
-@given(st.sampled_from(FAMILIES[1:]), steps)
-def test_prompts_of_branches_read_as_the_template_writes_them(
-    families: dict[str, Renderer], family: str, script: list[Step]
-) -> None:
-    """Every branch has the history that was its agent's."""
-    renderer, sampler = families[family], Parrot(context=20_000)
-    sampler.saying = letters(renderer, "the answer")
-    sampling = replace(SAMPLING, max_tokens=100)
-    finished = asyncio.run(run(script, sampler, renderer=renderer, sampling=sampling))
-    check_each_token_is_trained_once(finished, [(r.tokens.tolist(), sampler.saying) for r in sampler.requests])
-    histories: list[list[dict[str, str]]] = [[]]
-    requests = iter(sampler.requests)
-    for number, (step, who) in enumerate(script):
-        history = histories[who % len(histories)]
-        if step != "ask":
-            histories.append([*history])
-            continue
-        history.append({"role": "user", "content": f"question {number}"})
-        shown = renderer.vocabulary.decode(next(requests).tokens.tolist())
-        assert shown == renderer.template.render(history, None, None)
-        history.append({"role": "assistant", "content": "the answer"})
 
 
 async def test_branches_have_memory_and_noise_of_their_own() -> None:

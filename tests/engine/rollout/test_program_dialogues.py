@@ -18,7 +18,7 @@ from marlaas.engine.wire import Answered, Message
 from ...examples import examples
 from .fake import Witness
 from .stage import LOOK, SAMPLING, Line, Stage, heard, ids, program_stage, results, spans, system, user
-from .talking import FAMILIES, Parrot, contains, letters
+from .talking import Parrot, contains, letters
 
 
 @dataclass(frozen=True)
@@ -170,57 +170,6 @@ LONG = SamplingParameters("v1", 1, 1.0, max_tokens=400, max_episode_tokens=10_00
 
 def told(line: Line, choice: int = 0) -> str:
     return "".join(piece.text for piece in line.pieces if piece.choice == choice)
-
-
-@pytest.mark.parametrize(("family", "at_once"), [*((family, 1) for family in FAMILIES), ("qwen3", 3)])
-async def test_pieces_are_the_beginning_of_what_is_said(
-    families: dict[str, Renderer], family: str, at_once: int
-) -> None:
-    """Its text, its thought and its tokens; a text that ends the reply is never told, nor is what comes behind it."""
-    renderer, parrot = families[family], Parrot(context=20_000)
-    parrot.at_once = at_once
-    stage = program_stage(parrot, renderer=renderer, sampling=LONG)
-    thought = "<think>\nI add 名.\n</think>\n\n" if renderer.thinks else ""
-
-    async def program(line: Line) -> None:
-        for stops in ((), ("END",)):
-            line.pieces.clear()
-            parrot.saying = letters(renderer, f"{thought}one 名 😀 two END three")
-            answered = await line.chat(user("Hi"), stream=True, stop=stops)
-            (choice,) = answered.choices
-            assert choice.stopped == "".join(stops)
-            assert choice.text == ("one 名 😀 two " if stops else "one 名 😀 two END three")
-            if renderer.thinks and stops:  # whether the text that ends it stands in the thought is known at the end
-                assert not line.pieces
-                continue
-            assert len(line.pieces) > 3 and choice.text.startswith(told(line))
-            assert choice.text[: len(told(line)) + 2] == choice.text, "all but what may be cut off is told"
-            assert "".join(piece.thinking for piece in line.pieces) == choice.thinking
-            tokens = [token for piece in line.pieces for token in piece.tokens]
-            assert tokens == list(choice.tokens)
-
-    await stage.run_program(program)
-
-
-async def test_plain_prompts_and_choices_are_told_each_by_itself() -> None:
-    stage = program_stage(Witness(sequences=8))
-
-    async def program(line: Line) -> None:
-        answered = await line.chat(user("a"), stream=True, n=3)
-        for choice in answered.choices:
-            assert told(line, choice.choice) and choice.text.startswith(told(line, choice.choice))
-            pieces = [piece for piece in line.pieces if piece.choice == choice.choice]
-            assert [token.id for piece in pieces for token in piece.tokens] == ids(answered, choice.choice)
-        line.pieces.clear()
-        await line.chat(user("a"))
-        assert not line.pieces
-        completed = await line.complete("x", "y", stream=True)
-        assert [told(line, place) for place in range(2)] == [
-            choice.text[: len(told(line, choice.choice))] for choice in completed.choices
-        ]
-        assert line.pieces
-
-    await stage.run_program(program)
 
 
 LOOKING = {"name": "look", "arguments": {"at": [1, 2], "by": "x"}}

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
-from marlaas.engine.environments.protocol import endpoint_of
-from marlaas.engine.errors import ConfigError, WorkerDied
-from marlaas.engine.fairness.line import Ledger
+from marlaas.engine.errors import WorkerDied
 from marlaas.engine.rollout import episodes, programs as programs
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
-from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.samplers.options import Extras, Likeliest, Wishes
+from marlaas.engine.rollout.episodes import HeldOutPrompt
+from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
-from marlaas.engine.train.held_out import Constant
 from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
-from marlaas.plugins.messages import Ask, Message as Said
 
 from .fake import Witness
 from .stage import (
     LOOK,
     SAMPLING,
-    Addresses,
-    Caller,
-    Hearing,
     Line,
     heard,
     ids,
@@ -133,17 +124,6 @@ async def test_agents_of_the_path_are_agents_of_the_episode() -> None:
     await program_stage(agents=("planner", "worker")).run_program(undeclared)
 
 
-async def test_programs_and_environments_have_their_own_conversations() -> None:
-    async def program(line: Line) -> None:
-        await line.ask(Ask("agent", (Said("user", "a"),)))
-        begun = [user("a"), heard(await line.chat(user("a"))), user("b")]
-        await line.ask(Ask("agent", (Said("user", "b"),)))
-        await line.chat(*begun)
-
-    played = await program_stage().run_program(program)
-    assert [[span.fork for span in t.spans] for t in played.episode.trajectories] == [[False] * 2, [True] * 2]
-
-
 class Held(Witness):
     """Says nothing until it is let go."""
 
@@ -215,39 +195,6 @@ async def test_a_lost_sampler_is_raised_where_the_episode_is_played() -> None:
         await program_stage(Lost()).run_program(program)
 
 
-async def test_without_endpoints_an_episode_has_none() -> None:
-    async def program(line: Line) -> None:
-        raise AssertionError
-
-    with pytest.raises(ConfigError, match="serves no endpoint"):
-        await program_stage(addresses=None).run_program(program)
-
-
-async def test_an_episode_has_one_address() -> None:
-    stage = program_stage()
-
-    async def program(line: Line) -> None:
-        assert line.endpoint.url == "http://127.0.0.1:1/v1" and line.endpoint.key == "key-1"
-        assert [model.id for model in await line.answerer.models("key-1")] == ["policy"]
-
-        assert await endpoint_of(line.ask)(line.hearing) == line.endpoint
-
-    await stage.run_program(program)
-    assert stage.addresses is not None and stage.addresses.given == 1
-
-
-async def test_constant_answers_reach_programs_too() -> None:
-    addresses = Addresses()
-    rollout = Rollout(cast(Renderer, Caller()), Ledger(), endpoints=addresses)
-    with rollout.canned(Constant("yes")) as answering:
-        opened = await answering.endpoint(Hearing(answering))
-        line = Line(opened, addresses.open_now[opened.key], Hearing(answering), answering)
-        answered = await line.chat(user("a"))
-        assert answered.choices[0].text == "yes" and not answered.choices[0].tokens
-        assert (await line.chat(user("a"), heard(answered), user("b"))).choices[0].text == "yes"
-    assert not addresses.open_now
-
-
 async def test_in_training_the_tasks_sampling_holds() -> None:
     stage = program_stage()
 
@@ -274,37 +221,6 @@ async def test_in_an_evaluation_the_clients_sampling_holds() -> None:
     assert first.wishes is None and second.wishes == Wishes(presence_penalty=1.0)
     assert (first.temperature, first.truncation.top_p, first.truncation.top_k) == (0.5, 0.9, 5)
     assert (second.temperature, second.truncation) == (1.0, SAMPLING.truncation) and first.seed != second.seed
-    assert not stage.notes
-
-
-class Telling(Witness):
-    """Tells that one token is likely, and of others that they are forbidden."""
-
-    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        result = await super().generate(request, stream_to=stream_to)
-        if request.wishes is None or not request.wishes.likeliest:
-            return result
-        shape = (len(result.tokens), request.wishes.likeliest)
-        near = np.full(shape, -np.inf, np.float32)
-        near[:, 0] = -0.5
-        ids_ = np.tile(np.arange(shape[1], dtype=np.int32), (shape[0], 1))
-        extras = Extras(result.logprobs, Likeliest(ids_, near))
-        return replace(result, extras=extras)
-
-
-async def test_in_an_evaluation_the_likeliest_are_told() -> None:
-    """Those that a schema forbids are left out; a text that ends the reply ends them, too."""
-    stage = program_stage(Telling(), split="eval")
-
-    async def program(line: Line) -> None:
-        (whole,) = (await line.chat(user("a"), top_logprobs=3, seed=1)).choices
-        assert whole.tokens and all(token.likeliest == ((0, "0", -0.5),) for token in whole.tokens)
-        (plain,) = (await line.chat(user("a"), seed=1)).choices
-        assert not any(token.likeliest for token in plain.tokens)
-        (deaf,) = (await line.chat(user("a"), top_logprobs=3, logprobs=False)).choices
-        assert not deaf.tokens
-
-    await stage.run_program(program)
     assert not stage.notes
 
 
@@ -377,21 +293,6 @@ async def test_an_agent_whose_tokens_are_used_up_is_refused() -> None:
 
     played = await stage.run_program(program, ("agent", "helper"))
     assert sum(len(tokens) for tokens in sampled(played)) > 4
-
-
-async def test_what_the_template_refuses_is_the_clients_error() -> None:
-    class Strict(Caller):
-        def open(self, messages: Any, *given: Any) -> list[int]:
-            if messages[-1].role == "system":
-                raise ValueError("The system prompt comes first.")
-            return super().open(messages, *given)
-
-    async def program(line: Line) -> None:
-        refusal = await line.refused(user("a"), system("b"))
-        assert refusal.status == 400 and "cannot be put to the base model" in refusal.message
-        await line.chat(user("a"))
-
-    assert spans(await program_stage(renderer=Strict()).run_program(program)) == [1]
 
 
 @pytest.mark.parametrize("given", [((1, 2),), ("",), ("a",) * 17])

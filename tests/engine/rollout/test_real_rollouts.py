@@ -16,7 +16,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Fi
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.samplers.llama.model import LlamaSampler
 from marlaas.engine.trainer.advantages import ClosedGroup, close_group, train_group
@@ -26,7 +26,7 @@ from marlaas.engine.trajectories import Group
 from marlaas.plugins.messages import Answer, Ask, Message
 from tools.random_base.make import make_base
 
-from .endpoints import endpoint
+from .endpoints import alike, endpoint
 from .talking import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4

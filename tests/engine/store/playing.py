@@ -84,7 +84,20 @@ def duel(store: Store, database: Path) -> tuple[int, Mapping[str, int]]:
         made = store.versions.commit_step(
             policy, new, [0], 0.5, {"reward": len(name) / 10, "staleness": 1.0, "tokens": len(name)}
         )
-        store.evaluations.add(policy, made.id, Evaluation(1, "e1", len(name) / 8, 0.1, 4, 0.25, {}, prompts=4))
+        store.evaluations.add(
+            policy,
+            made.id,
+            Evaluation(
+                step=1,
+                environment_version="e1",
+                score=len(name) / 8,
+                stderr=0.1,
+                n=4,
+                floor=0.25,
+                metrics={},
+                prompts=4,
+            ),
+        )
     return task, policies
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from marlaas.engine.clock import wall_time
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.fairness.line import Standing, Usage
@@ -25,7 +25,6 @@ from marlaas.engine.store.queries.learning import (
     FirstStep,
     History,
     Matchup,
-    Track,
     evals_made,
     first_step,
     history,
@@ -84,29 +83,12 @@ def test_steps_that_were_made_anew_are_read_anew(store: Store, policy: int, data
     assert after.environments == (Change(1, "e1"), Change(3, "e2"))
 
 
-def test_what_is_not_a_number_comes_back_as_such(store: Store, policy: int, database: Path) -> None:
-    train(store, policy, range(1, 3), entropy=math.nan, kl=math.inf)
-    with Reader(database) as reader:
-        found, sampled = history(reader, 1, ["entropy", "kl"]), metric_samples(reader, 1)
-    assert all(math.isnan(value) for _, value in values(found, "entropy")) and math.isnan(sampled["entropy"].values[0])
-    assert [value for _, value in values(found, "kl")] == [math.inf, math.inf]
-
-
 def test_samples_are_spread_and_stay(store: Store, policy: int, database: Path) -> None:
     train(store, policy, range(1, 42))
     with Reader(database) as reader:
         found = metric_samples(reader, 1, most=8)
         assert list(found["reward"].steps) == [8, 16, 24, 32, 40, 41] and set(found) == {"reward", "loss"}
         assert list(metric_samples(reader, 1)["loss"].steps) == list(range(1, 42))
-
-
-def test_the_nearest_step_of_a_track() -> None:
-    track = Track()
-    assert track.place(3) is None and track.at(3) is None
-    track.steps.extend([2, 4, 9])
-    track.values.extend([0.2, 0.4, 0.9])
-    assert [track.place(step) for step in (-5, 2, 3, 5, 7, 8, 99)] == [0, 0, 0, 1, 2, 2, 2]
-    assert track.at(4) == 0.4 and track.at(5) is None
 
 
 def test_recent_means_are_of_the_last_steps(store: Store, policy: int, database: Path) -> None:
@@ -288,7 +270,9 @@ def test_prompts_are_means_of_their_episodes(store: Store, policy: int, database
         ("eval", "", prompt_group(1, ok, version="e2")),
     ):
         store.experience.add_play(split, [PolicyGroup(policy, one, {})], step=4, suite=suite)  # type: ignore[arg-type]
-    store.evaluations.add(policy, 0, Evaluation(4, "e1", 0.5, 0.1, 3, None, {}))
+    store.evaluations.add(
+        policy, 0, Evaluation(step=4, environment_version="e1", score=0.5, stderr=0.1, n=3, floor=None, metrics={})
+    )
     with Reader(database) as reader:
         (row,) = reader.evals(1)
         assert prompt_scores(reader, 1, row) == {0: pytest.approx((1.0 + 0.25) / 2), 1: 0.5}
@@ -416,14 +400,6 @@ def test_rates_count_episodes_whose_groups_never_closed(world: World) -> None:
     )
 
 
-def test_times_are_of_episodes_that_were_played_to_their_end(world: World) -> None:
-    world.ended("ok", 18, seconds=0.5)
-    world.ended("ok", 2, seconds=8.0)
-    world.ended("timeout", 50, seconds=60.0)
-    use = world.use()
-    assert use.median == pytest.approx(0.5, rel=0.2) and use.slow == pytest.approx(8.0, rel=0.2)
-
-
 def test_old_minutes_become_hours_and_a_day_is_all_that_is_kept(world: World) -> None:
     for minute in range(0, 26 * 60, 10):
         world.ended("ok", 1, at=TODAY - 60 * minute)
@@ -464,22 +440,13 @@ def test_totals_join_devices_and_overlapping_samples(store: Store, reader: Reade
     assert (later.wall, later.busy, later.waiting, later.ended) == (2.0, 1.0, 3.5, 30)
 
 
-def test_turns_a_second_are_those_of_all_samplers_lately(store: Store, reader: Reader) -> None:
-    assert timeline.turn_rate(reader) is None
-    store.telemetry.add_stages(1, [replace(SAMPLE, begun=BEGUN + second, ended=1000) for second in range(-5, 0)])
-    store.telemetry.add_stages(1, [replace(SAMPLE, begun=BEGUN + second, ended=10) for second in range(10)])
-    store.telemetry.add_stages(
-        1, [replace(SAMPLE, begun=BEGUN + second, ended=30, device="core 1") for second in range(10)]
-    )
-    store.telemetry.add_stages(1, [replace(SAMPLE, stage="training", begun=BEGUN + 9, ended=500)])
-    assert timeline.turn_rate(reader) == pytest.approx(40.0), "ten seconds of two samplers; older ones do not count"
-    assert timeline.turn_rate(reader, over=1.0) == pytest.approx(40.0)
-
-
 def test_the_newest_standings_alone_are_known(store: Store, reader: Reader) -> None:
     store.telemetry.standings({"rollout": [Standing("bio", 3, 0.0), Standing("", 1, 0.0)], "training": []})
     store.telemetry.standings({"rollout": [Standing("lab", 2, 7.5)], "training": [Standing("bio", 0, 1.0)]})
-    known = [StandingRow("training", "bio", 0, 1.0), StandingRow("rollout", "lab", 2, 7.5)]
+    known = [
+        StandingRow(stage="training", tenant="bio", waiting=0, behind=1.0),
+        StandingRow(stage="rollout", tenant="lab", waiting=2, behind=7.5),
+    ]
     assert timeline.standings(reader) == known
     written = reader.changed()
     store.telemetry.standings({"rollout": [Standing("lab", 2, 7.5)], "training": [Standing("bio", 0, 1.0)]})
@@ -487,10 +454,11 @@ def test_the_newest_standings_alone_are_known(store: Store, reader: Reader) -> N
 
 
 def test_tenants_by_what_they_used_and_weigh(store: Store, reader: Reader) -> None:
-    assert timeline.seconds_used(reader, today()) == []
+    assert timeline.tenants_used(reader, today()) == []
     store.tenants.add_use([Usage(1, "rollout", 10, 2.0), Usage(1, "training", 5, 1.0), Usage(1, "environment", 0, 9.0)])
     store.tenants.set("lab", weight=3.0)
-    assert timeline.seconds_used(reader, today()) == [TenantUse("lab", 3.0, 2.0, 1.0)]
-    assert timeline.seconds_used(reader, day_of(0.0)) == []
+    tomorrow = day_of(wall_time() + 86_400)
+    assert timeline.tenants_used(reader, today()) == [TenantUse("lab", 2.0, 1.0, 9.0, 15, weight=3.0, share=1.0)]
+    assert timeline.tenants_used(reader, tomorrow) == []
     store.tasks.set_state(1, "running")
-    assert timeline.seconds_used(reader, day_of(0.0)) == [TenantUse("lab", 3.0, 0.0, 0.0)]
+    assert timeline.tenants_used(reader, tomorrow) == [TenantUse("lab", 0.0, 0.0, weight=3.0)]

@@ -59,7 +59,11 @@ def played(store: Store, policy: int) -> Store:
     version = store.versions.commit_step(
         policy, NewVersion(1, "v1", "sum", "path", 9), [0, 1], 0.5, {"reward": 0.4}, {1: weights}
     )
-    store.evaluations.add(policy, version.id, Evaluation(1, "env1", 0.75, 0.1, 1, None, {}))
+    store.evaluations.add(
+        policy,
+        version.id,
+        Evaluation(step=1, environment_version="env1", score=0.75, stderr=0.1, n=1, floor=None, metrics={}),
+    )
     return store
 
 
@@ -142,22 +146,6 @@ def test_a_play_is_read_with_everybody_who_spoke_in_it(store: Store, database: P
             episode = conversations.episode(reader, ids[0])
             assert episode[0].agent == own and {one.play for one in episode} == {episode[0].play}
             assert {one.spoke for one in episode if one.speaker} == {3}
-
-
-def test_lists_of_a_policy_and_of_a_whole_task(store: Store, database: Path) -> None:
-    task, policies = duel(store, database)
-    with Reader(database) as reader:
-        by_policy = [rollouts.conversation_ids(reader, task, policy=name) for name in policies]
-        assert sorted(rollouts.conversation_ids(reader, task)) == sorted([*by_policy[0], *by_policy[1]])
-        assert [len(ids) for ids in by_policy] == [8, 2]
-        assert [(s.split, s.step, s.groups) for s in rollouts.rollout_steps(reader, task, policy="judge")] == [
-            ("train", 1, 1),
-            ("train", None, 1),
-        ]
-        (skipped,) = rollouts.group_ids(reader, task, "train", None, policy="judge")
-        assert rollouts.group_rows(reader, [skipped])[skipped].members == ()
-        assert len(rollouts.conversation_ids(reader, task, group=skipped)) == 2, "what others said there"
-        assert conversations.episode(reader, 10**9) == []
 
 
 def stored(*turns: tuple[str, str]) -> str:

@@ -12,14 +12,13 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.database import open_database
 from marlaas.engine.store.experience import OpenPlay, PolicyGroup
 from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import episode, group_rows
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import FindingRow
+from marlaas.engine.store.rows import FindingRow, NewFinding
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import Evaluation, Known, NewFinding, NewVersion
+from marlaas.engine.store.versions import Evaluation, Known, NewVersion
 from marlaas.engine.trainer.advantages import ClosedGroup, ClosingRules, Credit, close_group
 from marlaas.engine.trajectories import (
     Episode,
@@ -34,7 +33,6 @@ from marlaas.engine.trajectories import (
 from marlaas.plugins.messages import Message, ToolCall
 from marlaas.plugins.rewards import Transcript as Conversation
 
-from ...old_homes import unpack
 from .playing import beside, part, said
 
 
@@ -93,24 +91,6 @@ def test_a_restart_gives_turns_the_same_advantages(store: Store, policy: int) ->
     spans = [[t.spans for e in some.episodes for t in e.trajectories] for some in (closed.group, back, again.group)]
     assert spans[0] == spans[1] == spans[2]
     assert [span.advantage is None for span in spans[0][1]] == [True] and spans[0][0][1].advantage
-
-
-def test_the_trajectories_of_one_agent_stay_in_order(store: Store, policy: int, database: Path) -> None:
-    """A conversation in three trajectories, beside another agent's, is read part by part."""
-    mine = group(3).episodes[0].trajectories[0]
-    theirs = replace(mine, agent="other")
-    parts = [replace(mine, tokens=np.array([n, 6, 7], np.int32)) for n in range(3)]
-    episode = Episode(0, "ok", (parts[0], parts[1], parts[2], theirs))
-    said = {(0, "agent", n): Transcript((("user", f"question {n}"),)) for n in range(3)}
-    store.experience.add_group(policy, "train", replace(group(3), episodes=(episode, replace(episode, member=1))), said)
-    (back,) = store.experience.waiting(policy)
-    assert [(t.agent, t.tokens[0]) for t in back.episodes[0].trajectories] == [
-        ("agent", 0), ("agent", 1), ("agent", 2), ("other", 5)
-    ]  # fmt: skip
-    with Reader(database) as reader:
-        rows = [row for row in reversed(reader.trajectories(1)) if row.member == 0]
-    assert [(row.agent, row.part) for row in rows] == [("agent", 0), ("agent", 1), ("agent", 2), ("other", 0)]
-    assert [[turn.text for turn in row.turns] for row in rows] == [["question 0"], ["question 1"], ["question 2"], []]
 
 
 def test_a_step_consumes_its_groups_once(store: Store, policy: int, database: Path) -> None:
@@ -196,7 +176,7 @@ def member(number: int) -> FinishedEpisode:
     episode = Episode(number, "ok", trajectories, outcome.parts, metrics, outcome.failure, 1.5, PAID)
     texts = {
         (number, "critic", 0): Spoken((("user", "a"),)),
-        (number, "solver", 0): Spoken((("user", "b"), ("assistant", "c"))),
+        (number, "solver", 0): Spoken((("user", "b"), ("assistant", "c")), (0, 3)),
         (number, "solver", 1): Spoken(),
     }
     before = EpisodeOutcome("error", failure=Failure("gone", "env.py", 9)), EpisodeOutcome("timeout", overloaded=True)
@@ -315,7 +295,6 @@ def test_groups_that_come_move_and_go_are_counted(store: Store, policy: int, dat
 
 PLACES = {"first": (0, 3), "second": (4, 5), "referee": (1, 2)}
 """The first is asked, the referee is asked and answers, the first answers, then the second."""
-UNEVEN = OpenPlay(1, 7, ("player",), 0, 9, "", "e1", {"player": (3, "abc")})
 
 
 @pytest.fixture
@@ -352,15 +331,6 @@ def test_where_nobody_wrote_it_down_it_is_a_guess(played: None, database: Path) 
     assert alone == {"first": (0, 1), "second": (2, 3), "referee": (4, 5)}
 
 
-def test_members_of_open_plays_keep_it(store: Store) -> None:
-    own = part(0, 0, 1, (said("first", 1.0),))
-    texts = with_places(own.transcripts)
-    kept = FinishedEpisode(own.group.episodes[0], texts, None, EpisodeOutcome("ok", {"first": 1.0}))
-    store.open_plays.keep(UNEVEN, [kept])
-    (back,) = store.open_plays.members(UNEVEN)
-    assert [text.places for text in back.transcripts.values()] == [(0, 3)]
-
-
 def test_a_group_s_prompt_is_that_of_who_was_asked_first(store: Store, policy: int, database: Path) -> None:
     own = part(policy, 0, 1, (said("buyer", 1.0), said("seller", 1.0)))
     texts = {
@@ -376,13 +346,13 @@ def test_a_group_s_prompt_is_that_of_who_was_asked_first(store: Store, policy: i
 
 
 WHOLE = Evaluation(
-    1,
-    "env1",
-    0.5,
-    0.1,
-    15,
-    0.25,
-    {"lenient": 0.75},
+    step=1,
+    environment_version="env1",
+    score=0.5,
+    stderr=0.1,
+    n=15,
+    floor=0.25,
+    metrics={"lenient": 0.75},
     failures=1,
     prompts=8,
     samples=2,
@@ -444,20 +414,6 @@ def test_suites_and_the_test_split_stay_apart(store: Store, policy: int, databas
     assert task is not None and (row.score, task.score, task.best) == (0.5, 0.5, 0.5)
 
 
-def test_scores_of_an_earlier_program_keep_their_meaning(tmp_path: Path) -> None:
-    home = unpack(tmp_path / "home")
-    with closing(sqlite3.connect(home.database)) as before:
-        kept = before.execute("SELECT id, step, score, stderr, n, floor, environment_version FROM evals").fetchall()
-    open_database(home.database).close()
-    with closing(sqlite3.connect(home.database)) as after:
-        rows = after.execute(
-            "SELECT id, step, score, stderr, n, floor, environment_version FROM evals"
-            " WHERE series = environment_version AND prompts = n AND failures = 0 AND samples = 1"
-            " AND suite = '' AND split = 'eval'"
-        ).fetchall()
-    assert kept and rows == kept
-
-
 FOUND = NewFinding("large_steps", 3, {"moved": 1.5}, (7, 8, 9))
 
 
@@ -477,7 +433,15 @@ def test_each_kind_is_kept_once(store: Store, policy: int, database: Path) -> No
     with Reader(database) as reader:
         (task,) = reader.tasks()
     (row,) = task.findings
-    assert row == FindingRow("policy", 3, "large_steps", {"moved": 1.5}, (7, 8, 9), True, row.created)
+    assert row == FindingRow(
+        policy="policy",
+        step=3,
+        code="large_steps",
+        evidence={"moved": 1.5},
+        rollouts=(7, 8, 9),
+        holds=True,
+        created=row.created,
+    )
 
 
 def test_a_finding_lapses_and_a_person_who_resumes_has_seen_it(store: Store, policy: int) -> None:
@@ -505,30 +469,3 @@ def test_only_steps_on_the_newest_environment_are_seen(store: Store, policy: int
     assert [(one.step, one.environment_version) for one in seen] == [(4, "b"), (5, "b"), (7, "b"), (8, "b"), (9, "b")]
     assert seen[0].metrics == {"reward": 0.4, "moved": 0.5}
     assert store.findings.environment_at(policy, 3) == "a"
-
-
-def test_what_was_said_at_a_step(store: Store, policy: int) -> None:
-    def episode(member: int, status: str = "ok") -> Episode:
-        tokens = np.array([1, 2, 3], np.int32)
-        mask = np.array([0, 1, 1], np.uint8)
-        one = Trajectory(
-            "agent", tokens, mask, np.zeros(3, np.float32), (Span(1, 3, 0),), float(member), cut=member == 1
-        )
-        return Episode(member, status, (one,))  # type: ignore[arg-type]
-
-    episodes = (episode(0), episode(1), episode(2, "timeout"))
-    texts = {
-        (member, "agent", 0): Transcript((("user", "1+1="), ("thinking", "hm"), ("assistant", str(member))))
-        for member in range(3)
-    }
-    store.experience.add_group(policy, "train", Group(0, 0, 0, "e1", episodes), texts)
-    store.experience.add_group(policy, "eval", Group(4, 4, 0, "e1", episodes), texts, step=1)
-    steps(store, policy, 0)
-    store.versions.commit_step(policy, NewVersion(1, "v1", "sum", "v1", 9), [0], 1.0, {})
-    said = store.findings.said(policy, 1)
-    assert [(row.replies, row.member, row.reward, row.cut) for row in said] == [
-        ("0", 0, 0.0, False),
-        ("1", 1, 1.0, True),
-    ]
-    assert [one.group for one in store.findings.said(policy, 1, "eval")] == [4, 4]
-    assert store.findings.said(policy, 1, "eval", suites=["other"]) == []

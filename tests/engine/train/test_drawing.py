@@ -307,8 +307,18 @@ async def test_what_one_holds_out_no_other_trains_on(world: World) -> None:
 
 def test_the_error_of_a_mean_by_share() -> None:
     parts = [
-        Evaluation(3, "a", 1.0, 0.3, 10, 0.5, {"turns": 2.0}, failures=1, prompts=5),
-        Evaluation(3, "b", 0.0, 0.4, 20, None, {}, prompts=20),
+        Evaluation(
+            step=3,
+            environment_version="a",
+            score=1.0,
+            stderr=0.3,
+            n=10,
+            floor=0.5,
+            metrics={"turns": 2.0},
+            failures=1,
+            prompts=5,
+        ),
+        Evaluation(step=3, environment_version="b", score=0.0, stderr=0.4, n=20, floor=None, metrics={}, prompts=20),
     ]
     shares = {"easy": 0.75, "hard": 0.25}
     together = mean_score(shares, parts)

@@ -18,6 +18,7 @@ from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.queue.submission.references import find_starts
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import DataSpec, EvalSpec, SuiteSpec, TaskSpec, parse
+from marlaas.engine.store.queries.episodes import recorded_groups
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.train.evaluation import MOST_OVERLOADED, TOO_OFTEN, on_suite
@@ -469,7 +470,7 @@ async def test_a_pruned_untrained_policy_scores_the_same(tmp_path: Path) -> None
     rows = world.query("SELECT score, version, n FROM evals WHERE step = 0 ORDER BY id")
     assert len(rows) == 2 and rows[0] == rows[1] == {"score": rows[0]["score"], "version": gone["id"], "n": 3}
     with Reader(world.home.database) as recordings:
-        groups = recordings.recorded_groups(1, "eval", 1000)
+        groups = recorded_groups(recordings, 1, "eval", 1000)
     untrained = [(group.environment_version, group.number) for group in groups if group.step == 0]
     assert untrained == [(version, number) for version in ("e1", "e2") for number in range(3)], "both can be replayed"
     folder = world.home.adapters

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.queue.scheduler.scheduler import Ending, done
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.train import failures
 from marlaas.engine.train.failures import (
@@ -46,7 +46,7 @@ def world_of(root: Path, spec: TaskSpec, held_out: Callable[[EpisodeSpec], float
 async def test_scores_that_do_not_rise_end_the_task(tmp_path: Path) -> None:
     spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, patience=2))
     ending, steps = await run(world_of(tmp_path, spec, lambda _: 0.25))
-    assert ending == done("The held-out score did not rise in 2 evaluations; best was 0.25 at step 0.")
+    assert ending == Ending("done", "The held-out score did not rise in 2 evaluations; best was 0.25 at step 0.")
     assert 2 <= steps < 50
 
 

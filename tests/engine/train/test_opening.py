@@ -19,7 +19,7 @@ from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.models.find import load_base
-from marlaas.engine.queue.scheduler.scheduler import Ending, paused
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import EvalSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.train.opening import open_policy
@@ -168,7 +168,7 @@ async def test_a_trainer_that_cannot_open_a_file_says_nothing_of_it(
         raise AdapterError("No memory for another policy.")
 
     monkeypatch.setattr(world.workers.trainer, "open", refuse)
-    assert await ends(world) == paused("No memory for another policy.", again=True)
+    assert await ends(world) == Ending("paused", "No memory for another policy.", again=True)
     assert not world.query("SELECT 1 FROM versions WHERE state = 'void'")
 
 

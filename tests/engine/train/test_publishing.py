@@ -29,7 +29,15 @@ ONLY = (Share("1", 1.0),)
 def version(folder: Path, number: int, said: str | None = None) -> Version:
     path, adapter = folder / f"v{number}", {"m.lora_A": np.full((1, 1), number, np.float32)}
     size = write_state(path, PolicyState(StateHeader(1, 1.0, number, "base"), adapter), sync=False)
-    return Version(number, 1, number, f"v{number}", said or checksum(adapter), str(path), size)
+    return Version(
+        id=number,
+        policy=1,
+        number=number,
+        name=f"v{number}",
+        checksum=said or checksum(adapter),
+        path=str(path),
+        size=size,
+    )
 
 
 def endpoints(*samplers: FakeSampler) -> dict[str, SamplerEndpoint]:
@@ -129,7 +137,11 @@ def fill(world: World, scores: list[float | None], every: int = 0) -> tuple[Rete
         new = NewVersion(number, f"v{number}", checksum(adapter), str(path), size)
         version = versions.commit_first(policy, new) if not number else versions.commit_step(policy, new, [], 0, {})
         if score is not None:
-            world.store.evaluations.add(policy, version.id, Evaluation(number, "e", score, 0, 3, None, {}))
+            world.store.evaluations.add(
+                policy,
+                version.id,
+                Evaluation(step=number, environment_version="e", score=score, stderr=0, n=3, floor=None, metrics={}),
+            )
     return Retention(world.store, world.task, policy, every), folder
 
 

@@ -385,7 +385,7 @@ POOL = NamedPolicySpec(pool="solver", every=5, size=3)
 
 
 def version(number: int) -> Version:
-    return Version(number, 1, number, f"v{number}", "sum", f"/v{number}", 1)
+    return Version(id=number, policy=1, number=number, name=f"v{number}", checksum="sum", path=f"/v{number}", size=1)
 
 
 def opponent_pool(

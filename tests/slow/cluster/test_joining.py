@@ -22,7 +22,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.machine import NodeRow
+from marlaas.engine.store.queries.machine import NodeRow, nodes as nodes_of
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, consumed_once
 from tests.slow.waiting import finished
@@ -195,7 +195,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def nodes(lab: Lab) -> dict[str, NodeRow]:
     with Reader(lab.home.database) as reader:
-        return {row.name: row for row in reader.nodes() if row.alive}
+        return {row.name: row for row in nodes_of(reader) if row.alive}
 
 
 def until(lab: Lab, holds: Callable[[dict[str, NodeRow]], bool]) -> dict[str, NodeRow]:

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from marlaas.engine.adapters.export import WEIGHTS, write_peft_folder
+from marlaas.engine.adapters.export import WEIGHTS
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, AdapterUnreachable, ConfigError, EnvironmentMissing
 from marlaas.engine.queue.scheduler.commands import Commands, delete_versions, extend, name_version, roll_back, unname
 from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.queue.submission.references import find_starts
-from marlaas.engine.queue.submission.taskfile import load, submission
-from marlaas.engine.spec.task import EvalSpec, KeepSpec, PolicySpec, TaskSpec, parse
+from marlaas.engine.queue.submission.taskfile import submission
+from marlaas.engine.spec.task import EvalSpec, KeepSpec, PolicySpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import Reason
+from marlaas.engine.store.rows import Reason, Tenant
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.store.tasks import Tenant
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.train.publishing import Retention
 
@@ -215,14 +214,6 @@ async def test_names_that_cannot_be(world: World, name: object) -> None:
         name_version(world.store, world.task, name, 0)
 
 
-async def test_a_version_that_is_not_there(world: World) -> None:
-    fill(world, [None])
-    with pytest.raises(AdapterError, match="has no version 7 on disk"):
-        name_version(world.store, world.task, "prod", 7)
-    with pytest.raises(ConfigError):
-        unname(world.store, None, {})
-
-
 async def test_what_has_a_name_stays(world: World) -> None:
     retention, folder = fill(world, [None] * 5)
     name_version(world.store, world.task, "prod", 1)
@@ -235,16 +226,6 @@ async def test_what_has_a_name_stays(world: World) -> None:
     unname(world.store, world.store.tasks.spec(world.task).tenant, "prod")
     await delete_versions(world.store, world.task, None)
     assert not folder.exists()
-
-
-async def test_what_a_client_uses_stays_until_it_has_done(world: World) -> None:
-    retention, folder = fill(world, [None] * 5)
-    versions = {version.number: version for version in world.store.versions.on_disk(world.task)}
-    with world.store.served.hold(versions[0].id):
-        await retention.retain(set())
-        assert (folder / "v0").exists() and not (folder / "v1").exists()
-    await retention.retain(set())
-    assert not (folder / "v0").exists()
 
 
 async def test_nothing_with_a_name_becomes_void(world: World) -> None:
@@ -452,38 +433,6 @@ async def test_an_impossible_rollback_changes_nothing(tmp_path: Path) -> None:
     assert world.store.tasks.state(world.task) == "done" and not numbers(world, "void")
 
 
-async def test_the_engine_carries_it_out_and_the_task_ends_again(tmp_path: Path) -> None:
-    world = World(tmp_path, KEPT)
-    async with serving(world, 1):
-        await reaches(world, world.task, "done")
-        assert await answered(world, "rollback", world.task, version=2) == ""
-        await reaches(world, world.task, "done")
-    check_history(world)
-    assert numbers(world, "void") == [3, 4, 5]
-
-
-TASK = """
-tenant = "lab"
-name = "later"
-environment = "sums"
-steps = 5
-[policy]
-rank = 1
-alpha = 1
-start = "./taken"
-[train]
-groups_per_step = 2
-group_size = 2
-max_staleness = 1
-[sampling]
-max_tokens = 3
-max_episode_tokens = 9
-[eval]
-every = 0
-prompts = 3
-"""
-
-
 @pytest.fixture
 async def finished(tmp_path: Path) -> World:
     """Task 1 is done and all of its versions are kept."""
@@ -586,25 +535,6 @@ async def test_what_does_not_fit_is_refused_at_submission(
 ) -> None:
     with pytest.raises((AdapterError, ConfigError), match=words):
         put(finished, later(start, policy=replace(policy, start=start)))
-
-
-async def test_an_exported_folder_is_a_start_too(finished: World, tmp_path: Path) -> None:
-    """The version that it came from may be gone, and version 0 of the task is kept though nothing asks for it."""
-    (version,) = (version for version in finished.store.versions.on_disk(1) if version.number == 3)
-    folder = tmp_path / "taken"
-    folder.mkdir()
-    write_peft_folder(folder, read_state(Path(version.path)), Path("base"), "sums")
-    weights = adapter(finished, 1, 3)
-    await delete_versions(finished.store, 1, None)
-    (tmp_path / "later.toml").write_text(TASK)
-    (later,) = load(tmp_path / "later.toml")
-    assert later.spec.to_json()["policy"]["start"] == str(folder)
-    (task,) = submit(finished.home.database, find_starts([later], None))
-    spec = parse(later.spec.to_json(), "later")
-    assert await run(finished, task, spec) == Ending("done")
-    assert (adapter(finished, task, 0) == weights).all()
-    with pytest.raises(ConfigError, match=r"taken, whose alpha is 1, but its own is 32\. Write `alpha = 1`"):
-        find_starts([submission(replace(spec, policy=replace(spec.policy, alpha=32.0)))], None)
 
 
 async def test_a_folder_that_marlaas_did_not_write_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,7 +24,7 @@ from marlaas.engine.store.submissions import command, submit
 
 from ....examples import examples
 from ...train.test_learning import SPEC, check_history
-from .serving import Heard, Time, answered, reaches, serving, until, waits
+from .serving import Heard, Time, answered, reaches, serving, waits
 from .world import World
 
 
@@ -72,7 +71,7 @@ async def drained(scheduler: Scheduler) -> None:
 
 
 async def test_the_engine_ends_by_itself_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    world = World(tmp_path, replace(SPEC, steps=30), others=[replace(SPEC, steps=30)])
+    world = World(tmp_path, replace(SPEC, steps=12), others=[replace(SPEC, steps=12)])
     async with serving(world, 2) as scheduler:
         for task in (world.task, *world.others):
             await reaches(world, task, "running")
@@ -106,7 +105,7 @@ async def test_what_is_urgent_does_not_wait_for_a_drain(tmp_path: Path, ends: st
 
 async def test_workers_move_between_steps_and_all_go_on(tmp_path: Path) -> None:
     """Nothing that was begun is lost by a move, and the engine serves on."""
-    world = World(tmp_path, replace(SPEC, steps=30))
+    world = World(tmp_path, replace(SPEC, steps=12))
     moved: list[set[int]] = []
 
     def move() -> None:
@@ -126,7 +125,7 @@ async def test_workers_move_between_steps_and_all_go_on(tmp_path: Path) -> None:
     check_history(world)
 
 
-LONG = replace(SPEC, steps=40)
+LONG = replace(SPEC, steps=12)
 
 
 @asynccontextmanager
@@ -167,29 +166,6 @@ async def test_tasks_say_why_they_wait_and_go_on(tmp_path: Path) -> None:
     assert not [event for event, *_ in heard if event == "stalled"]
 
 
-@settings(max_examples=examples(3))
-@given(seed=st.integers(0, 10**6), most=st.integers(0, 6), staleness=st.integers(0, 2))
-def test_nothing_is_lost_or_doubled_whenever_it_begins(seed: int, most: int, staleness: int) -> None:
-    async def play(root: Path) -> None:
-        clock, chance = Time(), random.Random(seed)
-        spec = replace(SPEC, steps=12, train=replace(SPEC.train, max_staleness=staleness))
-        world = World(root, spec, seed, most)
-        async with yielding(world, clock):
-            for _ in range(3):
-                for _ in range(chance.randint(1, 200)):
-                    await asyncio.sleep(0)
-                if world.store.tasks.state(world.task) == "done":
-                    break
-                await answered(world, "yield", until=None)
-                await answered(world, "resume_engine")
-            await reaches(world, 1, "done")
-        check_history(world)
-        world.store.close()
-
-    with TemporaryDirectory() as folder:
-        asyncio.run(play(Path(folder)))
-
-
 async def test_the_end_of_its_time_and_the_next_engine(tmp_path: Path) -> None:
     clock = Time()
     world = World(tmp_path, LONG)
@@ -206,18 +182,6 @@ async def test_the_end_of_its_time_and_the_next_engine(tmp_path: Path) -> None:
         clock.now += 60
         await reaches(world, 1, "done")
     check_history(world)
-
-
-async def test_a_drain_and_a_stop_end_a_yielding_engine(tmp_path: Path) -> None:
-    world = World(tmp_path, LONG)
-    for ends in ("drain", "stop"):
-        clock = Time()
-        async with yielding(world, clock) as scheduler:
-            await until(world, lambda state, reason: True)
-            await answered(world, "yield", until=None)
-            command(world.home.database, ends)
-            await drained(scheduler)
-        world.restart()
 
 
 async def test_idle_workers_end_and_the_next_task_starts_them(tmp_path: Path) -> None:
