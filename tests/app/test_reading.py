@@ -247,7 +247,7 @@ def test_what_changed_is_read_again(filling: Filling, home: Home, monkeypatch: p
         asked.append(set(policies))
         return kept_versions(reader, policies)
 
-    monkeypatch.setattr(Reader, "kept_versions", reading)
+    monkeypatch.setattr(learning, "kept_versions", reading)
     question = Question(questions.adapters, (None, lambda: NOW))
     with opened(home) as reader:
         first = question.read(reader, None)

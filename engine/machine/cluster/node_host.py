@@ -299,6 +299,7 @@ class NodeHost:
     def __init__(self, home: Home | None = None) -> None:
         self._home = home or find_home()
         self._files = NodeFiles(self._home.scratch)
+        self._writing = asyncio.Lock()
         self._children: dict[int, Begin] = {}
         """Running ones, by process id."""
         self._orders: defaultdict[int, asyncio.Queue[Order]] = defaultdict(asyncio.Queue)
@@ -338,7 +339,9 @@ class NodeHost:
 
     async def pull(self, digest: str, holder: list[Any]) -> str:
         """``holder`` has Ray's reference: this call need not wait for the bytes. Raises as ``NodeFiles.keep``."""
-        return await asyncio.to_thread(self._files.keep, digest, await holder[0])
+        data = await holder[0]
+        async with self._writing:  # two tasks may want the same version at once
+            return self._files.here(digest) or await asyncio.to_thread(self._files.keep, digest, data)
 
     async def adopt(self, path: str) -> tuple[str, bytes]:
         return await asyncio.to_thread(self._files.adopt, Path(path))

@@ -154,16 +154,6 @@ def sampler_windows(reader: Reader) -> list[StageSample]:
     return reader.rows(StageSample, sql, WINDOW)
 
 
-def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
-    """Total work by stage and device."""
-    sql = (
-        "SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,"
-        " sum(tokens) AS tokens FROM stages"
-        " WHERE stage IN ('rollout', 'training') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
-    )
-    return reader.rows(StageSample, sql, since)
-
-
 def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:
     """By stage and tenant, of tasks above ``after``."""
     return {

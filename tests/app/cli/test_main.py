@@ -214,7 +214,7 @@ def test_every_verb_refuses_a_mistyped_home(lab: Path, marlaas: Commander, engin
         assert (said.code, said.out) == (2, ""), verb
         assert said.err == (
             f"marlaas: No home at {wrong}: there is no such folder.\n"
-            f"  Did you mean {lab}? `marlaas --home {wrong} home new` makes one there.\n"
+            f"  `marlaas --home {wrong} home new` makes one there.\n"
         )
     assert engine.asked == [] and sorted(lab.parent.iterdir()) == before
 

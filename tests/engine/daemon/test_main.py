@@ -24,6 +24,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.queries.machine import newest_events
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
@@ -83,7 +84,7 @@ async def test_what_loads_at_the_start_is_checked_later(tmp_path: Path, monkeypa
     assert engine._conformance.busy
     await engine._conformance.stop()
     with Reader(home.database) as reader:
-        (note,) = [event.message for event in reader.events() if "`share" in event.message]
+        (note,) = [event.message for event in newest_events(reader) if "`share" in event.message]
     assert note.startswith('`share = "base"` under [resources] is read as "memory"')
     store.close()
 
