@@ -10,7 +10,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-real test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-real test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -64,6 +64,20 @@ test-slow-clients: dev
 # each, and a closing count. Then llama.cpp for AVX2 alone, which is compiled into .avx2, once.
 test-slow-processors: dev
 	@$(BIN)/python -m tools.matrix
+
+# Plugins and task files under each other Python that marlaas promises and this machine has, without PyTorch: an environment
+# each in .pythons. Each round ends with its counts; a closing line names those that failed.
+test-slow-pythons: dev
+	@rounds=0; failed=; for version in 3.11 3.12 3.13; do \
+		$(BIN)/python -c "import sys; sys.exit('$$version' == '%d.%d' % sys.version_info[:2])" || continue; \
+		venv=.pythons/$$version; export PATH="$$(echo $$HOME/.pyenv/versions/$$version.*/bin | tr ' ' :):$$PATH"; \
+		test -x $$venv/bin/python || $(BIN)/uv venv -q --no-python-downloads --python $$version $$venv 2>/dev/null || continue; \
+		rounds=$$((rounds + 1)); echo "=== Python $$version"; \
+		$(BIN)/uv pip install -q --python $$venv --require-hashes --no-deps --only-binary :all: \
+			$(patsubst %,-r constraints/hashes/%.txt,install serve dev) && \
+		$(BIN)/uv pip install -q --python $$venv --no-deps --no-build-isolation -e . && \
+		$$venv/bin/python -m pytest -q -p no:cacheprovider tests/plugins tests/engine/spec || failed="$$failed $$version"; \
+	done; echo "$$rounds rounds, failed:$${failed:- none}."; test -z "$$failed"
 
 # Several machines, as nodes of Ray on this one: bits, files, deaths; ends things KILLS_OF_NODES times at random. Says which
 # tests could not be run here, and why: two of the docs' workstations need network namespaces, which are root's.
@@ -144,4 +158,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

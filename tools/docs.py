@@ -75,12 +75,6 @@ def fetched(html: str) -> list[str]:
     return found
 
 
-def fetched_by(site: Path) -> list[str]:
-    """What all pages of a folder would fetch, each as ``page: address``."""
-    pages = sorted(site.rglob("*.html"))
-    return [f"{path.relative_to(site)}: {address}" for path in pages for address in fetched(path.read_text("utf-8"))]
-
-
 def main() -> int:
     """Build the site."""
     for path in write_reference():
@@ -89,7 +83,10 @@ def main() -> int:
     done = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=ROOT)
     if done.returncode:
         return done.returncode
-    if found := fetched_by(SITE):
+    pages = sorted(SITE.rglob("*.html"))
+    if found := [
+        f"{page.relative_to(SITE)}: {address}" for page in pages for address in fetched(page.read_text("utf-8"))
+    ]:
         print("These pages would fetch something:", *found, sep="\n  ", file=sys.stderr)
         return 1
     print("The site is in build/docs: open build/docs/index.html.")

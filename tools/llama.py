@@ -39,16 +39,11 @@ COMPILED_FOR = f"{STARTS_LLAMA}; print(llama_cpp.llama_print_system_info().decod
 IS_THERE = "import importlib.util as u, sys; sys.exit(u.find_spec('llama_cpp') is None)"
 COMPILERS = (("CC", ("cc", "gcc", "clang")), ("CXX", ("c++", "g++", "clang++")))
 """Variables that name a compiler, and the usual ones, of C and of C++."""
-NO_COMPILER = (
-    "There is no C++ compiler, which llama.cpp is compiled with.",
-    "On Debian: apt-get install g++. On macOS: xcode-select --install.",
-)
 BACKGROUND_LOG = steps.ROOT / ".venv-llama.log"
 STATE, LOCK = ".llama-state", ".llama-lock"
 """Files in the environment: what happens, and who does it."""
 NICE = 10
 """How far the background lets others go first: the demo is to have the cores."""
-CALLED = "llama.cpp is being installed by another `make`, or in the background"
 
 
 def provide(profile: str) -> None:
@@ -56,7 +51,7 @@ def provide(profile: str) -> None:
 
     Waits for another process that does so already. Raises ``StepFailed``, or ``Impossible`` without a compiler.
     """
-    with locked(steps.VENV / LOCK, CALLED):
+    with locked(steps.VENV / LOCK, "llama.cpp is being installed by another `make`, or in the background"):
         if there(profile):
             return
         began = time.time()
@@ -228,7 +223,8 @@ def _compiled(folder: Path, key: str, flags: str) -> Path:
     own = [str(steps.python_of(steps.VENV)), "-m", "pip", "--python", str(steps.python_of(folder))]
     path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [*own, "wheel", *words, "-r", str(steps.HASHES / "llama.txt")]
-    steps.step(title, command, {"CMAKE_ARGS": cmake_arguments(flags), "PATH": path})
+    shown = " ".join(word for word in ("-DLLAVA_BUILD=OFF", flags, os.environ.get("CMAKE_ARGS", "")) if word)
+    steps.step(title, command, {"CMAKE_ARGS": shown, "PATH": path})
     (wheel,) = out.glob("*.whl")
     kept = kept_builds(key)
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -236,17 +232,15 @@ def _compiled(folder: Path, key: str, flags: str) -> Path:
     return Path(unfinished).replace(kept / wheel.name)
 
 
-def cmake_arguments(flags: str) -> str:
-    """What CMake is shown."""
-    return " ".join(word for word in ("-DLLAVA_BUILD=OFF", flags, os.environ.get("CMAKE_ARGS", "")) if word)
-
-
 def check_compilers() -> None:
     """Raise ``Impossible`` if there is no compiler."""
     for variable, usual in COMPILERS:
         named = os.environ.get(variable, "").split()
         if not any(shutil.which(name) for name in (named[:1] or usual)):
-            raise Impossible(" ".join(NO_COMPILER))
+            raise Impossible(
+                "There is no C++ compiler, which llama.cpp is compiled with."
+                " On Debian: apt-get install g++. On macOS: xcode-select --install."
+            )
 
 
 def build_key(flags: str) -> str:

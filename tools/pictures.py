@@ -18,10 +18,8 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.schema import is_current
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
 PATIENCE = 3600.0
 SHORT, TALL = (120, 30), (120, 36)
-MARLAAS = (sys.executable, "-P", "-m", "marlaas.app.cli.main")
 
 
 def main() -> None:
@@ -32,12 +30,14 @@ def main() -> None:
         }
         variables["HOME"] = os.environ["HOME"] = person  # paths under it are shown as ~
         home = Home(Path(person) / ".local" / "state" / "marlaas-demo")
-        demo = subprocess.Popen((*MARLAAS, "demo"), env=variables, stdout=subprocess.DEVNULL)
+        demo = subprocess.Popen(
+            (sys.executable, "-P", "-m", "marlaas.app.cli.main", "demo"), env=variables, stdout=subprocess.DEVNULL
+        )
         try:
             until(home, 1, 40)
-            save_screenshots(home, DOCS, ["queue", "engine"], SHORT)
+            save_screenshots(home, ROOT / "docs", ["queue", "engine"], SHORT)
             until(home, 2, 25)
-            save_screenshots(home, DOCS, ["task", "rollouts"], TALL, task=2)
+            save_screenshots(home, ROOT / "docs", ["task", "rollouts"], TALL, task=2)
         finally:
             demo.terminate()
             demo.wait()

@@ -216,28 +216,20 @@ engine reads it when it starts. `MARLAAS_BASE` overrides `base`; `--home` and `M
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """One key as the documented file has it."""
-
-    table: str
-    name: str
-    default: Any
-    about: str
-
-
 def settings_page() -> str:
     """``marlaas.toml``: from the documented file that every new home starts with."""
-    parts, keys = [SETTINGS], list(documented())
-    for name in dict.fromkeys(key.table for key in keys):
+    parts, keys = [SETTINGS], documented()
+    for name in dict.fromkeys(of_table for of_table, _ in keys):
         parts.append(f"## {code(f'[{name}]') if name else 'Top level'}")
-        rows = (_setting(key) for key in keys if key.table == name)
+        rows = (_setting(*key, *found) for key, found in keys.items() if key[0] == name)
         parts.append(table(("Key", "Default", "Allowed", "Meaning"), rows))
     return joined(parts)
 
 
-def documented() -> Iterator[Setting]:
-    """The keys of the file, each with the words above it; keys that stand together share theirs."""
+def documented() -> dict[tuple[str, str], tuple[Any, str]]:
+    """The default of each key of the file, and the words above it, by table and name; keys that stand together share
+    theirs."""
+    keys: dict[tuple[str, str], tuple[Any, str]] = {}
     name, about = "", ""
     words: list[str] = []
     for line in DOCUMENTED.splitlines()[1:]:
@@ -245,16 +237,17 @@ def documented() -> Iterator[Setting]:
             name, words, about = line.strip("[]"), [], ""
         elif key := re.fullmatch(r"# (\w+) = .+", line):
             about, words = " ".join(words) or about, []
-            yield Setting(name, key[1], tomllib.loads(line.removeprefix("# "))[key[1]], about)
+            keys[name, key[1]] = tomllib.loads(line.removeprefix("# "))[key[1]], about
         elif line:
             words.append(line.removeprefix("# "))
+    return keys
 
 
-def _setting(key: Setting) -> tuple[str, ...]:
-    cls: Any = type(getattr(Settings(), key.table)) if key.table else Settings
-    metadata = cls.__dataclass_fields__[key.name].metadata
+def _setting(of_table: str, name: str, default: Any, about: str) -> tuple[str, ...]:
+    cls: Any = type(getattr(Settings(), of_table)) if of_table else Settings
+    metadata = cls.__dataclass_fields__[name].metadata
     low, high = metadata.get("range", (None, None))
-    return code(key.name), value(key.default), allowed(low, high, metadata.get("choices", ())), key.about
+    return code(name), value(default), allowed(low, high, metadata.get("choices", ())), about
 
 
 # Verbs
@@ -517,9 +510,8 @@ def metrics_page() -> str:
         rows = (_metric(term) for term in TERMS if term.kind == kind)
         parts.append(f"## {title}\n\n{about}\n")
         parts.append(table(("Name", "In JSON", "Meaning", "What is healthy", "Otherwise"), rows))
-    computed = (t for t in TERMS if t.kind != "word" and (t.formula or t.source))
-    formulas = table(("Name", "Formula", "Source"), ((t.name, t.formula, t.source) for t in computed))
-    return "\n".join([*parts, "## How they are computed\n", formulas])
+    formulas = ((t.name, t.formula, t.source) for t in TERMS if t.kind != "word" and (t.formula or t.source))
+    return "\n".join([*parts, "## How they are computed\n", table(("Name", "Formula", "Source"), formulas)])
 
 
 def _metric(term: Term) -> tuple[str, ...]:

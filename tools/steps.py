@@ -21,6 +21,8 @@ HEAD = "\n=== "
 """Begins the words of each step in the log."""
 MISMATCH = re.compile(r"DO NOT MATCH THE HASHES[^\n]*\n\s+(\S+)")
 """How pip reports a wrong hash, and of which package."""
+CAUSE = re.compile(r"(?:^CMake Error|: (?:fatal )?error: |No space left|[Kk]illed signal)")
+"""What is the compiler's or CMake's own, not what pip concludes from it."""
 TICK = 10.0
 """Seconds between signs of life."""
 
@@ -99,13 +101,8 @@ def last_complaint() -> str:
         return f"the file that came for {found[1]} is not the one that was tested: it has none of its hashes."
     lines = [line.strip() for line in text.splitlines()]
     complaints = [line for line in lines if "error" in line.lower()]
-    causes = [line for line in complaints if _is_cause(line)]
+    causes = [line for line in complaints if CAUSE.search(line)]
     return causes[0] if causes else complaints[-1] if complaints else "no reason was given."
-
-
-def _is_cause(line: str) -> bool:
-    """Whether a line is the compiler's or CMake's own, not what pip concludes from it."""
-    return bool(re.search(r"(?:^CMake Error|: (?:fatal )?error: |No space left|[Kk]illed signal)", line))
 
 
 def minutes(seconds: float) -> str:

@@ -89,10 +89,10 @@ async def found_alone(
 
 
 async def settled(service: EnvironmentService) -> None:
-    """Read again until every changed plugin serves, has failed, or waits for a person."""
+    """Read the files, and wait until every changed plugin serves, has failed, or waits for a person."""
     if proofs := await service.scan():
         await asyncio.wait(proofs)
-    while any(info.state in ("building", "loading") for info in service.infos()):
+    while service.settling:
         await asyncio.sleep(LOOK)
 
 

@@ -73,6 +73,10 @@ class Plugin:
     def proving(self) -> asyncio.Task[None] | None:
         return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
+    @property
+    def installs(self) -> bool:
+        return self._waits == "building"
+
     def processes(self) -> list[int]:
         return [pid for serving in self._servings() for pid in serving.pids]
 
@@ -135,8 +139,7 @@ class Plugin:
         """Prove even known content; the serving version continues until then."""
         self._newest, self.removed = source.version, False
         self._overtake()
-        for serving in self._others:
-            serving.replaced = serving.replaced or serving.version == source.version
+        self._let_go(source.version)
         self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
         return self._candidate
 
@@ -311,8 +314,14 @@ class Plugin:
     def _retire(self) -> None:
         retired, self._active = self._active, None
         if retired is not None:
+            self._let_go(retired.version)
             self._others.append(retired)
             retired.retire()
+
+    def _let_go(self, version: str) -> None:
+        """An edit that is taken back does not return to the processes of a version that was started again."""
+        for serving in self._others:
+            serving.replaced = serving.replaced or serving.version == version
 
     def _reject(self, version: str, failure: Failure) -> None:
         self._failure = failure

@@ -130,6 +130,11 @@ class EnvironmentService:
             if proof := plugin.proving:
                 await asyncio.wait((proof,))
 
+    @property
+    def settling(self) -> bool:
+        """True while a plugin is proven, or its libraries are installed."""
+        return any(plugin.proving or plugin.installs for plugin in self._plugins.values())
+
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
         hidden = {info.name: info for info in self._hidden.values()}

@@ -21,7 +21,6 @@ from marlaas.plugins.messages import Ask, Reply, ToolCall
 from tests.seldom import often
 from tools.base.make import Packer, build_network, build_tokenizer, render, save_tokenizer, train
 from tools.base.skills import (
-    BUNDLED,
     CALC,
     NAMES,
     SKILLS,
@@ -37,6 +36,8 @@ from tools.base.skills import (
     start,
 )
 
+BUNDLED = {"arithmetic": "add 2 digits", "guess": "guess among 15", "calculator": "calculator"}
+"""The skill behind each bundled environment at its default parameters."""
 PLAYED = [pytest.param(skill, id=skill.name) for skill in SKILLS]
 
 

@@ -26,6 +26,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from ..random_base.families import byte_characters
 from .skills import Message, Tool, mixed, script
 
 # The tokenizer: 256 bytes, no merges, eight control tokens; byte b has id 8 + b, so any text is encodable
@@ -40,13 +41,6 @@ SIZE = 288
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 CONTEXT = 1024
-
-
-def byte_characters() -> list[str]:
-    """The printable character by which byte-level BPE files write each of the 256 bytes."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [b for b in range(256) if b not in shown]
-    return [chr(b) if b in shown else chr(256 + hidden.index(b)) for b in range(256)]
 
 
 def build_tokenizer() -> PreTrainedTokenizerBase:
@@ -240,18 +234,6 @@ LENGTH = 256
 """Tokens of a training row; the longest training conversation has about 200."""
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tools.base", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("engine/models/tiny"), help="the folder to write")
-    parser.add_argument("--steps", type=int, default=2500, help="optimizer steps")
-    parser.add_argument("--rows", type=int, default=16, help=f"rows of {LENGTH} tokens per step")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and data")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--threads", type=int, default=1, help="cores to use on a CPU")
-    return parser.parse_args()
-
-
 def make(options: argparse.Namespace) -> None:
     """Trains a model and writes it with its tokenizer and the facts of its making; deletes scores of another one."""
     torch.manual_seed(options.seed)
@@ -278,6 +260,13 @@ def make(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Make the folder."""
-    options = arguments()
+    parser = argparse.ArgumentParser(prog="python -m tools.base", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("engine/models/tiny"), help="the folder to write")
+    parser.add_argument("--steps", type=int, default=2500, help="optimizer steps")
+    parser.add_argument("--rows", type=int, default=16, help=f"rows of {LENGTH} tokens per step")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=1, help="cores to use on a CPU")
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     make(options)

@@ -297,9 +297,6 @@ SKILLS = (
     Skill("obey", 4, obey, ascii_lowercase[:11]),
 )
 
-BUNDLED = {"arithmetic": "add 2 digits", "guess": "guess among 15", "calculator": "calculator"}
-"""The skill behind each bundled environment at its default parameters."""
-
 
 def held_out(problem: Problem) -> bool:
     """Whether a problem is kept for evaluation: a tenth of all first prompts, chosen by hash."""

@@ -274,16 +274,11 @@ def control_ids(family: Family, rows: int) -> dict[str, int]:
     return {name: first + offset for offset, name in enumerate(family.control)}
 
 
-def text_ids(family: Family, rows: int) -> list[int]:
-    """The ids of tokens of text, in the order in which the vocabulary is made."""
-    control = control_ids(family, rows)
-    first, behind = min(control.values()), max(control.values()) + 1
-    return [*range(first), *(range(behind, rows) if family.text_behind else ())]
-
-
 def tokenizer(family: Family, rows: int) -> Tokenizer:
     """The tokenizer of an embedding with this many rows."""
-    control, ids = control_ids(family, rows), text_ids(family, rows)
+    control = control_ids(family, rows)
+    first, behind = min(control.values()), max(control.values()) + 1
+    ids = [*range(first), *(range(behind, rows) if family.text_behind else ())]  # as the vocabulary is made
     tokens, merges = build(len(ids), numbers=family.digits != r"\p{N}")
     vocabulary = dict(zip(tokens, ids, strict=True)) | (control if family.text_behind else {})
     made = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))

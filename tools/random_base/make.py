@@ -78,25 +78,6 @@ def make_base(
     return load_base(folder)
 
 
-def hollow_base(folder: Path, family: str = "qwen2.5", shape: str = "0.5b") -> BaseModel:
-    """A base with sizes and shapes only, for what plans with them: its weights are a hole in a file."""
-    kind = FAMILIES[family]
-    settings = config(kind, SHAPES[shape], kind.tied, kind.rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    _save(folder / "config.json", settings)
-    shapes = tensors(settings)
-    ends = [0, *accumulate(2 * math.prod(sizes) for sizes in shapes.values())]
-    header = {
-        name: {"dtype": "BF16", "shape": sizes, "data_offsets": ends[place : place + 2]}
-        for place, (name, sizes) in enumerate(shapes.items())
-    }
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(file.tell() + ends[-1])
-    return load_base(folder)
-
-
 def config(family: Family, shape: Shape, tied: bool, rows: int) -> Settings:
     """The content of ``config.json``."""
     control = control_ids(family, rows)

@@ -210,6 +210,26 @@ async def test_a_plugin_that_rests_is_tried_again_at_once(world: World) -> None:
 
 
 @pytest.mark.processes
+async def test_an_edit_that_is_taken_back_undoes_no_reload(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group still has the processes from before the reload."""
+    monkeypatch.setattr(service, "TIDY_EVERY", 0)
+    world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=set)
+    outside = world.folder.parent / "outside.txt"
+    outside.write_text("before")
+    text = READER.format(path=str(outside))
+    await world.serve(reader=text)
+    with await world.service.bind("reader"):
+        outside.write_text("after")
+        await world.service.reload("reader")
+        await world.edit("reader", text.replace("reader", "other"))
+        while len(world.pids()) > 2:  # those of the reload end
+            await asyncio.sleep(0.01)
+        await world.service.scan()
+        await world.edit("reader", text)
+        assert (await world.play("reader")).metrics == {"said": "after"}
+
+
+@pytest.mark.processes
 async def test_a_failed_reload_names_the_line_and_serves_on(world: World) -> None:
     await world.serve(echo=ECHO)
     (pid,) = world.pids()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.alone import Meant, first_prompts, meant, serve_alone, settled
+from marlaas.engine.environments import service as services
+from marlaas.engine.environments.alone import Meant, first_prompts, found_alone, meant, serve_alone, settled
 from marlaas.engine.environments.process.launch import Folders, Launched, launch
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.plugins.messages import Ask, Reply, ToolCall
@@ -301,6 +302,19 @@ async def test_only_the_named_plugin_starts_and_edits_count(folder: Path, tmp_pa
         with await service.bind(info.name) as lease:
             assert (await service.play(lease, a_spec(word="hello"), upper)).rewards == {"agent": 1.0}
     assert not service.processes()
+
+
+async def test_a_file_that_vanishes_is_not_waited_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor may replace it at the moment in which it is read."""
+
+    def gone(path: Path) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(services, "read_source", gone)
+    async with asyncio.timeout(60.0):
+        assert {info.version for info in await found_alone(["pack"], [folder], tmp_path / "scratch")} == {""}
 
 
 @pytest.mark.processes

@@ -109,16 +109,19 @@ def test_a_broken_environment_is_no_reason_to_refuse() -> None:
 
 def test_an_environment_may_be_queued_before_its_plugin_serves() -> None:
     """It waits for a person to allow its libraries, or is being loaded: which environments it has is not sure yet."""
-    waiting = replace(served("chain/uses", version=""), state="waiting")
+    waiting = replace(served("chain", version=""), state="waiting")
     unknown = replace(served("games", version=""), state="building")
     rows = [waiting, unknown, served("add/sums")]
-    for name in ("uses", "chain/uses", "chain/another", "chain"):
+    for name in ("chain", "chain/uses", "chain/another"):
         assert find_environment(name, rows) is waiting
     assert find_environment("games/guess", rows) is unknown
     for nowhere in ("guess", "nowhere/uses", "add/uses"):
         with pytest.raises(EnvironmentMissing):
             find_environment(nowhere, rows)
-    assert find_environment("uses", [*rows, served("other/uses")]).name == "other/uses", "what serves goes first"
+    with pytest.raises(EnvironmentMissing) as caught:
+        find_environment("guess", rows)
+    assert "Those of chain, games are not known yet: write `chain/guess` if it is one of them." in caught.value.hint
+    assert find_environment("guess", [*rows, served("other/guess")]).name == "other/guess", "what serves goes first"
 
 
 def test_environments_of_suites_are_checked() -> None:

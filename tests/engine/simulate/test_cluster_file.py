@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import tomllib
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +32,28 @@ from marlaas.engine.simulate.cluster_file import (
 )
 from marlaas.engine.simulate.profile import Profile
 from marlaas.engine.spec.validation import build
-from tools.random_base.make import hollow_base
+from tools.random_base.families import FAMILIES, SHAPES
+from tools.random_base.make import config, tensors
 
 from .made_up import NODES, TASKS, case_of, cluster, profile
+
+
+def hollow_base(folder: Path) -> BaseModel:
+    """Qwen2.5-0.5B's sizes and shapes only, for what plans with them: the weights are a hole in a file."""
+    family = FAMILIES["qwen2.5"]
+    settings = config(family, SHAPES["0.5b"], family.tied, family.rows)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(settings))
+    header: dict[str, dict[str, Any]] = {}
+    end = 0
+    for name, shape in tensors(settings).items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(file.tell() + end)
+    return load_base(folder)
 
 
 def mistakes(path: Path) -> list[str]:
