@@ -243,7 +243,7 @@ def test_the_name_of_a_sweep_is_all_of_its_newest_members() -> None:
 @pytest.mark.parametrize(
     ("tasks", "sentence"),
     [
-        ([depending("a", "a")], "These tasks wait for each other: 'a' -> 'a'."),
+        ([depending("a", "a")], "The task 'a' depends on itself."),
         (
             [depending("a", "b"), depending("b", "a")],
             "These tasks wait for each other: 'a' -> 'b' -> 'a'.",
@@ -257,7 +257,7 @@ def test_the_name_of_a_sweep_is_all_of_its_newest_members() -> None:
             ],
             "These tasks wait for each other: 'b' -> 'c' -> 'd' -> 'b'.",
         ),
-        ([depending("s [a=1]", "s", family="s")], "These tasks wait for each other: 's [a=1]' -> 's [a=1]'."),
+        ([depending("s [a=1]", "s", family="s")], "The task 's [a=1]' depends on itself."),
     ],
 )
 def test_circles_are_named(tasks: list[Submission], sentence: str) -> None:
@@ -344,7 +344,7 @@ def test_the_ways_out_of_another_base(home: Home) -> None:
         check_use(home, HomeBase("new", "bbbb"), "bbbb")
     for way in ("`marlaas --home DIR base use new`", "`marlaas base use old`", "`marlaas cancel 1`"):
         assert way in said.value.hint
-    with pytest.raises(ConfigError, match="what its files held before"):
+    with pytest.raises(ConfigError, match=r"what its files held before\. Put the old files back, use another home"):
         check_use(home, HomeBase("old", "bbbb"), None)
 
 
