@@ -92,6 +92,15 @@ def test_rows_are_named_where_the_environment_takes_them(rows: str, path: str, s
         check_environment(given, [replace(served("a/add"), rows=rows)])
 
 
+def test_difficulty_needs_rows_to_choose_from() -> None:
+    given = submission(replace(task("add"), train=TrainSpec(sampling="difficulty")))
+    for environment in (replace(served("a/add"), rows="own"), served("a/add", version="")):
+        check_environment(given, [environment])
+    with pytest.raises(ConfigError, match=r"so 'train.sampling' has n") as caught:
+        check_environment(given, [replace(served("a/add"), rows="")])
+    assert caught.value.path == "train.sampling"
+
+
 def test_configuration_is_checked_before_the_queue_takes_it() -> None:
     rows = [served("a/add", DIGITS)]
     check_environment(submission(task("add", digits=3)), rows)
@@ -119,6 +128,11 @@ def test_an_environment_may_be_queued_before_its_plugin_serves() -> None:
         with pytest.raises(EnvironmentMissing):
             find_environment(nowhere, rows)
     assert find_environment("uses", [*rows, served("other/uses")]).name == "other/uses", "what serves goes first"
+
+
+def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="knows no command 'hurry'"):
+        next_state("hurry", "failed")
 
 
 def test_environments_of_suites_are_checked() -> None:
