@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from marlaas.engine.devices.machine import Cpu
+from marlaas.engine.devices.software import notes
 from marlaas.engine.devices.survey import NO_DRIVER, Survey, survey_machine
 from marlaas.engine.devices.usable import Ours, ResourceSettings, UsableResources
 from marlaas.engine.errors import MarlaasError
@@ -99,7 +100,7 @@ def findings(seen: Survey) -> Iterator[Finding]:
     for note in (*found.notes, *seen.usable.notes, *seen.notes):
         yield Finding("gpu", "note", line(note, 200))
     if seen.usable.machine.gpus:
-        for reason in filter(None, (usable.vllm_reason, usable.torch_reason, usable.llama_reason)):
+        for reason in notes(usable):
             yield Finding("software", "note", line(reason, 400))
 
 

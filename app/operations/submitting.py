@@ -103,10 +103,11 @@ def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
 
         names = [one.name for submission in submissions for one in environments_of(submission)]
         names += [suite.environment for submission in submissions for suite in submission.spec.eval.suite]
-        rows = {row.name: row for row in served}
-        for row in environments_alone(home, list(dict.fromkeys(names))):
-            if row.version or row.name not in rows:  # without a version its libraries are missing, or it is broken
-                rows[row.name] = row
+        read = environments_alone(home, list(dict.fromkeys(names)))
+        rows = {row.name: row for row in read if not row.version}  # broken, or its libraries are missing
+        unread = {name.partition("/")[0] for name in rows}
+        rows |= {row.name: row for row in served if row.name.partition("/")[0] in unread}
+        rows |= {row.name: row for row in read if row.version}
         check_environments(submissions, list(rows.values()))
 
 

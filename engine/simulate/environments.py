@@ -40,7 +40,7 @@ class SimulatedRenderer:
 
     stop_ids = (STOP,)
     warning = ""
-    rewrites = thinks = switch = False
+    thinks = switch = False
     thread = None
 
     def known(self, messages: Sequence[Message], tools: Any = (), thinking: bool | None = None) -> None:

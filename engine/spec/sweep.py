@@ -118,6 +118,7 @@ def _swept(table: dict[str, Any], faults: list[ConfigError]) -> Iterator[tuple[s
         hint = "Write [sweep] and below it a list for each key."
         faults.append(fault("sweep", "'sweep' must be a table.", hint, code=TYPE))
         return
+    swept = set[str]()
     outside = {
         ".".join(parts[:depth])
         for parts in (key.split(".") for key, _ in _flat(table))
@@ -130,7 +131,10 @@ def _swept(table: dict[str, Any], faults: list[ConfigError]) -> Iterator[tuple[s
             faults.append(fault(key, f"{key!r} in [sweep] must be a list of values.", code=TYPE))
         elif key in outside:
             faults.append(fault(key, f"{key!r} stands in [sweep] and outside of it.", "Keep one of the two."))
+        elif key in swept:
+            faults.append(fault(key, f"{key!r} has values in two places.", "Keep one list of them."))
         else:
+            swept.add(key)
             yield key, values
 
 

@@ -43,7 +43,7 @@ class TelemetryTable(Table):
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._written: dict[str, list[dict[str, object]]] = {}
-        self._environments: tuple[EnvironmentInfo, ...] | None = None
+        self._environments: dict[str, EnvironmentInfo] | None = None
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         now = wall_time()
@@ -93,11 +93,20 @@ class TelemetryTable(Table):
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Skipped if nothing has changed, and while the database is locked."""
-        if tuple(infos) != self._environments:
-            with contextlib.suppress(DatabaseLocked):
-                self._replace("environments", map(self._environment, infos))
-                self._environments = tuple(infos)
+        """Write the changed ones: crews change with every beat. Skipped while the database is locked."""
+        before, after = self._environments, {info.name: info for info in infos}
+        if after == before:
+            return
+        with contextlib.suppress(DatabaseLocked):
+            with transaction(self._db):
+                if before is None:
+                    self._db.execute("DELETE FROM environments")
+                    before = {}
+                gone = [(name,) for name in before.keys() - after.keys()]
+                self._db.conn.executemany("DELETE FROM environments WHERE name = ?", gone)
+                changed = (self._environment(info) for name, info in after.items() if before.get(name) != info)
+                insert_all(self._db, "environments", changed, replace=True)
+            self._environments = after
 
     def _environment(self, info: EnvironmentInfo) -> dict[str, object]:
         return {

@@ -147,7 +147,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     await patiently(partial(versions.void_after, policy, -1))
     await patiently(partial(drop_unusable, policy, 0))
     path = version_path(services, task, name, 0)
-    given = await _begin(services, task, name, spec, path)
+    given = await _begin(services, task, spec, path)
     if pulls:
         config = replace(config, reference=str(path))
     result = await services.trainer.open(key(task, name), config, str(path), given)
@@ -168,7 +168,7 @@ async def _start_of(first: Version) -> str:
     return first.path
 
 
-async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
+async def _begin(services: Services, task: int, spec: TaskSpec, path: Path) -> bool:
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
         what, write = str(folder), lambda: begin(read_peft_folder(folder), path)

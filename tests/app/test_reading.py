@@ -105,7 +105,7 @@ QUESTIONS: dict[str, Callable[[Reader], Any]] = {
 
 WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "tasks_from", "environment_use"} | {
     "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
-    "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "history",
+    "environments", "tasks_used", "kept_marks", "kept_versions", "steps", "history",
     "warnings", "turn_rate", "first_step", "api_state", "api_keys", "given_names",
     "nodes", "drained_nodes",
 }  # fmt: skip

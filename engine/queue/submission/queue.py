@@ -189,14 +189,15 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
     finished = [task for task in tasks if task.state in FINISHED]
     parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
     parts += [f"the adapters of {_listed(finished)}"] if finished else []
-    earlier = (
-        "what its files held before" if names == [base.name] else f"another base ({', '.join(names) or 'unknown'})"
-    )
-    back = f"`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`; MARLAAS_BASE counts more"
+    earlier = f"another base ({', '.join(names) or 'unknown'})"
+    back = f"Give the home its earlier base (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`;"
+    back += " MARLAAS_BASE counts more)"
+    if names == [base.name]:
+        earlier, back = "what its files held before", "Put the old files back"
     example = tasks[0].id
     raise ConfigError(
         f"the base cannot be {base.name!r}: this home has {' and '.join(parts)} of {earlier}.",
-        f"Give the home its earlier base ({back}), use another home for this one (`{_elsewhere(base.name)}`), or"
+        f"{back}, use another home for this one (`{_elsewhere(base.name)}`), or"
         f" finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away"
         f" (`marlaas adapters export {example} --out DIR`) and delete them (`marlaas adapters delete {example}`).",
         where=str(home.root),

@@ -142,7 +142,8 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
         TopologicalSorter({place: submission.after for place, submission in enumerate(linked)}).prepare()
     except CycleError as error:
         names = [repr(linked[place].spec.name) for place in reversed(error.args[1])]  # each depends on the next
-        says = f"These tasks wait for each other: {' -> '.join(names)}."
+        itself = f"The task {names[0]} depends on itself."
+        says = itself if len(names) == 2 else f"These tasks wait for each other: {' -> '.join(names)}."
         hint = "Leave one of the dependencies out. An earlier task of that name goes by its number."
         raise ConfigError(says, hint) from None
     return linked

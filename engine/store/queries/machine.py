@@ -369,7 +369,9 @@ def tenants_used(reader: Reader, day: str) -> list[TenantUse]:
         f" {environment} AS environment, coalesce(sum(u.tokens), 0) AS tokens,"
         f" coalesce({shared} / nullif(sum({shared}) OVER (), 0.0), 0.0) AS share"
         " FROM tasks t LEFT JOIN usage u ON u.task = t.id AND u.day >= ? LEFT JOIN tenants n ON n.name = t.tenant"
-        " WHERE u.task IS NOT NULL OR t.state = 'running' GROUP BY t.tenant ORDER BY t.tenant",
+        " WHERE t.id IN (SELECT task FROM usage WHERE day >= ?) OR t.state = 'running'"
+        " GROUP BY t.tenant ORDER BY t.tenant",
+        day,
         day,
     )
     return [TenantUse(**dict(row)) for row in rows]

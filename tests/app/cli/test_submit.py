@@ -72,7 +72,7 @@ def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEn
     ("environment", "config", "sentence"),
     [
         ("arithmetik", "", "There is no environment 'arithmetik'."),
-        ("arithmetic", "digits = 'two'", "must be a whole number, not 'two'"),
+        ("arithmetic", "digits = 'two'", "must be a whole number from 1 to 9, not 'two'"),
     ],
 )
 def test_all_or_none(
@@ -88,6 +88,29 @@ def test_all_or_none(
     said = marlaas("submit", write("good"), write("bad", environment, config))
     assert said.code == 2 and said.out == "" and sentence in said.err
     assert queued(home) == []
+
+
+PIG = """from marlaas.plugins import *
+
+@env
+async def pig(agent, {parameter}: int = 2):
+    return 0.0
+"""
+
+
+def test_files_count_more_than_what_was_served(
+    filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine
+) -> None:
+    """The old file is gone, its rows are still there. What cannot be read counts as it was served."""
+    filling.environment("old/pig")
+    home.plugins.mkdir()
+    (home.plugins / "new.py").write_text(PIG.format(parameter="sides"))
+    assert marlaas("submit", write("renamed", "pig", "sides = 6")).code == 0
+    assert "no parameter 'dice'" in marlaas("submit", write("wrong", "pig", "dice = 6")).err
+    (home.plugins / "old.py").write_text("def broken(")
+    filling.environment("old/cow")
+    assert "must be a whole number" in marlaas("submit", write("broken", "old/cow", "digits = 'two'")).err
+    assert queued(home) == ["renamed"]
 
 
 def test_all_that_is_wrong_with_a_file_is_told_at_once(

@@ -92,6 +92,15 @@ def test_rows_are_named_where_the_environment_takes_them(rows: str, path: str, s
         check_environment(given, [replace(served("a/add"), rows=rows)])
 
 
+def test_difficulty_needs_rows_to_choose_from() -> None:
+    given = submission(replace(task("add"), train=TrainSpec(sampling="difficulty")))
+    for environment in (replace(served("a/add"), rows="own"), served("a/add", version="")):
+        check_environment(given, [environment])
+    with pytest.raises(ConfigError, match=r"so 'train.sampling' has n") as caught:
+        check_environment(given, [replace(served("a/add"), rows="")])
+    assert caught.value.path == "train.sampling"
+
+
 def test_configuration_is_checked_before_the_queue_takes_it() -> None:
     rows = [served("a/add", DIGITS)]
     check_environment(submission(task("add", digits=3)), rows)
@@ -122,6 +131,11 @@ def test_an_environment_may_be_queued_before_its_plugin_serves() -> None:
         find_environment("guess", rows)
     assert "Those of chain, games are not known yet: write `chain/guess` if it is one of them." in caught.value.hint
     assert find_environment("guess", [*rows, served("other/guess")]).name == "other/guess", "what serves goes first"
+
+
+def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="knows no command 'hurry'"):
+        next_state("hurry", "failed")
 
 
 def test_environments_of_suites_are_checked() -> None:
@@ -246,7 +260,7 @@ def test_the_name_of_a_sweep_is_all_of_its_newest_members() -> None:
 @pytest.mark.parametrize(
     ("tasks", "sentence"),
     [
-        ([depending("a", "a")], "These tasks wait for each other: 'a' -> 'a'."),
+        ([depending("a", "a")], "The task 'a' depends on itself."),
         (
             [depending("a", "b"), depending("b", "a")],
             "These tasks wait for each other: 'a' -> 'b' -> 'a'.",
@@ -260,7 +274,7 @@ def test_the_name_of_a_sweep_is_all_of_its_newest_members() -> None:
             ],
             "These tasks wait for each other: 'b' -> 'c' -> 'd' -> 'b'.",
         ),
-        ([depending("s [a=1]", "s", family="s")], "These tasks wait for each other: 's [a=1]' -> 's [a=1]'."),
+        ([depending("s [a=1]", "s", family="s")], "The task 's [a=1]' depends on itself."),
     ],
 )
 def test_circles_are_named(tasks: list[Submission], sentence: str) -> None:
@@ -347,7 +361,7 @@ def test_the_ways_out_of_another_base(home: Home) -> None:
         check_use(home, HomeBase("new", "bbbb"), "bbbb")
     for way in ("`marlaas --home DIR base use new`", "`marlaas base use old`", "`marlaas cancel 1`"):
         assert way in said.value.hint
-    with pytest.raises(ConfigError, match="what its files held before"):
+    with pytest.raises(ConfigError, match=r"what its files held before\. Put the old files back, use another home"):
         check_use(home, HomeBase("old", "bbbb"), None)
 
 

@@ -19,6 +19,7 @@ from .fake import Witness
 from .stage import (
     LOOK,
     SAMPLING,
+    Caller,
     Line,
     heard,
     ids,
@@ -321,3 +322,18 @@ async def test_limits_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await line.refused(user("d"))).code == "episode_limit"
 
     await program_stage().run_program(program)
+
+
+async def test_what_the_template_refuses_is_the_clients_error() -> None:
+    class Strict(Caller):
+        def open(self, messages: Any, *given: Any) -> list[int]:
+            if messages[-1].role == "system":
+                raise ValueError("The system prompt comes first.")
+            return super().open(messages, *given)
+
+    async def program(line: Line) -> None:
+        refusal = await line.refused(user("a"), system("b"))
+        assert refusal.status == 400 and "cannot be put to the base model" in refusal.message
+        await line.chat(user("a"))
+
+    assert spans(await program_stage(renderer=Strict()).run_program(program)) == [1]

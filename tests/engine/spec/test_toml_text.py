@@ -214,6 +214,7 @@ def test_a_value_of_the_environment_may_be_a_list_in_a_sweep(tmp_path: Path) -> 
         ("[train]\nseed = [1]\n[sweep]\ntrain.seed = [2]\n", "'train.seed' stands in [sweep] and outside of it"),
         ("[sweep]\ntrain.seed = 3\n", "'train.seed' in [sweep] must be a list"),
         ("[sweep]\nname = ['a', 'b']\n", "[sweep] cannot change 'name'"),
+        ("[sweep]\n'train.seed' = [1]\ntrain.seed = [2]\n", "'train.seed' has values in two places"),
         ("[train]\nseed = 3\n[sweep]\n'train.seed.x' = [1]\n", "'train.seed' is {'x': 1}"),
         ("sweep = 3\n", "Write [sweep]"),
         (f"steps = {list(range(1, 102))}\n[train]\nseed = {list(range(10))}\n", "the sweep has 1,010 tasks"),

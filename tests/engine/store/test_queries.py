@@ -440,6 +440,18 @@ def test_totals_join_devices_and_overlapping_samples(store: Store, reader: Reade
     assert (later.wall, later.busy, later.waiting, later.ended) == (2.0, 1.0, 3.5, 30)
 
 
+def test_turns_a_second_are_those_of_all_samplers_lately(store: Store, reader: Reader) -> None:
+    assert timeline.turn_rate(reader) is None
+    store.telemetry.add_stages(1, [replace(SAMPLE, begun=BEGUN + second, ended=1000) for second in range(-5, 0)])
+    store.telemetry.add_stages(1, [replace(SAMPLE, begun=BEGUN + second, ended=10) for second in range(10)])
+    store.telemetry.add_stages(
+        1, [replace(SAMPLE, begun=BEGUN + second, ended=30, device="core 1") for second in range(10)]
+    )
+    store.telemetry.add_stages(1, [replace(SAMPLE, stage="training", begun=BEGUN + 9, ended=500)])
+    assert timeline.turn_rate(reader) == pytest.approx(40.0), "ten seconds of two samplers; older ones do not count"
+    assert timeline.turn_rate(reader, over=1.0) == pytest.approx(40.0)
+
+
 def test_the_newest_standings_alone_are_known(store: Store, reader: Reader) -> None:
     store.telemetry.standings({"rollout": [Standing("bio", 3, 0.0), Standing("", 1, 0.0)], "training": []})
     store.telemetry.standings({"rollout": [Standing("lab", 2, 7.5)], "training": [Standing("bio", 0, 1.0)]})

@@ -266,6 +266,9 @@ def test_processes_are_told_while_they_come_and_go(store: Store, database: Path)
         assert (first.live, second.playing, second.scoring, second.live, second.waiting) == (0, 2, 1, 40, 3)
         store.telemetry.environments([quiet, replace(quiet, name="c/d", crew=crew)])
         assert reader.changed() == written
+        store.telemetry.environments([quiet, replace(quiet, name="c/d", crew=replace(crew, live=41))])
+        same, later = reader.environments()
+        assert same == first and later.live == 41, "only what changed is written"
         store.telemetry.environments([quiet])
         assert [row.name for row in reader.environments()] == ["a/b"]
 
