@@ -16,13 +16,14 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..models.find import SHIPPED
+
 USE = "USE.md"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """vLLM's ``--max-lora-rank``: at least the adapter's rank."""
 HELLO, LONGEST = "Hello", 200
 _WRITES_BASE = (
-    "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual"
-    " models, and not that of the base that ships with marlaas:"
+    "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of usual models:"
 )
 
 
@@ -55,13 +56,15 @@ def use_text(exported: Exported) -> str:
         _section("PEFT", "In Python, with `transformers` and `peft`:", _peft(exported), "python"),
         _section("vLLM", "The second line asks what the first one serves, from another terminal:", _vllm(exported)),
     ]
-    if exported.gguf is None:
-        parts += [
-            "## llama.cpp and Ollama",
-            "They take a GGUF: `marlaas adapters export` writes one with `--gguf`, the export dialog with `ctrl+g`.",
-        ]
-        return "\n\n".join(parts) + "\n"
-    brought = exported.base_gguf
+    brought, reason = exported.base_gguf, ""
+    if brought is None and exported.base in [path.resolve() for path in SHIPPED.values()]:
+        reason = "They do not know the tokenizer of the base that ships with marlaas, and cannot use its adapters."
+    elif exported.gguf is None:
+        reason = (
+            "They take a GGUF: `marlaas adapters export` writes one with `--gguf`, the export dialog with `ctrl+g`."
+        )
+    if reason or exported.gguf is None:
+        return "\n\n".join([*parts, "## llama.cpp and Ollama", reason]) + "\n"
     base = brought or exported.folder / "base-with-tokenizer.gguf"
     convert = (
         "git clone https://github.com/ggml-org/llama.cpp\n"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -88,17 +87,18 @@ def log_weights(passed: Sequence[tuple[Lesson, Tensor]], groups: Iterable[TrainG
     }
 
 
-SUMS = ("loss", "entropy", "clipped", "gap_sum", "kl", "measured")
-"""What ``GroupStats`` adds up over the tokens of a pass."""
-
-
 @dataclass
 class PolicyLoss:
-    """One policy's loss, and sums over its trained tokens so far."""
+    """Sums over trained tokens so far; named as in ``protocol.GroupStats``."""
 
     config: PolicyConfig
-    sums: dict[str, Any] = field(default_factory=partial(dict.fromkeys, SUMS, 0))
+    measured: int = 0
+    loss: float = 0.0
+    entropy: float = 0.0
+    clipped: int = 0
+    gap_sum: float = 0.0
     gap_max: float = 0.0
+    kl: float = 0.0
 
     def gradient(
         self,
@@ -120,11 +120,11 @@ class PolicyLoss:
         with torch.enable_grad():
             leaf = logp.detach().requires_grad_()
             terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
-            values, kl = terms.values, 0.0
+            values = terms.values
             if base is not None:
                 divergence = kl_to_base(leaf, base)
                 values = values + config.kl * divergence
-                kl = float(divergence.detach().sum())
+                self.kl += float(divergence.detach().sum())
             spread = entropy.detach().requires_grad_()
             if config.entropy > 0.0:
                 values = values - config.entropy * spread
@@ -133,10 +133,12 @@ class PolicyLoss:
             loss = values.sum()
             gradient, by_entropy = torch.autograd.grad(loss, (leaf, spread), allow_unused=True)
         gap = (logp.detach() - behaviour).abs()
+        self.measured += len(trained.targets)
+        self.loss += float(loss.detach())
+        self.entropy += float(entropy.sum())
+        self.clipped += int(terms.clipped.sum())
+        self.gap_sum += float(gap.sum())
         self.gap_max = max(self.gap_max, float(gap.max()))
-        clipped, gaps = int(terms.clipped.sum()), float(gap.sum())
-        values_of_batch = float(loss.detach()), float(entropy.sum()), clipped, gaps, kl, len(trained.targets)
-        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, values_of_batch, strict=True)}
         return Slopes(gradient, by_entropy)
 
 
@@ -165,9 +167,14 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     return tuple(
         GroupStats(
             tokens=count,
-            **loss.sums,
+            loss=loss.loss,
+            entropy=loss.entropy,
+            clipped=loss.clipped,
+            gap_sum=loss.gap_sum,
             gap_max=loss.gap_max,
+            kl=loss.kl,
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
+            measured=loss.measured,
             weights=log_weights(own, groups),
         )
         for loss, own, count, (_, groups) in zip(losses, passed, tokens, work, strict=True)

@@ -10,6 +10,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..models.kernels import library
 from ..models.memory import PASS_BYTES
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
-from .group_pass import SUMS, Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
+from .group_pass import Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
 from .memory import AdapterCache, PolicyMemory, TrainingState, fresh, from_state, to_device, to_state, weights_of
 from .model import Model, limit, policy_room
 from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
@@ -53,6 +54,18 @@ def on(name: str, work: Callable[[], R]) -> R:
             raise
         log.warning("No memory on %s: %s", name, error)
     raise DeviceFull(name)  # outside of the handler, so that the pass's frames and tensors are freed
+
+
+def once_more(name: str, work: Callable[[], R]) -> R:
+    """Run work that is no pass, twice if memory runs out, then raise ``AdapterError``."""
+    for _ in range(2):
+        with suppress(DeviceFull):
+            return on(name, work)
+        release()
+    raise AdapterError(
+        f"There is no memory on {name} for an optimizer step.",
+        "Lower the rank in the task file or `slots` under [training] in marlaas.toml, or leave the trainer more.",
+    )
 
 
 def release() -> None:
@@ -141,8 +154,9 @@ def shares(work: Sequence[Sequence[TrainGroup]], replicas: int) -> list[list[tup
 
 def together(stats: Sequence[GroupStats], seconds: float) -> GroupStats:
     """In order, so that the sum repeats."""
+    sums = ("tokens", "loss", "entropy", "clipped", "gap_sum", "kl", "measured")
     return GroupStats(
-        **{name: sum(getattr(part, name) for part in stats) for name in ("tokens", *SUMS)},
+        **{name: sum(getattr(part, name) for part in stats) for name in sums},
         gap_max=max(part.gap_max for part in stats),
         seconds=seconds,
         weights={number: weights for part in stats for number, weights in part.weights.items()},
@@ -203,9 +217,23 @@ class _Made:
     step: Step
     state: PolicyState
     probed: TrainGroup
+    """Scored after the step."""
     scores: tuple[Logprobs, ...]
-    """Before the step, if wanted."""
+    """Those before the step, if wanted."""
     seconds: float
+
+
+def probed(probe: Probe | None) -> TrainGroup:
+    """The group to score; empty without a probe. Raises ``ValueError`` on bad input."""
+    return scored_group(probe.sequences if probe else ())
+
+
+def refused(policy: str, error: Exception) -> Refused:
+    """For the caller of one job: the call's other jobs keep their results."""
+    if isinstance(error, AdapterError):
+        return Refused.of(error)
+    log.error("Training policy %s failed.", policy, exc_info=error)
+    return Refused(f"Training on groups of policy {policy} failed: {type(error).__name__}: {error}.")
 
 
 class TorchTrainer:
@@ -380,8 +408,8 @@ class TorchTrainer:
             return result
         try:
             return replace(result, step=await self._finish(job.policy, job.path, made))
-        except AdapterError as error:
-            return Refused.of(error)
+        except Exception as error:
+            return refused(job.policy, error)
 
     def _accumulate(self, jobs: Sequence[Job]) -> list[tuple[GroupStats | Refused, _Made | None]]:
         if len({job.policy for job in jobs}) < len(jobs):
@@ -390,7 +418,7 @@ class TorchTrainer:
         pending: list[Job] = []
         for job in jobs:
             try:
-                for group in job.groups:
+                for group in (*job.groups, probed(job.probe)):
                     check_group(group, self._model.vocabulary)
             except ValueError as error:
                 results[job.policy] = Refused.of(error)
@@ -405,8 +433,8 @@ class TorchTrainer:
             if job.path and not isinstance(results[job.policy], Refused):
                 try:
                     made[job.policy] = self._make(job.policy, job.probe)
-                except (AdapterError, ValueError) as error:
-                    results[job.policy] = Refused.of(error)
+                except Exception as error:
+                    results[job.policy] = refused(job.policy, error)
         return [(results[job.policy], made.get(job.policy)) for job in jobs]
 
     def _add(self, jobs: Sequence[Job]) -> dict[str, GroupStats | Refused]:
@@ -422,24 +450,19 @@ class TorchTrainer:
         except Exception as error:
             if len(jobs) > 1:  # one of them may be the cause
                 return {policy: result for job in jobs for policy, result in self._add([job]).items()}
-            if isinstance(error, AdapterError):
-                return {policies[0]: Refused.of(error)}
-            log.exception("A pass over groups of policy %s failed.", *policies)
-            reason = f"Training on groups of policy {policies[0]} failed: {type(error).__name__}: {error}."
-            return {policies[0]: Refused(reason)}
+            return {policies[0]: refused(policies[0], error)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {policy: replace(one, seconds=one.seconds + paging) for policy, one in zip(policies, stats, strict=True)}
 
     def _make(self, policy: str, probe: Probe | None = None) -> _Made:
         begun = perf_counter()
         (memory,) = self._cache.use(policy)
-        probed = scored_group(probe.sequences if probe else ())
-        check_group(probed, self._model.vocabulary)
-        scores = self._logprobs(memory, probed, memory.config.temperature) if probe and probe.before else ()
+        scored = probed(probe)
+        scores = self._logprobs(memory, scored, memory.config.temperature) if probe and probe.before else ()
         reach(Point.STEP_READY)
-        step = self._fitting(partial(on, self._replicas.name, partial(make_step, self._gradients, memory)))
+        step = once_more(self._replicas.name, partial(make_step, self._gradients, memory))
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
-        return _Made(self._opened[policy], step, state, probed, scores, perf_counter() - begun)
+        return _Made(self._opened[policy], step, state, scored, scores, perf_counter() - begun)
 
     def _fitting(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
         """Do ``work`` in smaller and smaller passes until it fits; undo it if it fails."""

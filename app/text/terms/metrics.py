@@ -53,7 +53,7 @@ BATCH_TERMS = (
     ),
     Term(
         "update",
-        "the part of training time for the optimizer's update, after all groups went through their passes",
+        "the part of training time after the passes of all groups: the optimizer's update and the canary's scores",
         kind="metric",
         key="update_seconds",
         unit="seconds",

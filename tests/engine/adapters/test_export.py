@@ -172,7 +172,9 @@ def test_peft_and_llama_cpp_reply_the_same(state: Path, tmp_path: Path, capsys: 
     """The lines for PEFT are run as they stand. Without the adapter the reply is another one."""
     files = export_adapter(state, BASE.path, tmp_path / "it's here", gguf=True)
     assert [file.name for file in files][-2:] == [GGUF, USE]
-    (peft,) = blocks(files[-1].read_text("utf-8"), "python")
+    text = files[-1].read_text("utf-8")
+    assert "do not know the tokenizer of the base that ships" in text and "llama-server" not in text
+    (peft,) = blocks(text, "python")
     assert printed(peft, capsys)
     exact = peft.replace("LM.from_pretrained(base)", "LM.from_pretrained(base, dtype='float32')")
     assert exact != peft, "the base's own type is bfloat16, but its GGUF is float32"

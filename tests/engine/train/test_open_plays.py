@@ -23,7 +23,7 @@ from marlaas.engine.environments.protocol import (
 )
 from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import NamedPolicySpec, PolicySpec, TaskSpec
-from marlaas.engine.train import failures, groups as module
+from marlaas.engine.train import failures, groups as module, publishing
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer
@@ -175,9 +175,27 @@ async def test_members_of_a_version_that_is_gone_go_with_it(tmp_path: Path, fate
     assert here.query("SELECT 1 FROM open_plays") == []
 
 
+AHEAD = replace(SOLO, train=replace(SPEC.train, max_staleness=2), eval=replace(SPEC.eval, every=0))
+
+
 def oldest(spec: EpisodeSpec) -> bool:
     """A member of a group that may begin with version 0 and belongs to the third step."""
     return (spec.index, spec.member) == (2 * SPEC.train.groups_per_step, 1)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_the_versions_of_open_plays_outlive_the_engine(tmp_path: Path) -> None:
+    here = held(tmp_path, oldest, AHEAD)
+    number = 2 * SPEC.train.groups_per_step
+    await dies(here, lambda: (number, 0) in kept(here) and here.query("SELECT 1 FROM steps WHERE number = 2"))
+    (play,) = here.query(f"SELECT speaking FROM open_plays WHERE number = {number}")
+    assert json.loads(play["speaking"])["policy"][0] == 0
+    await publishing.Retention(here.store, here.task, 1).retain(set())
+    environment(here).holds = lambda spec: False
+    assert await here.go() == Ending("done")
+    assert begun(here)[number, 0] == 0 and begun(here)[number, 1] == 1
+    check_history(here)
+    assert here.query("SELECT 1 FROM open_plays") == [], "and keep nothing once the task has ended"
 
 
 @pytest.mark.usefixtures("at_once")

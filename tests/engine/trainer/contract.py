@@ -221,6 +221,16 @@ class TrainerContract(StepContract):
             assert len(stats.step.scores) == len(expected)
             assert all(np.allclose(*pair, atol=self.tight) for pair in zip(stats.step.scores, expected, strict=True))
 
+    async def test_a_probe_that_cannot_be_scored_changes_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
+        for policy in "ab":
+            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+        tokens = group(1).sequences[0].tokens
+        for start in (0, len(tokens) + 1):
+            with pytest.raises(ValueError, match="Scoring can start at 1"):
+                await trainer.accumulate("a", (group(1),), Probe(((tokens, start),)), str(tmp_path / "a1"))
+        made = [await train(trainer, policy, (group(1),), tmp_path / f"{policy}1") for policy in "ab"]
+        assert made[0].step == 1 and made[0].checksum == made[1].checksum
+
     async def test_statistics_are_sums_over_the_trained_tokens(
         self, trainer: Trainer, base: str, tmp_path: Path
     ) -> None:

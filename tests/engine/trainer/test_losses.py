@@ -438,7 +438,7 @@ def ours(name: str, stale: bool, kl: float = 0.0) -> tuple[float, np.ndarray[Any
     base = torch.from_numpy(GIVEN["base"][TRAINED]) if kl else None
     gradient = loss.gradient(trained, base, logp, torch.zeros_like(logp)).logp
     shared = divisor(config, int(TRAINED.sum()))
-    return loss.sums["loss"] / shared, gradient.numpy() / shared
+    return loss.loss / shared, gradient.numpy() / shared
 
 
 @pytest.mark.parametrize("case", EQUAL, ids=lambda case: f"{case['name']}, stale {case['stale']}, KL {case['kl']}")
@@ -488,7 +488,7 @@ def gradients(loss: str, batches: list[list[TrainSequence]], kl: float = 0.0) ->
         logp = torch.full((len(trained.targets),), SAMPLED_AT)
         base = logp - 0.5 if kl else None
         found.append(policy.gradient(trained, base, logp, torch.zeros_like(logp)).logp)
-    shared = divisor(config, policy.sums["measured"])
+    shared = divisor(config, policy.measured)
     return (torch.cat(found) / shared).tolist(), policy, shared
 
 
@@ -515,7 +515,7 @@ def test_a_step_in_one_batch_is_a_step_in_several(loss: str) -> None:
     whole, together, shared = gradients(loss, [[one, other, third]], kl=0.1)
     apart, sums, same = gradients(loss, [[one], [other, third]], kl=0.1)
     assert apart == pytest.approx(whole) and shared == same
-    assert sums.sums == pytest.approx(together.sums)
+    assert (sums.loss, sums.kl, sums.measured) == pytest.approx((together.loss, together.kl, together.measured))
 
 
 def test_the_parts_of_an_episode_share_its_mean() -> None:
@@ -529,9 +529,9 @@ def test_the_divergence_is_weighed_as_the_loss_is(loss: str, weight: float) -> N
     # the base is half a nat below: k3 is e^−0.5 − 0.5, its derivative 1 − e^−0.5
     found, policy, shared = gradients(loss, [[sequence(3, 0.0)]], kl=0.1)
     assert found == pytest.approx([0.1 * 0.3934693 * weight] * 3)
-    assert policy.sums["kl"] == pytest.approx(3 * 0.1065307)
+    assert policy.kl == pytest.approx(3 * 0.1065307)
     share = 1 / 3 if loss == "grpo" else 1.0
-    assert policy.sums["loss"] / shared == pytest.approx(0.1 * 3 * 0.1065307 * share / shared)
+    assert policy.loss / shared == pytest.approx(0.1 * 3 * 0.1065307 * share / shared)
 
 
 def test_a_step_without_a_token_divides_by_one() -> None:
@@ -545,12 +545,12 @@ def test_the_entropy_bonus_is_weighed_as_the_loss_is(loss: str) -> None:
     trained = trained_tokens_of([sequence(1, 0.0), sequence(3, 0.0)])
     policy, logp, entropy = PolicyLoss(config), torch.full((4,), SAMPLED_AT), torch.tensor([1.0, 2.0, 3.0, 4.0])
     slopes = policy.gradient(trained, None, logp, entropy)
-    shared = divisor(config, policy.sums["measured"])
+    shared = divisor(config, policy.measured)
     weights = {"constant": [1 / 16] * 4, "episode": [1 / 2] * 4, "token": [1 / 4] * 4}
     expected = [0.3 * w for w in weights.get(PUBLISHED[loss].mean, [1 / 2, 1 / 6, 1 / 6, 1 / 6])]
     assert slopes.entropy is not None and not slopes.logp.any()
     assert (slopes.entropy / shared).tolist() == pytest.approx([-weight for weight in expected])
-    assert policy.sums["loss"] / shared == pytest.approx(
+    assert policy.loss / shared == pytest.approx(
         -sum(w * h for w, h in zip(expected, (1.0, 2.0, 3.0, 4.0), strict=True))
     )
     plain = PolicyLoss(PolicyConfig(loss=loss)).gradient(trained, None, logp.detach(), entropy)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,8 +24,8 @@ from marlaas.engine.trainer import torch_trainer
 from marlaas.engine.trainer.decoder.decoder import Decoder
 from marlaas.engine.trainer.group_pass import Work
 from marlaas.engine.trainer.losses import LOSSES
-from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Refused, TrainGroup, TrainSequence
-from marlaas.engine.trainer.torch_trainer import Replicas, TorchTrainer
+from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, TrainGroup, TrainSequence
+from marlaas.engine.trainer.torch_trainer import Replicas, TorchTrainer, once_more
 
 from .contract import (
     CONFIG,
@@ -145,12 +146,48 @@ class TestContractThroughPeft(TestStepsThroughPeft, TrainerContract):
     """All of the contract: passes are PEFT's, and all else is the code of every day."""
 
 
+@pytest.mark.slow
+class TestSharingThroughPeft(SharingContract):
+    """Several policies in one call of a model that passes them one after another."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def new_trainer(cls, base: str, device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewTrainer]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("marlaas.engine.trainer.torch_trainer.unsupported", lambda _: "a test says so")
+            with trainers(base, device, tmp_path_factory.mktemp("sharing")) as new:
+                yield new
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BaseModelError, match=r"holds no config\.json"):
         TorchTrainer(str(tmp_path), "none")
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     with pytest.raises(BaseModelError, match="has no 'num_attention_heads'"):
         TorchTrainer(str(tmp_path), "none")
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_step_whose_probe_fails_is_refused_by_itself(
+    monkeypatch: pytest.MonkeyPatch, new_torch_trainer: NewTrainer, tmp_path: Path, before: bool
+) -> None:
+    """Whatever fails; the other policy of the call makes its step, and both can continue."""
+
+    def fail(*_: Any) -> torch.Tensor:
+        raise RuntimeError("broken")
+
+    trainer, probe = new_torch_trainer(), Probe(((np.arange(1, 9, dtype=np.int32), 3),), before)
+    for policy in "ab":
+        await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+    jobs = Job("a", (group(1),), probe, str(tmp_path / "a1")), Job("b", (group(1),), path=str(tmp_path / "b1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Decoder, "logprobs", fail)
+        first, second = await trainer.accumulate_together(jobs)
+    assert isinstance(first, Refused) and "policy a failed: RuntimeError: broken" in first.reason
+    assert isinstance(second, GroupStats) and second.step is not None and second.step.step == 1
+    await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=True)
+    assert (await train(trainer, "a", (group(1),), tmp_path / "a1")).step == 1
+    assert (await train(trainer, "b", (group(2),), tmp_path / "b2")).step == 2
 
 
 async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_path: Path) -> None:
@@ -469,3 +506,37 @@ def test_where_not_even_a_sequence_fits_there_is_a_sentence(tmp_path: Path) -> N
     assert str(found["error"]).startswith(
         "AdapterError: Training ran out of memory on core 7, even with a single sequence in a pass. Lower "
     )
+
+
+def test_a_step_without_memory_is_tried_once_more() -> None:
+    attempts: list[int] = []
+
+    def work(needed: int) -> int:
+        attempts.append(needed)
+        if len(attempts) < needed:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return needed
+
+    assert once_more("gpu 0", lambda: work(2)) == 2
+    attempts.clear()
+    with pytest.raises(AdapterError, match="no memory on gpu 0 for an optimizer step"):
+        once_more("gpu 0", lambda: work(3))
+
+
+async def test_an_optimizer_step_without_memory_shrinks_no_pass(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All policies share their size. The gradient stays, so that the step can be made later."""
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    trainer, smaller = TorchTrainer(base, "tiny", sync=False), list[str]()
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    await trainer.accumulate("a", (group(1),))
+    with monkeypatch.context() as patch, pytest.raises(AdapterError, match="for an optimizer step"):
+        patch.setattr(Decoder, "shrink", lambda _: smaller.append("shrunk"))
+        patch.setattr("marlaas.engine.trainer.group_pass.adamw", full)
+        await trainer.step("a", str(tmp_path / "1"))
+    assert not smaller and (await trainer.step("a", str(tmp_path / "1"))).grad_norm > 0.0
+    trainer.shutdown()
