@@ -167,8 +167,11 @@ class ConversationPane(ScrollView, can_focus=True):
         content = Content.styled(block.text[start:stop], block.style)
         for stretch in block.styled(start, stop):
             content = content.stylize(stretch.style, stretch.start, stretch.stop)
-        for begin, end in occurrences(content.plain, self.shown.wish.word):
-            content = content.stylize("bold reverse $text-accent", begin, end)
+        word = self.shown.wish.word
+        before = min(start, len(word))
+        for begin, end in occurrences(block.text[start - before : stop + len(word)], word):  # it may go over two lines
+            if end > before:
+                content = content.stylize("bold reverse $text-accent", max(0, begin - before), end - before)
         return content
 
     def render_line(self, y: int) -> Strip:
