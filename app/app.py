@@ -445,7 +445,8 @@ class MarlaasApp(KeyOrder):
             yield SystemCommand(title, about, partial(self.open_task, task.id), discover=False)
         for term in TERMS:
             about = _safe(sentence(term.line))
-            yield SystemCommand(f"Explain: {term.name}", about, partial(self.action_explain, term.name), discover=False)
+            title = _safe(f"Explain: {', '.join((term.name, *term.names))}")
+            yield SystemCommand(title, about, partial(self.action_explain, term.name), discover=False)
         yield from (each for each in super().get_system_commands(screen) if each.title in TEXTUALS)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplingOption:
-    """An option of the command line; the chat's settings have the first two."""
+    """An option of the command line and of the chat's settings."""
 
     name: str
     kind: type[int] | type[float]
@@ -21,6 +21,7 @@ class SamplingOption:
     high: float
     metavar: str
     about: str
+    label: str
     what: str
 
     def parse(self, text: str) -> Any:
@@ -36,25 +37,26 @@ class SamplingOption:
         return value
 
 
-TEMPERATURE = SamplingOption(
-    "temperature", float, 0, 10, "T", "of the policy (default: the task's, or 1)", "temperature from 0 to 10"
-)
-MAX_TOKENS = SamplingOption(
-    "max_tokens", int, 1, 131_072, "N", "of a turn of the policy (likewise, or 256)",
-    "number of tokens from 1 to 131,072",
-)  # fmt: skip
 OPTIONS = (
-    TEMPERATURE,
-    MAX_TOKENS,
     SamplingOption(
-        "top_p", float, 0.001, 1, "P", "draw from the likeliest that have P together", "probability from 0.001 to 1"
+        "temperature", float, 0, 10, "T", "of the policy (default: the task's, or 1)", "Temperature (0 is greedy)",
+        "temperature from 0 to 10",
+    ),
+    SamplingOption(
+        "max_tokens", int, 1, 131_072, "N", "of a turn of the policy (likewise, or 256)", "Tokens of an answer",
+        "number of tokens from 1 to 131,072",
+    ),
+    SamplingOption(
+        "top_p", float, 0.001, 1, "P", "draw from the likeliest that have P together",
+        "Likeliest tokens with this sum of probabilities (top-p; 1 is all)", "probability from 0.001 to 1",
     ),
     SamplingOption(
         "top_k", int, 0, 1_000_000, "K", "draw from the K likeliest tokens",
-        "number of tokens from 0 (all) to 1,000,000",
+        "This many of the likeliest tokens (top-k; 0 is all)", "number of tokens from 0 (all) to 1,000,000",
     ),
     SamplingOption(
-        "min_p", float, 0, 1, "P", "draw from tokens P times as likely as the likeliest", "probability from 0 to 1"
+        "min_p", float, 0, 1, "P", "draw from tokens P times as likely as the likeliest",
+        "Tokens this likely relative to the likeliest (min-p; 0 is all)", "probability from 0 to 1",
     ),
 )  # fmt: skip
 

@@ -35,6 +35,7 @@ SHORTEST, LONGEST = 5.0, 20.0
 _PACE = 15.0
 """Characters read per second (Brysbaert 2019: 238 words a minute), with time to look there."""
 MOST = 3
+"""Notices at the same time."""
 
 
 @dataclass(frozen=True)
@@ -325,8 +326,11 @@ class Sender:
                 self._send_opposite(act)
             else:
                 self._app.say(f"{text} u undoes it." if self._last else text)
-        for refusal in act.refused:
+        shown = act.refused if len(act.refused) < MOST else act.refused[:1]  # next to what was done
+        for refusal in shown:
             self._app.say(refusal, bad=True)
+        if more := len(act.refused) - len(shown):
+            self._app.say(f"… and {more:,} more were refused.", bad=True)
 
     def undo(self) -> None:
         """Undo the last action, once the engine has answered it."""

@@ -130,7 +130,7 @@ message and the same random numbers. A sampler of its own answers; it starts wit
 pane.
 
 Esc stops an answer (its message then counts as never sent), and leaves.
-ctrl+o: system message, temperature, length."""
+ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "anew", "new", id="chat.anew"),
         Binding("ctrl+o", "manner", "settings", id="chat.manner"),
@@ -241,9 +241,12 @@ ctrl+o: system message, temperature, length."""
 
     @property
     def _manner(self) -> str:
-        manner = self._settings.manner
+        manner, cut = self._settings.manner, self._settings.manner.truncation
         words = (
             f"temperature {manner.temperature:g}",
+            f"top-p {cut.top_p:g}" if cut.top_p < 1 else "",
+            f"top-k {cut.top_k}" if cut.top_k else "",
+            f"min-p {cut.min_p:g}" if cut.min_p else "",
             f"at most {manner.max_tokens} tokens",
             f"system: {line(self._settings.system, 40)}" if self._settings.system else "",
         )

@@ -21,6 +21,7 @@ from textual.widgets import Button, Input, Label, Static
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
+from marlaas.engine.samplers.sampling import Truncation
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries import episodes, learning
 from marlaas.engine.store.queries.reader import Reader
@@ -35,7 +36,7 @@ from ...text.format import cells, clip, excerpt, line, pad, plain
 from ...text.learning import MARK, Told, findings
 from ...text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
 from ...text.terms import TERMS, Term, UnknownTerm, find_term, heading as term_heading, paragraphs, search
-from ..chat.sampling_options import MAX_TOKENS, TEMPERATURE
+from ..chat.sampling_options import OPTIONS
 from ..context.feed import Latest
 from ..widgets.bars import FilterBar, Filtered, FilterLine, KeyBar
 from ..widgets.tables import KeyedTable
@@ -238,19 +239,17 @@ class Settings:
 
 
 def chat_settings(now: Settings) -> Ask:
-    """Asks for system message, temperature and turn length."""
+    """Asks for system message, temperature, turn length and truncation."""
 
     def answer(values: Sequence[str], choice: str) -> Settings:
-        system, temperature, tokens = values
-        manner = replace(now.manner, temperature=TEMPERATURE.parse(temperature), max_tokens=MAX_TOKENS.parse(tokens))
-        return Settings(manner, system)
+        heat, tokens, *cut = (option.parse(text) for option, text in zip(OPTIONS, values[1:], strict=True))
+        truncation = Truncation(top_p=cut[0], top_k=cut[1], min_p=cut[2])
+        return Settings(replace(now.manner, temperature=heat, max_tokens=tokens, truncation=truncation), values[0])
 
-    fields = [
-        Field("system", "System message (another one begins a new conversation)", now.system, 10_000),
-        Field("temperature", "Temperature (0 is greedy)", f"{now.manner.temperature:.7g}", 10),
-        Field("max-tokens", "Tokens of an answer", str(now.manner.max_tokens), 10),
-    ]
-    return Ask(fields, "apply", answer)
+    held = {**vars(now.manner), **vars(now.manner.truncation)}
+    system = Field("system", "System message (another one begins a new conversation)", now.system, 10_000)
+    options = [Field(each.name.replace("_", "-"), each.label, f"{held[each.name]:.7g}", 10) for each in OPTIONS]
+    return Ask([system, *options], "apply", answer)
 
 
 def export_adapter(what: str, folder: Path) -> Ask:
@@ -493,7 +492,7 @@ def configuration(tasks: Sequence[int], settings: Sequence[Setting], compared: S
 
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
     """A line per key."""
-    key = min(34, max(cells(row.key) for row in rows) + 1, max(9, width // 2))
+    key = min(34, max((cells(row.key) for row in rows), default=0) + 1, max(9, width // 2))
     each = max(9, (width - key - 2) // len(tasks) - 1)
     lines = []
     if len(tasks) > 1:

@@ -144,7 +144,7 @@ tab goes from pane to pane, z enlarges one."""
             self._answer = answer
             self._show_chart()
             self._show_metrics()
-            self.query_one(NewestGroup).follow(answer.conversations)
+            self.query_one(NewestGroup).follow(answer.learner, answer.conversations)
 
     def _show_source(self, source: Excerpt | None) -> None:
         """For a task blocked before its first step, code replaces all panes."""

@@ -23,6 +23,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
+from ...lists.lines import Learner
 from ...rollouts.answers import occurrences, wrapped
 from ...rollouts.reading import TURNS, Loaded, Wish, load
 from ...text.format import cells, clip, line, plain, score
@@ -167,8 +168,11 @@ class ConversationPane(ScrollView, can_focus=True):
         content = Content.styled(block.text[start:stop], block.style)
         for stretch in block.styled(start, stop):
             content = content.stylize(stretch.style, stretch.start, stretch.stop)
-        for begin, end in occurrences(content.plain, self.shown.wish.word):
-            content = content.stylize("bold reverse $text-accent", begin, end)
+        word = self.shown.wish.word
+        before = min(start, len(word))
+        for begin, end in occurrences(block.text[start - before : stop + len(word)], word):  # it may go over two lines
+            if end > before:
+                content = content.stylize("bold reverse $text-accent", max(0, begin - before), end - before)
         return content
 
     def render_line(self, y: int) -> Strip:
@@ -193,6 +197,7 @@ class NewestGroup(ConversationPane):
         Binding("right,]", "turn(1)", "page", key_display="←→", id="task.older"),
     ]
 
+    _learner: Learner | None = None
     _newest: Sequence[int] = ()
     """Conversations of the newest group, newest first."""
     _group: Sequence[int] = ()
@@ -205,11 +210,14 @@ class NewestGroup(ConversationPane):
     def on_mount(self) -> None:
         self._read_chosen()
 
-    def follow(self, conversations: Sequence[int]) -> None:
-        if conversations == self._newest:
+    def follow(self, learner: Learner, conversations: Sequence[int]) -> None:
+        """Show the newest group; that of another learner whatever was chosen before."""
+        another = learner != self._learner
+        if not another and conversations == self._newest:
             return
-        self._newest = conversations
-        follows = self._chosen is None and not self.scroll_offset.y
+        self._learner, self._newest = learner, conversations
+        self._chosen = None if another else self._chosen
+        follows = another or (self._chosen is None and not self.scroll_offset.y)
         if follows or self._chosen in conversations:
             self._group = conversations
             self._read_chosen()

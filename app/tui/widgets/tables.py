@@ -108,6 +108,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
         self._follow = follow
         self._open_reader = open_reader
         self._reads = Latest(self, self._read, self._came)
+        self._reading = False
         self._rows: dict[Any, tuple[object, AnyRow | None]] = {}
         """Rows that were read, each with the stamp of its listing; None: it is gone. Those looked at last come last."""
         self._generation = 0
@@ -209,7 +210,8 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
     def read_on(self) -> None:
         """One page at a time."""
-        if self.is_mounted and self.listing.at_hand is None and (ids := self._wanted()):
+        if self.is_mounted and not self._reading and self.listing.at_hand is None and (ids := self._wanted()):
+            self._reading = True
             self._reads.ask((self.listing, ids, self._generation))
 
     def _wanted(self) -> Sequence[Any]:
@@ -240,6 +242,7 @@ class VirtualList(ScrollView, Generic[AnyRow], can_focus=True):
 
     def _came(self, answer: tuple[Page, Mapping[Any, AnyRow], str]) -> None:
         (listing, ids, generation), rows, self.problem = answer
+        self._reading = False
         if not self.problem:
             if generation == self._generation:
                 for key in ids:

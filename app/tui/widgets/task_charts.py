@@ -309,12 +309,16 @@ _NAMED = 12
 def legend_names(names: Sequence[str], room: int) -> list[str]:
     """Curve names shortened to fit ``room`` cells with three between them.
 
-    They begin with their task's number; the rest is cut in the middle, as names of a sweep differ at the end.
+    Tasks begin with their number, and are only that in little room, unless several are policies of one task. Else the
+    middle is cut, as names of a sweep differ at the end.
     """
     each = (room + 3) // max(1, len(names)) - 3
     if sum(cells(name) + 3 for name in names) - 3 <= room:
         return list(names)
-    return [middle(name, each) if each >= _NAMED else name.partition(" ")[0] for name in names]
+    numbers = dict.fromkeys(name.partition(" ")[0] for name in names)
+    if each < _NAMED and len(numbers) == len(names) and all(map(str.isdigit, numbers)):
+        return list(numbers)
+    return [middle(name, max(1, each)) for name in names]
 
 
 def trend(values: Sequence[float], width: int) -> str:

@@ -27,6 +27,7 @@ from marlaas.app.tui.screens.chat import ChatScreen
 from marlaas.app.tui.screens.dialogs import Ask
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner, Speech
+from marlaas.engine.samplers.sampling import Truncation
 from tests.app.driving import Driver, assert_snapshot, driving
 from tests.app.filling import HOSTILE, Filling, fill_hostile
 from tests.app.filling_adapters import with_silent_adapter
@@ -138,6 +139,11 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         await driver.press("enter")
         assert driver.app.screen is dialog and "'hot' is no temperature" in driver.text()
         dialog.query_one("#temperature", Input).value = "0.5"
+        dialog.query_one("#min-p", Input).value = "2"
+        await driver.press("enter")
+        assert driver.app.screen is dialog and "'2' is no probability" in driver.text()
+        for field, value in (("min-p", "0.1"), ("top-p", "0.9"), ("top-k", "20")):
+            dialog.query_one(f"#{field}", Input).value = value
         dialog.query_one("#system", Input).value = "Be kind."
         await driver.press("enter")
         await type_and_send(driver)
@@ -149,6 +155,7 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         assert scripted[0].closed and not scripted[0].said
         (message,) = scripted[1].said
         assert (message.manner.temperature, message.system) == (0.5, "Be kind.")
+        assert message.manner.truncation == Truncation(20, 0.9, 0.1)
 
 
 async def test_what_its_task_asked_stands_there_until_it_is_asked(one: Home, scripted: list[Scripted]) -> None:

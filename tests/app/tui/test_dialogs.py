@@ -178,7 +178,7 @@ async def test_the_help_leads_to_all_words(home: Home) -> None:
         assert "own figure" not in text_of(driver)
         await driver.press("slash", *"xqzw")
         assert "No term is like that." in driver.text() and "0 of" in driver.text()
-        await driver.press("escape", "escape", "colon", *"explain: drift")
+        await driver.press("escape", "escape", "colon", *"explain: policy drift")
         await driver.press("enter")
         assert isinstance(driver.app.screen, Explain) and "drift (metric of a step)" in driver.text()
 

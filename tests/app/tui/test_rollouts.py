@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from marlaas.app.rollouts.answers import Block, lines_of
 from marlaas.app.rollouts.reading import Found, Loaded, StepKey, Wish, find, load, search
 from marlaas.app.tui.screens import rollouts as screen
 from marlaas.app.tui.screens.rollouts import RolloutsScreen
 from marlaas.app.tui.widgets import conversation
-from marlaas.app.tui.widgets.conversation import ConversationPanes
+from marlaas.app.tui.widgets.conversation import ConversationPane, ConversationPanes
 from marlaas.engine.home.paths import Home
 from tests.app.driving import Driver, driving
 from tests.app.filling import Filling
@@ -237,6 +238,16 @@ async def test_the_newest_step_is_followed_and_what_is_read_stays(home: Home, pl
         played.execute("UPDATE groups SET step = 14 WHERE step = 12 AND number = 94")
         await driver.read()
         assert standing(driver) == before
+
+
+def test_a_phrase_is_marked_over_the_end_of_a_line(home: Home) -> None:
+    pane, blocks = ConversationPane(home), [Block("the first words")]
+    pane.shown = Loaded(Wish(1, word="First words"), None, blocks, lines_of(blocks, 10))
+    shown = [line for place in range(3) if (line := pane.line_at(place))]
+    marked = [
+        [line.plain[each.start : each.end] for each in line.spans if "reverse" in str(each.style)] for line in shown
+    ]
+    assert marked == [["first"], ["words"]]
 
 
 async def test_a_database_that_goes_away_is_said_and_comes_back(home: Home, played: Filling) -> None:

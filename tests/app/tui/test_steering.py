@@ -135,6 +135,18 @@ async def test_an_act_is_undone_as_soon_as_it_is_done(home: Home, filling: Filli
         assert len(commands(home)) == 3 and "Task 1: It has just ended." in driver.notices(), "refused, so not undone"
 
 
+async def test_of_many_refusals_their_number_is_told(home: Home, filling: Filling) -> None:
+    filling.engine()
+    for _ in range(40):
+        filling.task("running", made=2)
+    async with driving(home) as driver:
+        await driver.press("asterisk", "p")
+        filling.execute("UPDATE commands SET done = ?, outcome = iif(task = 1, '', 'It has just ended.')", NOW)
+        await driver.read()
+        for told in ("Task 1 paused.", "Task 2: It has just ended.", "… and 38 more were refused."):
+            assert told in driver.text()
+
+
 AXIS = "┤"
 
 

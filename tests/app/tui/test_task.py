@@ -234,6 +234,14 @@ async def test_the_newest_group_is_followed_until_one_reads(home: Home, filling:
         assert "trajectory 5 of 5 in group 16" in driver.text(), "another group does not take away what is read"
         await driver.press("left", "left", "left", "left", "left")
         assert "No trajectory yet" in driver.text()
+        filling.execute("DELETE FROM groups WHERE number = 99")
+        filling.task(name="another", made=2)
+        await driver.read()
+        await driver.press("right")
+        assert "trajectory 2 of 5 in group 16" in driver.text()
+        driver.app.open_task(2)
+        await driver.read()
+        assert "trajectory 1 of 3 in group 16" in driver.text(), "that of another task does"
 
 
 def test_all_curves_are_named_in_little_room() -> None:
@@ -245,6 +253,7 @@ def test_all_curves_are_named_in_little_room() -> None:
     assert legend_names(names, 10) == ["3", "4", "17", "5"], "the number of its task stays"
     sweep = [f"{task} words [lr=0.00{task}]" for task in range(117, 121)]
     assert legend_names(sweep, 30) == ["117", "118", "119", "120"]
+    assert len({*legend_names(["2 player", "2 other", "2 referee"], 24)}) == 3, "policies of one task"
     assert legend_names([], 0) == []
 
 
