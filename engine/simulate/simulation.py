@@ -17,7 +17,7 @@ from typing import cast
 from ..daemon.heartbeat import Heartbeat
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
-from ..fairness.line import Ledger, stage_of
+from ..fairness.line import ROLLOUT, TRAINING, Ledger, stage_of
 from ..home.paths import Home
 from ..machine.plan import PlacementPlan
 from ..machine.supervisor import WorkerSupervisor
@@ -110,7 +110,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
     if makespan <= 0:
         return {}
-    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses}
+    stages = (ROLLOUT, TRAINING)
+    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage in stages}
 
 
 def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:
