@@ -217,7 +217,7 @@ DOCUMENTED = """\
 # Of each card, at most so much: up to 1 a share of its memory, above that gigabytes.
 # gpu_memory = 1.0
 # "memory" lets one card sample and train, with a copy of the base and a part of the memory for each; "auto" does so
-# where that is best. "base", one copy for both, is read as "memory".
+# if that is best. "base", one copy for both, is read as "memory".
 # share = "auto"
 # Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
 # cores = 0

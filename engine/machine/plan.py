@@ -363,7 +363,10 @@ class PlacementPlan:
     @property
     def main_memory(self) -> int:
         """Bytes of this machine's and nodes' main memory."""
-        return sum(plan.total for plan in (*self.memory, *(set(self.training) - set(self.memory))))
+        by_node = dict(zip((own.node for own in self.placement.trainers), self.training, strict=True))
+        return sum(
+            plan.total for plan in (*self.memory, *(each for each in by_node.values() if each not in self.memory))
+        )
 
     @property
     def words(self) -> str:

@@ -233,7 +233,7 @@ async def _end(handle: WorkerHandle) -> None:
 
 
 TRIES = 3
-"""Then all workers restart, unless others do the work."""
+"""Then all workers restart if nobody else does the work, or if there is a plan on other cards or nodes."""
 RETRY = 2.0
 ATTEMPTS = 3
 Plan = Callable[[Ours], PlacementPlan]
@@ -529,6 +529,10 @@ class WorkerSupervisor:
             tries += 1
             if tries >= TRIES and not (endpoints.alive if samples else services.trainers.trainers):
                 return self._restart_all("failed")
+            if tries % TRIES == 0:
+                with contextlib.suppress(MarlaasError):
+                    if await self.place_anew():
+                        return
             await asyncio.sleep(RETRY)
         self._look.set()
         self._note()
@@ -551,6 +555,7 @@ class WorkerSupervisor:
             except (MarlaasError, ValueError, OSError) as error:
                 if message != (message := str(error)):
                     self._log("worker", f"The workers cannot be started: {message}", "error")
+                anew = True
                 await asyncio.sleep(RETRY)
 
     async def stop(self) -> None:

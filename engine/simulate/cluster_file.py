@@ -191,7 +191,8 @@ def _contradictions(spec: ClusterSpec, nodes: Sequence[NodeSpec]) -> list[tuple[
     for key, group in (("nodes", names), ("tenants", [tenant.name for tenant in spec.tenants])):
         repeated = [name for name, count in Counter(group).items() if count > 1]
         mistakes += [(key, f"'{key}' names {name!r} twice.", "Give each its own name.") for name in repeated]
-    return mistakes
+    empty = [key for key, tables in (("nodes", spec.nodes), ("tasks", spec.tasks)) if not tables]
+    return mistakes + [(key, f"'{key}' is empty.", f"Write [[{key}]].") for key in empty]
 
 
 def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> list[Arrival]:

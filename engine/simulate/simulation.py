@@ -110,11 +110,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
     if makespan <= 0:
         return {}
-    return {
-        f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan)
-        for use in uses
-        if use.stage in (ROLLOUT, TRAINING)
-    }
+    stages = (ROLLOUT, TRAINING)
+    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage in stages}
 
 
 def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:

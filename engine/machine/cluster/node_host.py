@@ -273,9 +273,10 @@ class NodeFiles:
         return digest, data
 
     def _forget_old(self) -> None:
-        files = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        for path in files[KEPT:]:
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another thread forgets at the same time
+            files = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+            for path in files[KEPT:]:
+                path.unlink(missing_ok=True)
 
 
 def checksum_of(data: bytes) -> str:
@@ -299,7 +300,7 @@ class NodeHost:
     def __init__(self, home: Home | None = None) -> None:
         self._home = home or find_home()
         self._files = NodeFiles(self._home.scratch)
-        self._writing = asyncio.Lock()
+        self._keeping = asyncio.Lock()
         self._children: dict[int, Begin] = {}
         """Running ones, by process id."""
         self._orders: defaultdict[int, asyncio.Queue[Order]] = defaultdict(asyncio.Queue)
@@ -340,7 +341,7 @@ class NodeHost:
     async def pull(self, digest: str, holder: list[Any]) -> str:
         """``holder`` has Ray's reference: this call need not wait for the bytes. Raises as ``NodeFiles.keep``."""
         data = await holder[0]
-        async with self._writing:  # two tasks may want the same version at once
+        async with self._keeping:  # several samplers may ask for one file
             return self._files.here(digest) or await asyncio.to_thread(self._files.keep, digest, data)
 
     async def adopt(self, path: str) -> tuple[str, bytes]:

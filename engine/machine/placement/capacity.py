@@ -398,6 +398,8 @@ def memory_plans(
             training = plan if together else training
             free -= plan.total
         plans.append(plan)
+    if training and plans and not training.total:  # a trainer on cards follows its sampler's context
+        training = replace(training, context=plans[0].context)
     return plans, training
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,25 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(supervisor: Supervi
     assert await train(task, "b", tmp_path) == expected, "at its successor, or at the other"
     (message,) = supervisor.told
     assert "A new one takes its place. All other workers go on." in message
+
+
+async def test_it_goes_elsewhere_if_its_card_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other trainer does the work meanwhile, so that nothing else would end the tries."""
+
+    async def refuse(processes: WorkerProcesses, spec: Any) -> None:
+        raise OSError("another account holds the card")
+
+    monkeypatch.setattr(module, "RETRY", 0.0)
+    monkeypatch.setattr(WorkerProcesses, "start_again", refuse)
+    supervisor = Supervised(tmp_path, TWO, plan_on(TWO, 0, 1))
+    placement = supervisor.placement_plan.placement
+    on_card = replace(placement, trainer=replace(placement.trainer, place=Place(gpus=("GPU-0",))))
+    supervisor.placement_plan = replace(supervisor.placement_plan, placement=on_card)
+    services: Any = SimpleNamespace(trainers=SimpleNamespace(trainers={"training-2": object()}))
+    endpoints: Any = SimpleNamespace(by_name={}, alive=True)
+    await asyncio.wait_for(supervisor._succeed("training", services, endpoints), 50)
+    assert supervisor._restart == "moved" and supervisor.placement_plan.placement == placement
+    supervisor.store.close()
 
 
 @pytest.mark.torch

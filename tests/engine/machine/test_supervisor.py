@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from marlaas.engine.devices.machine import Place, Placement
-from marlaas.engine.errors import OutOfMemory
+from marlaas.engine.errors import ClusterUnreachable, OutOfMemory
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.machine import plan, supervisor as processes
 from marlaas.engine.machine.plan import LLAMA, TORCH, TRAINER, WorkerSpec
@@ -49,10 +49,12 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[Supervised]:
 async def test_they_move_only_when_the_plan_takes_other_cards(
     supervisor: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[Placement] = []
+    started, unreachable = list[Placement](), list[str]()
 
     async def start(processes: WorkerProcesses, *_: object) -> None:
         started.append(supervisor.placement_plan.placement)
+        if unreachable:
+            raise ClusterUnreachable(unreachable.pop())
 
     async def opened(factory: ServicesFactory, *_: object) -> tuple[SimpleNamespace, SimpleNamespace]:
         trainers = SimpleNamespace(end=lambda: None)
@@ -73,6 +75,14 @@ async def test_they_move_only_when_the_plan_takes_other_cards(
         assert not await supervisor.place_anew(), "the plan is another, and on no other cards"
         supervisor.placement_plan = replace(supervisor.placement_plan, placement=on_card)
         assert await supervisor.place_anew() and supervisor.placement_plan.placement.cards == frozenset()
+        await supervisor.lost.wait()
+        await supervisor.services()
+        monkeypatch.setattr(processes, "RETRY", 0.0)
+        unreachable.append("The node is gone.")
+        supervisor.move(both)
+        await supervisor.lost.wait()
+        await supervisor.services()
+        assert started[-2:] == [both.placement, one], "another plan follows one that cannot be started"
 
 
 @pytest.mark.timeout(120)

@@ -93,6 +93,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]
     path.write_text(NODES + TASKS, encoding="utf-8")
     assert mistakes(path) == ["'from' is missing."]
+    assert mistakes(cluster(tmp_path, "nodes = []\ntasks = []\n")) == ["'nodes' is empty.", "'tasks' is empty."]
 
 
 def test_of_parameters_without_records_all_others_count() -> None:

@@ -149,7 +149,7 @@ def test_rates_are_found_again(tmp_path: Path) -> None:
     assert updates == set(made.trainer.update)
     assert found.state_bytes == made.state_bytes and not found.cards
     alone = [one for one in found.publish if round(one, 6) in made.publish]
-    assert len(alone) > 0.7 * len(found.publish), "few of the fastest waited for a pass or another version"
+    assert len(alone) > 0.75 * len(found.publish), "few of the fastest waited for a version or for the canary"
 
 
 def usual(rates: TrainerRates) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterUnreachable, WorkerDied
+from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.cluster import node_host
 from marlaas.engine.machine.cluster.bridge import NodeWorkers
 from marlaas.engine.machine.cluster.cluster import RemoteSampler, RemoteTrainer, StateFiles
 from marlaas.engine.machine.cluster.node_host import (
     KEPT,
     NodeFiles,
+    NodeHost,
     NodeLauncher,
     checksum_of,
 )
@@ -98,6 +102,26 @@ async def test_a_file_of_other_bytes_is_refused(tmp_path: Path) -> None:
     assert not list(files.folder.iterdir()) and not files.here(checksum_of(b"another one"))
     path = files.keep(checksum_of(data), data)
     assert files.here(checksum_of(data)) == path and Path(path).read_bytes() == data
+
+
+async def test_a_file_that_several_pull_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one would write into what another has put in place."""
+    host, data, written = NodeHost(Home(tmp_path)), os.urandom(1000), list[Path]()
+
+    def put(path: Path, data: bytes, sync: bool) -> None:
+        written.append(path)
+        time.sleep(0.05)
+        path.write_bytes(data)
+
+    monkeypatch.setattr(node_host, "put_state", put)
+    pulls = (host.pull(checksum_of(data), [Ready(data)]) for _ in range(4))
+    assert set(await asyncio.gather(*pulls)) == {str(written[0])} and len(written) == 1
+
+
+async def test_a_file_that_another_thread_forgets_is_no_error(tmp_path: Path) -> None:
+    files, data = NodeFiles(tmp_path), b"adapter"
+    (files.folder / "gone.safetensors").symlink_to("nowhere")
+    assert Path(files.keep(checksum_of(data), data)).read_bytes() == data
 
 
 async def test_the_oldest_files_go_first(tmp_path: Path) -> None:

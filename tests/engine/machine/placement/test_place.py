@@ -493,6 +493,13 @@ def test_cards_take_no_main_memory(found: Machine, software: Software) -> None:
     assert (training is sampling) == (found is PLANS[-1][1]), "both are planned together"
 
 
+def test_a_card_for_the_trainer_leaves_main_memory_free() -> None:
+    """The sampler's context, chosen for the memory, is not planned again as if somebody had asked for it."""
+    placement = place(machine("A100"), TORCH_ONLY, B06)
+    (sampling,), training = memory_plans(placement.samplers, placement.trainers, B06, 10 * GB)
+    assert training and training.context == sampling.context == 1024 and sampling.total < 7 * GB
+
+
 def taken(plan: Placement, uuid: str) -> int:
     """The most that the plan's workers hold of a card at a time."""
     sampling = sum(assignment.place.memory for assignment in plan.samplers if uuid in assignment.place.gpus)
