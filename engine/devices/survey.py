@@ -204,7 +204,7 @@ def cuda_order() -> tuple[str, ...] | None:
     """From a child process; None: no answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     out, failure = run_module(PROGRAM, "order", seconds=ORDER_SECONDS, environment=environment)
-    return None if failure else tuple(out.decode("ascii").split()) or None
+    return None if failure else tuple(out.decode("utf-8", "replace").split()) or None
 
 
 def print_cuda_order() -> int:

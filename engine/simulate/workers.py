@@ -301,7 +301,7 @@ class SimulatedHandle:
         self.death = device.death
         self.died = device.died
 
-    def proxy(self, protocol: Any, posted: Collection[str] = (), part: str = "") -> Any:
+    def proxy(self, protocol: Any, posted: Collection[str] = ()) -> Any:
         return self.device
 
     async def stop(self) -> None:
