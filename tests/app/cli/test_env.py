@@ -71,7 +71,7 @@ def test_a_sound_file_anywhere(home: Home, check: Check) -> None:
 def test_all_environments_of_a_plugin(home: Home, marlaas: Commander) -> None:
     home.plugins.mkdir(parents=True)
     (home.plugins / "two.py").write_text(SOUND + SOUND.replace("sums", "more").partition("\n\n")[2])
-    said = marlaas("env", "check", "two", "--prompts", "2", "--json", "--config", "digits=2").json
+    said = marlaas("env", "check", "two", "--prompts", "2", "--json", "--config", "digits=2", "--alive", "9").json
     assert said["ok"] and [row["name"] for row in said["environments"]] == ["two/sums", "two/more"]
     assert {"check", "level", "message"} == set(said["environments"][0]["findings"][0])
     mistyped = marlaas("env", "check", "mroe")
