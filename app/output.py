@@ -23,6 +23,8 @@ from .text.format import cells, clip, line, pad
 
 NARROW, NARROW_NUMBER = 9, 12
 """Narrowest columns of text and of numbers at a narrow terminal."""
+MOST_MISTAKES = 50
+"""Printed mistakes of one command line."""
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes, part of the interface."""
 
@@ -107,10 +109,13 @@ def refuse(message: str, hint: str = "") -> int:
 
 def complain_of(error: MarlaasError) -> None:
     """Print an error with all mistakes in it."""
-    for mistake in error.mistakes:
+    mistakes = error.mistakes
+    for mistake in mistakes[:MOST_MISTAKES]:
         complain(mistake.message, mistake.hint)
         if not mistake.message.startswith(mistake.where):  # its end alone stands before the cause
             talk(f"  {line(mistake.where)}")
+    if len(mistakes) > MOST_MISTAKES:
+        talk(f"marlaas: {len(mistakes) - MOST_MISTAKES:,} more mistakes are not shown.")
 
 
 def result_json(value: Any) -> int:

@@ -249,7 +249,7 @@ def typed(pairs: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError(f"--config {pair!r} is no NAME=VALUE.", "Write, for example, --config digits=3.")
         try:
             values[name] = value_of(text, kinds.get(name, "str"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(
                 f"The parameter {name!r} is a list or a table in JSON, and {text!r} is not: {error}.",
                 'Write, for example, [1, 2], {"ink": 3} or "a text".',
@@ -264,14 +264,17 @@ def kinds_of(info: EnvironmentInfo) -> dict[str, str]:
 
 def value_of(text: str, kind: str) -> Any:
     """``text`` as a parameter of that kind, or unchanged. Raises ``ValueError`` for broken JSON of kind ``json``."""
-    if kind == "str":
-        return text
-    try:
-        return strict_json(text.lower() if kind == "bool" else text)
-    except (ValueError, RecursionError):
-        if kind == "json":
-            raise
-        return text
+    match kind:
+        case "int" | "float":
+            try:
+                return int(text) if kind == "int" else float(text)
+            except ValueError:
+                return text
+        case "bool":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        case "json":
+            return strict_json(text)
+    return text
 
 
 def strict_json(text: str) -> Any:
@@ -512,6 +515,7 @@ def register(verbs: Verbs) -> None:
             metavar="N",
             help=f"instances of each split that are looked at (default {PROMPTS})",
         ),
+        arg("--alive", type=whole(1, MOST_PROMPTS), help=argparse.SUPPRESS),  # read without effect
         json=True,
         epilog="Needs no engine. Plays the environment in its process: are instances repeatable, do held-out ones stay"
         " held out, what happens with nonsense replies, can rewards be earned without reading the prompt, and how long"

@@ -32,9 +32,11 @@ def register(verbs: Verbs) -> None:
         "simulate",
         run,
         "predict what tasks would take on a cluster, from what a home has recorded",
-        arg("file", type=Path, help="the cluster file, in TOML"),
+        arg("file", nargs="?", type=Path, help="the cluster file, in TOML"),
         arg("--seed", type=int, metavar="N", help="draw otherwise than the file says"),
         arg("--keep", type=Path, metavar="FOLDER", help="keep the simulated home there, to look at it"),
+        arg("--record", type=Path, help=argparse.SUPPRESS),  # refused with the way out
+        arg("--out", type=Path, help=argparse.SUPPRESS),
         json=True,
         home=place_of,
         epilog="The file names nodes, links, tasks, failures, and the home that times and lengths are drawn from; see"
@@ -44,6 +46,11 @@ def register(verbs: Verbs) -> None:
 
 def run(home: Home, args: argparse.Namespace) -> int:
     """Simulate and print the result."""
+    if args.record is not None or args.out is not None:
+        hint = "Name the home itself as `from` in a cluster file: docs/operations/simulate.md shows one."
+        return output.refuse("Profiles of homes are not written any more.", hint)
+    if args.file is None:
+        return output.refuse("Name a cluster file.", "`marlaas simulate --help` shows what it holds.")
     from marlaas.engine.simulate.cluster_file import read_case
     from marlaas.engine.simulate.simulation import simulate
 

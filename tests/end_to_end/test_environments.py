@@ -1,8 +1,9 @@
-"""Environments of a real engine: edited while it trains, programs that ask over HTTP, programs without a network."""
+"""Environments of a real engine: edited while it trains, programs over HTTP, confined programs, rare failures."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -221,3 +222,43 @@ def test_a_program_without_a_network_is_trained(confined: Lab) -> None:
     parts = [json.loads(row) for (row,) in confined.rows("SELECT parts FROM trajectories")]
     assert any(parts) and not any(part.get("reached") for part in parts), parts
     confined.sound(task)
+
+
+LATE = '''"""Sums with rows that are broken."""
+
+from marlaas.plugins import Episode, env
+
+
+@env
+async def {name}(ep: Episode) -> bool:
+    a, b = ep.rng.randint(0, 10**9), ep.rng.randint(0, 10**9)  # no prompt is held out, so no group draws twice
+    if {fails}:
+        raise LookupError(f"row {{ep.index}} is broken")
+    reply = await ep.ask(f"{{a}}+{{b}}=")
+    return reply.text == str(a + b)
+'''
+
+
+@pytest.mark.slow
+def test_rare_failures_cost_a_draw_and_all_others_are_named(lab: Lab) -> None:
+    """Of one environment every fiftieth row is broken, of the other all rows above forty.
+
+    Every day, draws are lost in ``tests/engine/train``.
+    """
+    for name, fails in {
+        "one_in_fifty": "ep.index % 50 == 49",
+        "above_forty": "ep.split == 'train' and ep.index > 40",
+    }.items():
+        (lab.home.plugins / f"{name}.py").write_text(LATE.format(name=name, fails=fails))
+    rare = lab.submit("rare", "one_in_fifty", steps=14, train={"groups_per_step": 4, "patience": 100})
+    row = lab.until(rare, 14)
+    assert (row.step, row.reason) == (14, ""), "group 49 was drawn again"
+    # Four open groups lose five draws each before the environment itself rests, which takes 24 failed instances.
+    train = {"groups_per_step": 4, "max_staleness": 0, "patience": 100}
+    late = lab.submit("late", "above_forty", steps=40, train=train)
+    row = lab.until(late, 40)
+    assert row.state == "paused" and row.step <= 10
+    said = re.search(r"LookupError: row (\d+) is broken \(above_forty\.py, line 10\)\. `marlaas (.*)`", row.reason)
+    assert said and said[2] == f"env play above_forty/above_forty --index {said[1]}", row.reason
+    with pytest.raises(AssertionError, match=f"row {said[1]} is broken"):
+        lab.marlaas(*said[2].split())

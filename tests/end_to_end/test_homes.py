@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +25,7 @@ from tests.oracle.audit import audit
 from tools.random_base.make import make_base
 
 from ..old_homes import unpack
-from .conftest import Lab, configured, consumed_once
+from .conftest import Lab, configured, consumed_once, task_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -220,3 +222,43 @@ def test_the_wheel_holds_what_the_program_reads(source: Path, tmp_path: Path) ->
         "marlaas/plugins/py.typed",
     } <= names
     assert not any(name.startswith(("tests", "tools", "app/", "engine/")) for name in names)
+
+
+@pytest.mark.slow
+def test_it_trains_from_another_folder(source: Path, tmp_path: Path) -> None:
+    """The wheel in an environment that borrows what it needs, in a folder where another ``marlaas`` lies in the way."""
+    pip = [sys.executable, "-m", "pip"]
+    wheel = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path / "wheel"), str(source)]
+    subprocess.run(wheel, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+
+    def runs(code: str) -> str:
+        command = [str(python), "-P", "-c", code]
+        return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
+
+    purelib = runs("import sysconfig; print(sysconfig.get_path('purelib'))")
+    (built,) = (tmp_path / "wheel").glob("*.whl")
+    install = [*pip, "install", "-q", "--no-deps", "--no-index", "--target", purelib, str(built)]
+    subprocess.run(install, check=True, capture_output=True)
+    (Path(purelib) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    (tmp_path / "marlaas" / "engine").mkdir(parents=True)
+    for package in ("marlaas", "marlaas/engine"):
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('the wrong marlaas')\n")
+    (tmp_path / "task.toml").write_text(task_file("wheel", steps=2))
+
+    def marlaas(*words: str) -> str:
+        environment = {**os.environ, "MARLAAS_HOME": str(tmp_path / "home")}
+        command = [str(python), "-P", "-m", "marlaas.app.cli.main", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        (task,) = json.loads(marlaas("submit", "task.toml", "--json"))["ids"]
+        marlaas("wait", str(task))
+        assert json.loads(marlaas("show", str(task), "--json"))["step"] == 2
+        assert str(tmp_path / "venv") in runs("import marlaas.engine; print(marlaas.engine.__file__)")
+    finally:
+        marlaas("engine", "stop")

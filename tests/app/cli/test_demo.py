@@ -187,8 +187,10 @@ def test_a_simulated_home_is_kept_and_whole(tmp_path: Path, marlaas: Commander) 
     refused(marlaas("simulate", str(path), "--keep", str(kept)), "holds other things")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, marlaas: Commander) -> None:
+def test_what_cannot_be_simulated_is_told(tmp_path: Path, marlaas: Commander) -> None:
     refused(marlaas("simulate", str(tmp_path / "lost.toml")), "cannot be read")
+    refused(marlaas("simulate"), "Name a cluster file")
+    refused(marlaas("simulate", "--record", str(tmp_path), "--out", "x.json"), "are not written any more")
 
 
 ENTRY = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]

@@ -71,7 +71,7 @@ def test_a_sound_file_anywhere(home: Home, check: Check) -> None:
 def test_all_environments_of_a_plugin(home: Home, marlaas: Commander) -> None:
     home.plugins.mkdir(parents=True)
     (home.plugins / "two.py").write_text(SOUND + SOUND.replace("sums", "more").partition("\n\n")[2])
-    said = marlaas("env", "check", "two", "--prompts", "2", "--json", "--config", "digits=2").json
+    said = marlaas("env", "check", "two", "--prompts", "2", "--json", "--config", "digits=2", "--alive", "9").json
     assert said["ok"] and [row["name"] for row in said["environments"]] == ["two/sums", "two/more"]
     assert {"check", "level", "message"} == set(said["environments"][0]["findings"][0])
     mistyped = marlaas("env", "check", "mroe")
@@ -281,6 +281,17 @@ def test_shows_the_list_asks_and_installs(
 
 
 @pytest.mark.processes
+def test_nothing_is_installed_without_consent(
+    uv: Path, venv: Venv, marlaas: Commander, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = marlaas("env", "allow", "chain")
+    assert said.code == 2 and "--yes" in said.err and "a==1" in said.out and not venv.allowed, "nobody can be asked"
+    type_answer(monkeypatch, "")
+    said = marlaas("env", "allow", "chain")
+    assert said.code == 1 and "Nothing was installed." in said.err and not venv.allowed and not venv.built
+
+
+@pytest.mark.processes
 def test_a_build_that_fails_says_why_and_where(uv: Path, venv: Venv, marlaas: Commander) -> None:
     _script(uv, 'echo "error: no luck"; exit 1')
     said = marlaas("env", "allow", "chain", "--yes")
@@ -425,6 +436,20 @@ def test_an_earlier_version(replay: Callable[..., Said], save: Save, home: Home)
     assert (document["version"], document["unchanged"]) == (source.version, 6)
     said = replay("--version", "nothing")
     assert said.code == 2 and "No version that is kept begins with 'nothing'" in said.err
+
+
+@pytest.mark.processes
+def test_what_cannot_be_replayed(replay: Callable[..., Said], save: Save, marlaas: Commander) -> None:
+    save(COUNTING.replace("return", "return 1 / 0 +"))
+    said = replay()
+    assert said.code == 0 and "6 failing" in said.out and "ZeroDivisionError: division by zero" in said.out
+    save(COUNTING + "def broken(:")
+    said = replay()
+    assert said.code not in (0, 3) and "counting.py" in said.err and "Traceback" not in said.err
+    save(COUNTING.replace("first: int = 0", "first: int"))
+    said = replay()
+    assert said.code == 2 and "refuses what the task is played with" in said.err and "needs 'first'" in said.err
+    assert marlaas("env", "replay", "9").code == 2
 
 
 def test_what_cannot_be_allowed(venv: Venv, home: Home, marlaas: Commander) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, strategies as st
 
@@ -130,6 +132,38 @@ def test_what_cannot_be_played_is_a_sentence(
     assert said.code == code and sentence in said.err and not said.out
 
 
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_base_plays_until_ctrl_c_ends_everything(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "duo.py").write_text(
+        "from marlaas.plugins import env\n\n\n@env\nasync def duo(ep):\n"
+        '    mine = await ep.agent("mine").ask("Say a number.")\n'
+        '    other = await ep.agent("other").ask(mine.text + "+1=", max_tokens=8)\n'
+        '    return {"mine": 1.0, "other": float(other.text != "")}\n'
+    )
+    command = [*ENTRY, "--home", str(home.root), "env", "play", str(tmp_path / "duo.py"), "--base", "--as", "mine"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("41\n")
+        process.stdin.flush()
+        shown = ""
+        while "next, again or quit" not in shown:
+            byte = process.stdout.read(1)
+            assert byte, process.stderr.read()
+            shown += byte
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) == 2
+        process.send_signal(2)
+        assert process.wait() == 130
+        assert "Interrupted" in process.stderr.read()
+    _, alive = psutil.wait_procs(children, timeout=50)
+    assert not alive
+    assert "mine>      41\n--- other\nuser       41+1=\nreply      " in shown
+    assert "reward     mine 1, other " in shown
+    assert os.listdir(home.plugins) == []
+
+
 TOOL = {"function": {"name": "price", "parameters": {"properties": {"item": {"type": "string"}}}}}
 
 
@@ -246,11 +280,17 @@ def test_whatever_is_typed_is_a_reply_or_a_sentence(text: str) -> None:
 PARAMETERS = {"digits": "int", "rate": "float", "word": "str", "loud": "bool", "items": "json"}
 
 
-@pytest.mark.parametrize("pair", ["digits", "items=[1", "items=NaN"])
+@pytest.mark.parametrize("pair", ["digits", "items=[1", "items=NaN", "items=" + "[" * 9999])
 def test_what_cannot_be_read_is_said_with_the_way_out(pair: str) -> None:
     with pytest.raises(ConfigError) as raised:
         typed([pair], PARAMETERS)
     assert "Write, for example" in raised.value.hint
+
+
+def test_numbers_are_read_as_python_writes_them() -> None:
+    pairs = ["digits=+03", "rate=.5", "word=007", "loud=TRUE"]
+    assert typed(pairs, PARAMETERS) == {"digits": 3, "rate": 0.5, "word": "007", "loud": True}
+    assert typed(["digits=1e5", "rate=x", "loud=1"], PARAMETERS) == {"digits": "1e5", "rate": "x", "loud": "1"}
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from marlaas.app.output import MOST_MISTAKES
 from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.queue.submission.taskfile import submission
@@ -127,6 +128,12 @@ def test_all_that_is_wrong_with_a_file_is_told_at_once(
         ["arithmetik"], ["lerning_rate"], ["'digit'"], ["rank"]
     ]  # fmt: skip
     assert "first.toml:4:1" in told[0] and "second.toml:8:1" in told[2], "each at its place, in the order of the files"
+
+
+def test_of_many_mistakes_the_first_are_told(marlaas: Commander, engine: FakeEngine) -> None:
+    said = marlaas("submit", write("many", config="".join(f"wrong{n} = 1\n" for n in range(60))))
+    assert said.code == 2 and said.err.count("'wrong") == MOST_MISTAKES == 50
+    assert said.err.endswith("marlaas: 10 more mistakes are not shown.\n")
 
 
 def test_a_dependency_must_exist(filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine) -> None:
