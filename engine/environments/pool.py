@@ -161,7 +161,9 @@ class ProcessPool:
 
     def leave(self, child: Child) -> None:
         child.live -= 1
-        if child.full and not child.leaving:  # begin nothing more in it, and start another instead
+        if child.dead is not None:  # if it was killed because its score did not end, it is still in the pool
+            child.leaving = True
+        elif child.full and not child.leaving:  # begin nothing more in it, and start another instead
             child.leaving = True
             self._grow(max(1, self._least, self._staying))
         self._hand_out()

@@ -165,6 +165,19 @@ async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World
         assert (await scored).status == "ok"
 
 
+async def test_a_score_that_is_cancelled_ends_its_process_only(judged: World, tmp_path: Path) -> None:
+    with await judged.service.bind("judged") as lease:
+        spec, over = a_spec(how="waits", marker=str(tmp_path / "never")), asyncio.Event()
+        scored = asyncio.create_task(judged.service.play(lease, spec, Answering(echoing, over.set)))
+        await over.wait()
+        while not (scoring := lease.serving.pids[1:]):
+            await asyncio.sleep(0.01)
+        scored.cancel()
+        await asyncio.gather(scored, return_exceptions=True)
+        assert len(lease.serving.pids[1:]) == len(scoring) - 1
+        assert {(await judged.play("judged")).status for _ in range(3)} == {"ok"}
+
+
 async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path: Path) -> None:
     outcome = await judged.play("judged", how="exits once", marker=str(tmp_path / "marker"))
     assert outcome.status == "ok"
