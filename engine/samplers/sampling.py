@@ -40,7 +40,7 @@ def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
     bounds = np.partition(logits, -count, axis=1)[:, -count]
     tokens = np.empty((len(logits), count), np.int64)
     for place, (row, bound) in enumerate(zip(logits, bounds, strict=True)):
-        near = np.flatnonzero(row >= bound)
+        near = np.flatnonzero(~(row < bound))  # all, if it is NaN
         tokens[place] = near[np.argsort(-row[near], kind="stable")[:count]]
     return tokens
 
@@ -89,9 +89,12 @@ class Truncation:
         if 0 < self.top_k < len(row):
             least = max(least, np.partition(scaled, -self.top_k)[-self.top_k])
         if self.top_p < 1:
-            falling = -np.sort(-scaled[scaled >= least])
+            rest = scaled[~(scaled < least)]  # with NaN, which is drawn from as well
+            total = np.exp(rest).sum(dtype=np.float64)
+            # all tokens of less weight together have less than what top-p removes: most need no sorting
+            falling = -np.sort(-rest[~(rest < np.log((1 - self.top_p) * total / len(rest)))])
             running = np.exp(falling).cumsum(dtype=np.float64)
-            least = falling[np.searchsorted(running, self.top_p * running[-1])]
+            least = falling[min(np.searchsorted(running, self.top_p * total), len(falling) - 1)]
         row[scaled < least] = -np.inf
 
 
@@ -119,6 +122,7 @@ Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 DRAWN_CHUNK = 512
+DRAWN_WHOLE = 4 * DRAWN_CHUNK
 LARGE_BLOCK = 1 << 17
 LEAST_ROWS = 4
 """Rows, so that Python does not run per row."""
@@ -173,6 +177,10 @@ def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArra
     time, so chunks are summed first.
     """
     count, vocabulary = logits.shape
+    if vocabulary <= DRAWN_WHOLE:
+        largest = logits.max(1)
+        running = _softmax_weights(logits, largest, factors).cumsum(1, np.float64)
+        return _search(running, noise * running[:, -1]), largest, running[:, -1]
     whole = vocabulary - vocabulary % DRAWN_CHUNK
     largest = np.empty(count, np.float32)
     sums = np.zeros((count, whole // DRAWN_CHUNK + 1), np.float32)

@@ -333,7 +333,7 @@ _BODY = BODIES[CHAT][0]
 _HEADS = [
     b"GET /v1/models HTTP/1.1\r\n" + _KEYED + b"\r\n",
     b"GET /v1/models/1@best HTTP/1.1\r\nanthropic-version: 1\r\n" + _KEYED + b"\r\n",
-    b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n",
+    b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /openapi.json HTTP/1.0\r\n\r\n",
     b"POST /v1/chat/completions HTTP/1.1\r\n" + _KEYED + b"Content-Length: %d\r\n\r\n" % len(_BODY) + _BODY,
     b"POST /e/solver/v1/messages HTTP/1.1\r\n" + _KEYED + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}",
     b"POST /v1/completions HTTP/1.1\r\n" + _KEYED + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}   \r\n0\r\n\r\n",

@@ -25,7 +25,7 @@ from ...models.gguf import (
     remove,
     write_base,
 )
-from ...models.memory import layers_on_card
+from ...models.memory import LEAST, layers_on_card
 from ...models.weights import parameters
 from ..batching.context import SPARE
 from ..batching.sampler import FIRST, BatchingSampler
@@ -163,29 +163,35 @@ def open_base(
     first: int = 0,
     half: bool = False,
 ) -> Opened:
-    """Open the base with ``sequences`` of ``length`` tokens.
+    """Open the base with ``sequences`` of ``length`` tokens, or fewer if memory is short.
 
     Tries ``layers`` in order on ``devices``, at last only the processor. There ``first`` sequences get memory (0: all);
     ``half``: float16 keys and values. Raises ``BaseModelError`` if nothing fits or there is no base; ``ConfigError``
     for a missing card.
     """
 
-    def opened(cards: Sequence[str], part: int, refused: str) -> Opened:
-        model, card = load_model(file, cards, part), bool(cards)
-        settings = length, threads, exact, card, mixes, first, half and not card
-        try:
-            return Opened(LlamaContext(model, file.names, sequences, *settings), part, refused)
-        except NoRoom:
-            llama().llama_model_free(model)
-            raise
-
     refused = ""
+
+    def opened(cards: Sequence[str], part: int) -> Opened:
+        nonlocal refused
+        model, card, count = load_model(file, cards, part), bool(cards), sequences
+        settings = length, threads, exact, card, mixes, first, half and not card
+        while True:
+            try:
+                return Opened(LlamaContext(model, file.names, count, *settings), part, refused)
+            except NoRoom as error:
+                refused = refused or error.message
+                if count <= LEAST + SPARE:
+                    llama().llama_model_free(model)
+                    raise
+                count = max(LEAST + SPARE, count // 4 * 2)
+
     for part in layers if devices else ():
         try:
-            return opened(devices, part, refused)
+            return opened(devices, part)
         except BaseModelError as error:
             refused = refused or error.message
-    return opened((), 0, refused)
+    return opened((), 0)
 
 
 MOST = 256 - SPARE
@@ -214,7 +220,7 @@ class LlamaSampler(BatchingSampler):
         """Load the base ``base``; files made from it stay in ``cache``.
 
         - ``sequences``: conversations, rounded up to even; ``context``: their most tokens, rounded up to a multiple
-          of 256.
+          of 256. Short memory allows fewer (``limits``).
         - ``first``: with memory for 256 tokens from the start; 0, and on a card: all.
         - ``weights``: one of ``PRECISIONS``; ``gguf``: the user's file instead.
         - ``exact``: float32 attention, and cache if matrices are.
@@ -246,6 +252,7 @@ class LlamaSampler(BatchingSampler):
             halves_memory(nearest(8 * size / parameters(model)) if gguf else weights),
         )
         give_back()  # the memory for writing and loading the file
-        held = f"the sampler has {opened.layers or 'no'} layers on the card"
-        note = f"Memory was short: {held}. {opened.refused}" if opened.refused else ""
+        held = f"{opened.context.sequences - SPARE} conversations of {length} tokens instead of {count}"
+        held += f", with {opened.layers or 'no'} layers on the card" if devices else ""
+        note = f"Memory was short: the sampler holds {held}. {opened.refused}" if opened.refused else ""
         super().__init__(model, opened.context, length, LentCores(loan) if loan else None, note)

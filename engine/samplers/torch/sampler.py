@@ -33,6 +33,7 @@ def context_of(
     length: int,
     weights: TorchWeights,
     cache: str,
+    threads: int = 1,
     cores: LentCores | None = None,
 ) -> Context:
     """A context for ``base``; compiled files stay in ``users_folder``, else ``cache``.
@@ -48,7 +49,7 @@ def context_of(
         except NotCompiled as error:
             reason = str(error)
         if not reason:
-            return CompiledContext(base, sequences, length, opened)
+            return CompiledContext(base, sequences, length, opened, threads)
         log.warning("Passes are not compiled, torch computes them more slowly: %s", reason)
     return TorchContext(base, sequences, length, weights, cores)
 
@@ -100,5 +101,5 @@ class TorchSampler(BatchingSampler):
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
         cores = LentCores(loan, torch.set_num_threads) if loan else None
-        opened = context_of(model, count + SPARE, length, weights, cache, cores)
+        opened = context_of(model, count + SPARE, length, weights, cache, threads, cores)
         super().__init__(model, opened, length, cores)

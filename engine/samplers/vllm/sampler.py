@@ -418,7 +418,8 @@ class Turn:
         logprobs, near = _reported(positions, wishes.likeliest if wishes else 0)
         if wishes is None:
             return logprobs, None
-        return logprobs, Extras(logprobs, near, *_reported(prompt, wishes.likeliest) if prompt else ())
+        read = wishes.prompt and len(prompt) == len(self.request.tokens) - 1  # of a prompt of one token nothing comes
+        return logprobs, Extras(logprobs, near, *_reported(prompt, wishes.likeliest) if read else ())
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -174,6 +175,23 @@ def test_a_template_that_no_model_has_is_refused_in_a_sentence(tmp_path: Path, s
     with pytest.raises(BaseModelError) as raised:
         load_template(tmp_path)
     assert said in raised.value.message and len(raised.value.message) < 700 and "\n" not in raised.value.message
+
+
+def test_a_template_may_want_a_system_prompt(tmp_path: Path) -> None:
+    refuses = "{% if messages[0].role != ROLE %}{{ raise_exception('first ' ~ ROLE) }}{% endif %}"
+    for role, message in (("'system'", ""), ("'tool'", "first tool")):
+        (tmp_path / "chat_template.jinja").write_text(refuses.replace("ROLE", role))
+        with pytest.raises(BaseModelError, match=message) if message else contextlib.nullcontext():
+            load_template(tmp_path)
+
+
+@pytest.mark.parametrize("source", ["{{ f(" + "a," * 60_000 + ") }}", "{% if a %}" + "{% elif a %}" * 10_000])
+def test_a_large_source_ends(tmp_path: Path, source: str) -> None:
+    (tmp_path / "chat_template.jinja").write_text(source)
+    began = time.process_time()
+    with pytest.raises(BaseModelError, match="chat template"):
+        load_template(tmp_path)
+    assert time.process_time() - began < 30
 
 
 def test_bounds_are_no_hindrance() -> None:

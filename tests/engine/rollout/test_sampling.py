@@ -160,6 +160,23 @@ def test_rows_without_a_cut_keep_their_bits() -> None:
     assert cut[1][1] == 0.0
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("vocabulary", [3, 3000])
+def test_a_row_that_is_no_number_changes_no_other(vocabulary: int, bad: float) -> None:
+    """The adapter of one tenant may have diverged; its neighbours in the call are another's."""
+    logits, heats, noise = some_logits(2, vocabulary), np.full(2, 0.7), np.full(2, 0.6)
+    for cut in (None, *SOME):
+        found = []
+        for value in (0.0, bad):
+            logits[1] = value
+            with np.errstate(invalid="ignore", divide="ignore"):
+                drawn = choose(logits, heats, noise, cut and [cut, cut])
+                near, _ = likeliest(logits, heats, 3)
+            found.append([each[0].tobytes() for each in (*drawn, near.tokens, near.logprobs)])
+            assert 0 <= drawn[0][1] < vocabulary
+        assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     "one", [Truncation(-1), Truncation(0, 0.0), Truncation(0, 1.1), Truncation(0, 1.0, -0.1), Truncation(0, 1.0, 1.1)]
 )

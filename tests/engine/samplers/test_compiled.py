@@ -137,12 +137,27 @@ def test_bits_are_those_of_a_row_alone(library: Library, tmp_path: Path) -> None
             assert whole.tobytes() == alone[sequence].tobytes()
 
 
+def test_threads_share_rows_and_change_no_bit(library: Library, tmp_path: Path) -> None:
+    base, found = base_of(tmp_path / "base", "even"), []
+    for number in (1, 3, 8):
+        context = CompiledContext(base, COUNT, LENGTH, library, number)
+        handles, tokens = loaded(context, base, tmp_path), texts(base)
+        begun = run(context, handles, tokens, [(sequence, 0, 1 + sequence * 7 % 45) for sequence in range(COUNT)])
+        first = run(context, handles, tokens, [(39, 0, 100)])  # one sequence is for one thread
+        every = np.arange(COUNT, dtype=np.int32)
+        context.use(handles[every % len(handles)])
+        last = context.decode(tokens[:, 50], every * 0 + 45, every, np.ones(COUNT, np.int8))
+        found.append([each.tobytes() for each in (begun, first, last)])
+        context.close()
+    assert found[0] == found[1] == found[2]
+
+
 def test_drawn_tokens_are_those_of_numpy(library: Library, tmp_path: Path) -> None:
     base = base_of(tmp_path / "base", "an output matrix of its own")
     context, random = CompiledContext(base, COUNT, LENGTH, library), np.random.default_rng(3)
     logits = random.normal(0, 3, (500, base.config.vocab_size)).astype(np.float32)
     temperatures = random.choice([0.0, 0.5, 1.0, 1.7], 500)
-    noise = np.concatenate([[0.0, 1 - 2.0**-20], random.random(498)])
+    noise = np.concatenate([[0.0, 1 - 2.0**-53], random.random(498)])
     truncations = [Truncation(top_k=4, top_p=0.8) if row % 3 == 0 else WHOLE for row in range(500)]
     for cuts in (None, truncations):
         expected, found = (way(logits, temperatures, noise, cuts) for way in (choose, context.choose))

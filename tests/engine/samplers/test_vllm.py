@@ -6,7 +6,7 @@ import shutil
 import stat
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,11 +19,14 @@ from marlaas.engine.home.guard import PrivateFolder
 from marlaas.engine.models.config import BaseConfig
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.memory import rank_class
-from marlaas.engine.samplers.protocol import SamplerLimits
+from marlaas.engine.samplers.batching.requests import Version as Serving
+from marlaas.engine.samplers.options import Wishes
+from marlaas.engine.samplers.protocol import SampleRequest, SamplerLimits
 from marlaas.engine.samplers.vllm import sampler as vllm
 from marlaas.engine.samplers.vllm.sampler import (
     Engine,
     FolderAdapters,
+    Progress,
     VllmSettings,
     _positions,
     _reported,
@@ -97,6 +100,18 @@ def test_the_likeliest_stand_behind_what_was_asked_for() -> None:
     assert given.tolist() == pytest.approx([-1.0, -0.1])
     assert found.tokens.tolist() == [[9, 7], [3, 4]] and found.tokens.dtype == np.int32
     np.testing.assert_allclose(found.logprobs, [[-0.5, -1.0], [-0.1, -2.5]])
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_prompt_of_any_length_is_reported(length: int) -> None:
+    request = SampleRequest("a", "v", np.arange(length, dtype=np.int32), 1, 1.0, (), 0).wishing(Wishes(prompt=True))
+    serving = cast(Serving, SimpleNamespace(name="v", checksum="0"))
+    turn = vllm.Turn("turn", request, serving, cast(Any, None), room=1)
+    turn.take(Progress("turn", [3], [([3], [-0.5])], [([1], [-2.0])] * (length - 1), "length", 0))
+    result = turn.result("length")
+    assert result.extras is not None and result.extras.prompt_logprobs is not None
+    assert result.extras.prompt_logprobs.tolist() == [-2.0] * (length - 1)
+    assert result.logprobs.tolist() == [-0.5]
 
 
 class Reader:

@@ -36,7 +36,10 @@ CASES = {
     "openai_chat": Case("openai", (1, 1, 2)),
     "openai_responses": Case("openai", (2,)),
     "anthropic_messages": Case("anthropic", (2,)),
+    "litellm_both": Case("litellm", (2, 2)),
     "smolagents_tools": Case("smolagents", None),
+    "openai_agents_both": Case("openai-agents", (2, 2)),
+    "langgraph_graph": Case("langgraph", (3,)),
     "mini_swe_agent": Case("mini-swe-agent", None),
 }
 

@@ -46,11 +46,22 @@ def test_the_sdks_talk_with_it_and_hear_the_same(served: Served, which: str) -> 
 
 
 @pytest.mark.parametrize("which", ["adapter", "base"])
+def test_inspect_ai_evaluates_it(served: Served, which: str) -> None:
+    accuracy = float(ran("inspect-ai", "serve_inspect.py", served.api, served.models[which]).splitlines()[-1])
+    assert 0 <= accuracy <= 1
+
+
+@pytest.mark.parametrize("which", ["adapter", "base"])
 def test_lm_eval_evaluates_it(served: Served, which: str) -> None:
     said = ran("lm-eval", "serve_lm_eval.py", served.api, served.models[which], str(TINY_BASE))
     found = json.loads(said.splitlines()[-1])
     assert float(found["marlaas_sums"]["acc,none"]) > 0.5, "the base knows that letters are no sum"
     assert "marlaas_words" in found
+
+
+@pytest.mark.parametrize("which", ["adapter", "base"])
+def test_verifiers_evaluates_it(served: Served, which: str) -> None:
+    assert 0 <= float(ran("verifiers", "serve_verifiers.py", served.api, served.models[which]).splitlines()[-1]) <= 1
 
 
 def test_500_connections_starve_no_episode(shipped_lab: Lab, served: Served) -> None:

@@ -24,6 +24,8 @@ from .library import SECONDS, Library
 PARTS = np.array([3, 17, 6, 9, 2, 8, 4], np.int32)
 """First tokens, some more than a vector."""
 LENGTH = 32
+THREADS = 2
+"""Of the first call, which has enough rows."""
 RANK, ALPHA = 3, 6.0
 TOLERANCE = 1e-3
 """Of two logits, as a share of the largest. Another order of sums changes a millionth."""
@@ -64,7 +66,7 @@ def disagreement(library: Path, base: BaseModel) -> str:
 def compare(base: BaseModel, compiled: Library) -> str:
     """As ``disagreement``, in this process."""
     count = len(PARTS)
-    torchs, ours = TorchContext(base, count, LENGTH), CompiledContext(base, count, LENGTH, compiled)
+    torchs, ours = TorchContext(base, count, LENGTH), CompiledContext(base, count, LENGTH, compiled, THREADS)
     tokens = np.random.default_rng(1).integers(0, ours.vocabulary, (count, LENGTH)).astype(np.int32)
     adapters = [_adapter(base, seed) for seed in (0, 1)]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import heapq
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,13 +30,15 @@ from .library import Addition, Float32s, Library, aligned
 class PackedBase:
     """The base, with a cache for ``sequences`` of ``length`` tokens, a multiple of ``Library.block``."""
 
-    def __init__(self, compiled: Library, base: Base, sequences: int, length: int, memory: Tensor) -> None:
-        """``memory``: (layers, sequences, K, length / block, ``memory_size``)."""
+    def __init__(
+        self, compiled: Library, base: Base, sequences: int, length: int, memory: Tensor, threads: int = 1
+    ) -> None:
+        """``threads`` write ``memory`` (layers, sequences, K, length / block, ``memory_size``) at once."""
         self._compiled = compiled
         self._kept: list[Float32s] = []
-        self._room = aligned(0)
+        self._rooms: list[Float32s] = []
         self.rank = -1
-        """The largest rank that its room has space for."""
+        """The largest rank that its rooms have space for."""
         heads = base.heads
         layers = (library.Layer * len(base.layers))()
         for layer, own in zip(layers, base.layers, strict=True):
@@ -47,7 +51,7 @@ class PackedBase:
                     self._vector(stacked.bias),
                 )
         angles = np.arange(length)[:, None] * base.frequencies.numpy()
-        self.structure = library.Base(
+        whole = library.Base(
             len(base.layers),
             base.embedding.shape[1],
             base.layers[0].down.weight.shape[1],
@@ -68,12 +72,15 @@ class PackedBase:
             memory.data_ptr(),
         )
         self._layers = layers
+        self.structures = [library.Base.from_buffer_copy(whole) for _ in range(threads)]
+        """The base for each thread, with its own room for intermediate values."""
 
     def widen(self, rank: int) -> None:
         if rank > self.rank:
             self.rank = rank
-            self._room = aligned(self._compiled.room_size(self.structure, rank))
-            self.structure.room = self._room.ctypes.data
+            self._rooms = [aligned(self._compiled.room_size(self.structures[0], rank)) for _ in self.structures]
+            for structure, room in zip(self.structures, self._rooms, strict=True):
+                structure.room = room.ctypes.data
 
     def _vector(self, values: Tensor | None) -> int | None:
         return None if values is None else self._array(values.numpy())
@@ -121,12 +128,14 @@ class PackedAdapter:
 
 
 ROWS_AT_FIRST = 64
+LEAST = 8
+"""Rows per thread: fewer hardly outlast waking it."""
 
 
 class CompiledContext(Context):
     """A context on compiled passes. Raises ``BaseModelError`` if the base cannot be read."""
 
-    def __init__(self, base: BaseModel, sequences: int, length: int, compiled: Library) -> None:
+    def __init__(self, base: BaseModel, sequences: int, length: int, compiled: Library, threads: int = 1) -> None:
         self._config = base.config
         self._compiled = compiled
         loaded = load(base, torch.device("cpu"))
@@ -134,8 +143,9 @@ class CompiledContext(Context):
         shape = base.config.layers, sequences, heads.keys, blocks, compiled.memory_size(heads.size)
         self._memory = untouched(*shape)
         """Keys and values of every layer and sequence; unwritten pages take no memory."""
-        self._packed = PackedBase(compiled, loaded, sequences, blocks * compiled.block, self._memory)
+        self._packed = PackedBase(compiled, loaded, sequences, blocks * compiled.block, self._memory, threads)
         self._packed.widen(0)
+        self._threads = ThreadPoolExecutor(threads - 1, "pass") if threads > 1 else None
         self._linears = fused_layers(loaded)
         self.weights = sum(linear.weight.nbytes for layer in loaded.layers for linear in layer.linears)
         self.vocabulary = len(loaded.embedding)
@@ -166,8 +176,15 @@ class CompiledContext(Context):
         count = int(np.count_nonzero(outputs))
         if len(self._logits) < count * self._stride:
             self._logits = aligned(count * self._stride)
-        rows = library.Rows(len(tokens), *(each.ctypes.data for each in (*given, addresses)))
-        self._compiled.decode(byref(self._packed.structure), self._packed.rank, byref(rows), self._logits.ctypes.data)
+        arrays, begins = [*given, addresses], self._parts(given[2])
+        others = [
+            self._threads.submit(self._pass, number, begin, begins[number + 1], arrays)
+            for number, begin in enumerate(begins[:-1])
+            if number and self._threads is not None
+        ]
+        self._pass(0, 0, begins[1], arrays)
+        for other in others:
+            other.result()
         logits = self._rows(self._logits, count)
         if order is None:
             return logits
@@ -175,6 +192,21 @@ class CompiledContext(Context):
         found = np.empty((count, self.vocabulary), np.float32)
         found[np.argsort(np.argsort(wanted))] = logits
         return found
+
+    def _parts(self, sequences: NDArray[Any]) -> list[int]:
+        """Borders of each thread's rows; those of one sequence are for one thread."""
+        count, threads = len(sequences), len(self._packed.structures)
+        if threads == 1 or count < 2 * LEAST:
+            return [0, count]
+        borders = np.append(np.flatnonzero(np.diff(sequences, prepend=-1)), count)
+        wanted = np.linspace(0, count, min(threads, count // LEAST) + 1)
+        return [int(each) for each in np.unique(borders[np.searchsorted(borders, wanted)])]
+
+    def _pass(self, number: int, begin: int, end: int, arrays: Sequence[NDArray[Any]]) -> None:
+        rows = library.Rows(end - begin, *(each[begin:end].ctypes.data for each in arrays))
+        first = int(np.count_nonzero(arrays[3][:begin]))
+        base, logits = self._packed.structures[number], self._logits.ctypes.data + 4 * first * self._stride
+        self._compiled.decode(byref(base), self._packed.rank, byref(rows), logits)
 
     def _ordered(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.intp] | None]:
         if len(self._used) < 2:
@@ -229,4 +261,6 @@ class CompiledContext(Context):
         self._order = None
 
     def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
         self._memory = self._memory[:0]
