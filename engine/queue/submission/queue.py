@@ -189,11 +189,10 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
     finished = [task for task in tasks if task.state in FINISHED]
     parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
     parts += [f"the adapters of {_listed(finished)}"] if finished else []
-    earlier = f"another base ({', '.join(names) or 'unknown'})"
-    back = f"Give the home its earlier base (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`;"
-    back += " MARLAAS_BASE counts more)"
-    if names == [base.name]:
-        earlier, back = "what its files held before", "Put the old files back"
+    replaced = base.name in names
+    earlier = "what its files held before" if replaced else f"another base ({', '.join(names) or 'unknown'})"
+    use = f"`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`; MARLAAS_BASE counts more"
+    back = "Put the old files back" if replaced else f"Give the home its earlier base ({use})"
     example = tasks[0].id
     raise ConfigError(
         f"the base cannot be {base.name!r}: this home has {' and '.join(parts)} of {earlier}.",
