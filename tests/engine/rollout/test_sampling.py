@@ -170,7 +170,7 @@ def test_a_row_that_is_no_number_changes_no_other(vocabulary: int, bad: float) -
         for value in (0.0, bad):
             logits[1] = value
             with np.errstate(invalid="ignore", divide="ignore"):
-                drawn = choose(logits, heats, noise, cut and [cut, cut])
+                drawn = choose(logits, heats, noise, [cut, cut] if cut else None)
                 near, _ = likeliest(logits, heats, 3)
             found.append([each[0].tobytes() for each in (*drawn, near.tokens, near.logprobs)])
             assert 0 <= drawn[0][1] < vocabulary
