@@ -6,7 +6,8 @@ Names in ``_total`` only grow, workers' since the engine's start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from ..store.rows import EngineRow
 
 Figure = tuple[str, dict[str, str], float]
 """Name without ``marlaas_``, labels, value."""
+SHORTEST = 1.0
+"""Seconds: the engine writes most figures once a second."""
 NAMES: Mapping[str, tuple[str, str, str]] = {
     "tasks": ("tasks", "state", ""),
     "tokens": ("tenant_tokens_total", "tenant", "stage"),
@@ -73,14 +76,20 @@ def figures(known: Counted, ledger: Ledger) -> Iterator[Figure]:
 
 
 class FigureReader:
-    """Keeps the last counts for a store that cannot be read."""
+    """Reads the store once a second at most."""
 
-    def __init__(self, database: Path, ledger: Ledger) -> None:
+    def __init__(self, database: Path, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._ledger = ledger
+        self._clock = clock
         self._known = Counted()
+        self._read: float | None = None
+        self._reading = asyncio.Lock()
 
     async def rows(self) -> tuple[Figure, ...]:
-        with suppress(StoreError):
-            self._known = await asyncio.to_thread(counted, self._database)
+        async with self._reading:
+            if self._read is None or self._clock() >= self._read + SHORTEST:
+                with suppress(StoreError):
+                    self._known = await asyncio.to_thread(counted, self._database)
+                self._read = self._clock()
         return tuple(figures(self._known, self._ledger))

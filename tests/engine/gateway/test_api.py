@@ -244,11 +244,15 @@ def test_the_docs_have_each_of_them(tmp_path: Path) -> None:
         assert row.split("|")[2].strip() == ", ".join(labels)
 
 
-async def test_figures_stay_while_the_store_cannot_be_read(tmp_path: Path) -> None:
-    filling = filled(tmp_path / "marlaas.db")
-    reader = FigureReader(filling.path, Ledger())
+async def test_the_store_is_read_once_a_second_if_it_can_be_read(tmp_path: Path) -> None:
+    filling, now = filled(tmp_path / "marlaas.db"), [0.0]
+    reader = FigureReader(filling.path, Ledger(), lambda: now[0])
+    first = await reader.rows()
     filling.execute("UPDATE tasks SET state = 'done'")
+    assert await reader.rows() == first
+    now[0] = 1.0
     second = await reader.rows()
     assert ("tasks", {"state": "done"}, 3) in second
     filling.path.rename(tmp_path / "elsewhere.db")
+    now[0] = 9.0
     assert await reader.rows() == second, "the last ones are shown while it cannot be read"

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,29 @@ def test_a_disk_that_refuses_is_named_and_nothing_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where a folder should be")
     with pytest.raises(BaseModelError, match="could not be written"):
         ensure(tmp_path / "file" / "a.gguf", 1, write)
+
+
+def test_two_at_once_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    inside = threading.Barrier(2, timeout=20)
+    script = "import sys; from pathlib import Path; from marlaas.engine.models.gguf import ensure\n"
+    script += f"ensure(Path({str(path)!r}), 1, lambda p: p.write_bytes(bytes(range(256)) * 16) and None)"
+
+    def slowly(target: Path) -> None:
+        target.write_bytes(GOOD[:7])
+        inside.wait()  # until the other has finished
+        target.write_bytes(GOOD)
+
+    def other() -> None:
+        subprocess.run([sys.executable, "-P", "-c", script], check=True)
+        assert path.read_bytes() == GOOD
+        inside.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert ensure(path, 1, slowly).read_bytes() == GOOD
+    thread.join()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.gguf"]
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
