@@ -72,8 +72,9 @@ def find_environment(name: str, environments: list[EnvironmentRow], path: str = 
     elif environments:
         whole = {e.name for e in environments if "/" in name}
         hint = nearest(name, sorted({e.name.rpartition("/")[2] for e in environments} | whole))
-        if unread := [e.name for e in environments if e.state in ("waiting", "building", "loading") and not e.version]:
-            hint += f" Those of {', '.join(unread)} are not known yet: write `{unread[0]}/{name}` if it is one of them."
+        if unread := [e.name for e in environments if not e.version and e.state != "hidden"]:
+            example = f"{unread[0]}/{name.rpartition('/')[2]}"
+            hint += f" Those of {', '.join(unread)} are not known yet: write `{example}` if it is one of them."
     raise EnvironmentMissing(says, hint, path=path, code=CHOICE)
 
 
