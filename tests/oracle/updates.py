@@ -317,6 +317,8 @@ class Again:
 MOMENT1_TOLERANCE = 1e-3
 MOMENT2_TOLERANCE = 2e-3
 MOVEMENT_TOLERANCE = 1e-2
+RELATIVE_ROUNDING = 5e-6
+"""How far a gradient is off in any case: first moments of two libraries were seen to differ by up to 3e-6."""
 GRADIENT_ROUNDING = 1e-6
 """How far a gradient may be off by rounding alone, whatever its size, in the L2 norm.
 
@@ -381,7 +383,8 @@ class Oracle:
         weights, made, gradient = self._step(task, before, moments, groups, every)
         rounding = GRADIENT_ROUNDING / gradient if gradient > 0 else 0.0
         start = flat(before.adapter)
-        compared = [("updates", flat(weights) - start, flat(after.adapter) - start, MOVEMENT_TOLERANCE)]
+        moved = MOVEMENT_TOLERANCE + (0.0 if before.updates else turned(made.first, rounding + RELATIVE_ROUNDING))
+        compared = [("updates", flat(weights) - start, flat(after.adapter) - start, moved)]
         if after.resumable:
             compared += [
                 ("first moments", flat(made.first), flat(after.moment1), MOMENT1_TOLERANCE),
@@ -525,6 +528,18 @@ class Oracle:
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(torch.from_numpy(state.adapter[name]))
+
+
+def turned(first: Matrices, rounding: float) -> float:
+    """How far rounding may move Adam's first update, which is each gradient's sign: relative, in the L2 norm.
+
+    ``rounding`` is that of the gradient, relative, in the L2 norm: it turns no more weights than the smallest gradients
+    that have this norm together.
+    """
+    squares = np.sort(flat(first) ** 2)
+    squares = squares[squares > 0]
+    count = int(np.searchsorted(np.cumsum(squares), rounding**2 * squares.sum()))
+    return 2.0 * math.sqrt(count / max(1, len(squares)))
 
 
 def learning_rate(task: Task, step: int) -> float:

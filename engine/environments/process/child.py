@@ -405,7 +405,8 @@ class Child:
             beat, now = pulse.answer(), (time.monotonic(), self._process.computed(), self._process.delayed())
             wall, computed, delayed = (after - before for before, after in zip(answered, now, strict=True))
             if beat is not None:
-                self.busy, answered = (computed + max(0.0, beat.held - delayed)) / max(wall, 1e-9), now
+                held = min(wall, computed + max(0.0, beat.held - delayed))  # a loop takes one core, threads more
+                self.busy, answered = max(computed, held) / max(wall, 1e-9), now
                 if beat.stubborn and self._allowed:
                     self._die(Failure(f"its score took longer than {self._allowed:g} s and did not stop"), "timeout")
                 elif beat.stubborn:

@@ -84,7 +84,7 @@ def test_submitting_tables_files_and_sweeps(
     [
         (TASK | {"stepps": 3}, "the task: unknown key 'stepps'"),
         (TASK | {"environment": "arithmetik"}, "There is no environment 'arithmetik'"),
-        (TASK | {"environment_config": {"digits": "two"}}, "must be a whole number, not 'two'"),
+        (TASK | {"environment_config": {"digits": "two"}}, "must be a whole number from 1 to 9, not 'two'"),
         (TASK | {"environment_config": {"digits": {1, 2}}}, "cannot be written as TOML"),
         ({}, "'tenant' is missing"),
     ],
