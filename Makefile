@@ -23,7 +23,7 @@ install:
 dev:
 	@$(PYTHON) -m tools.install dev
 
-# Each behaviour's quickest proof: what every change has to pass. About ten minutes on two cores.
+# Each behaviour's quickest proof: what every change has to pass. About seven minutes on two cores.
 test: dev
 	@$(BIN)/python -m tools.suite
 
