@@ -194,7 +194,7 @@ def lab(shared_lab: Lab) -> Iterator[Lab]:
     """The shared home; what a test leaves running is cancelled, or it would take a core from all later tests."""
     control.ensure_running(shared_lab.home)
     yield shared_lab
-    running = shared_lab.rows("SELECT id FROM tasks WHERE state IN ('queued', 'running', 'blocked')")
+    running = shared_lab.rows("SELECT id FROM tasks WHERE state IN ('submitted', 'queued', 'running', 'blocked')")
     if running and holder(shared_lab.home.lock) is not None:
         shared_lab.marlaas("cancel", *(str(task) for (task,) in running))
 

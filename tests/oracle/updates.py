@@ -383,7 +383,7 @@ class Oracle:
         weights, made, gradient = self._step(task, before, moments, groups, every)
         rounding = GRADIENT_ROUNDING / gradient if gradient > 0 else 0.0
         start = flat(before.adapter)
-        moved = MOVEMENT_TOLERANCE + (0.0 if before.updates else turned(made.first, rounding + RELATIVE_ROUNDING))
+        moved = MOVEMENT_TOLERANCE + (0.0 if before.updates else turned(made.first))
         compared = [("updates", flat(weights) - start, flat(after.adapter) - start, moved)]
         if after.resumable:
             compared += [
@@ -530,15 +530,14 @@ class Oracle:
                 parameter.copy_(torch.from_numpy(state.adapter[name]))
 
 
-def turned(first: Matrices, rounding: float) -> float:
+def turned(first: Matrices) -> float:
     """How far rounding may move Adam's first update, which is each gradient's sign: relative, in the L2 norm.
 
-    ``rounding`` is that of the gradient, relative, in the L2 norm: it turns no more weights than the smallest gradients
-    that have this norm together.
+    It turns no more weights than the smallest gradients that have the norm ``RELATIVE_ROUNDING`` together.
     """
     squares = np.sort(flat(first) ** 2)
     squares = squares[squares > 0]
-    count = int(np.searchsorted(np.cumsum(squares), rounding**2 * squares.sum()))
+    count = int(np.searchsorted(np.cumsum(squares), RELATIVE_ROUNDING**2 * squares.sum()))
     return 2.0 * math.sqrt(count / max(1, len(squares)))
 
 
