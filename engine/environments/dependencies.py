@@ -1,6 +1,6 @@
-"""Libraries of plugins: declaration, a person's consent, a virtual environment per set, and the Python to run on.
+"""Virtual environments of plugins: the Python to run on, a person's consent, the build, what a plugin still waits for.
 
-``Interpreters`` never waits: it raises ``Waiting``.
+Plugins that declare the same libraries for the same Python share one (``declaration.Requirements.key``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,233 +22,76 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import uv
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
 import marlaas.plugins
-from marlaas.plugins.adapters.declaring import dependencies_of
 
 from ..errors import ConfigError
 from ..home.disk import folder_size
 from ..home.settings import EnvironmentSettings
 from ..locks import try_lock
-from ..spec.toml_text import read_toml
-from ..spec.validation import between, build as checked
 from ..trajectories import Failure
+from .declaration import DeclarationError, Requirements, named, requirements_of
 from .files.source import Source, SourceError, plugin_paths, read_source
-from .process.launch import EPISODES, MEMORY_MB, NICE, Confinement, Runtime, Workers, obstacle, readable_for
+from .process.launch import NICE, Confinement, Runtime, obstacle, readable_for
 
-# One spelling, so that equal sets are equal.
+_OLDEST_MINOR, _NEWEST_MINOR = 11, 30
+_VERSION_TIMEOUT = 10.0
+BUILD_TIMEOUT = 3600.0
+"""Seconds: gigabytes may come over slow lines."""
+_POLL = 0.1
+_STAMP_POLL = 0.5
+_CHUNK = 1 << 16
+_COMPLETE = "complete"
+"""The file of a finished build, with the list of its libraries."""
+_BUILD_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+_UV_ERROR = re.compile(r"(?m)^(?:error|  cause): (.+)")
+_LONGEST_ERROR = 400
+INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
 
-MOST_WORKERS = 256
-_OURS = "marlaas"
-
-
-class BadRequirements(ValueError):
-    """An impossible value in a declaration; ``near``: a text in the error's line."""
-
-    def __init__(self, message: str, near: str) -> None:
-        super().__init__(message)
-        self.near = near
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The table ``[tool.marlaas]``."""
-
-    memory_mb: int = between(MEMORY_MB, 64, 1 << 20)
-    """Address space of the process."""
-    network: bool = True
-    """False: no network or other files (``process.launch``)."""
-    workers: tuple[int, ...] | int = between((), 1, MOST_WORKERS)
-    """Least and most processes of each kind and version, or one number; empty: one to the cores of the home."""
-    episodes: int = between(EPISODES, 1, 1 << 16)
-    shared_scoring: bool = True
-    """Without effect; read for plugins of version 0.1."""
-
-    def __post_init__(self) -> None:
-        ends = self.workers if isinstance(self.workers, tuple) else ()
-        if ends and (len(ends) != 2 or ends[0] > ends[1]):
-            wrong = f"[tool.marlaas]: 'workers' must be a number or [least, most], not {list(ends)}"
-            raise ValueError(f"{wrong:.200}.")
-
-    @property
-    def processes(self) -> Workers | None:
-        if isinstance(self.workers, int):
-            return Workers(self.workers, self.workers)
-        return Workers(*self.workers) if self.workers else None
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """The defaults are those without a declaration."""
-
-    dependencies: tuple[str, ...] = ()
-    """PEP 508, sorted, each once."""
-    requires_python: str = ""
-    """PEP 440 specifier set; empty: any."""
-    limits: Limits = Limits()
-
-    def key(self, python: str) -> str:
-        """Twelve hexadecimal digits of the set, for a Python ("3.11") on this platform."""
-        content = "\n".join((f"python={python}", f"platform={sysconfig.get_platform()}", *self.dependencies))
-        return sha256(content.encode()).hexdigest()[:12]
-
-
-def requirements(dependencies: object, requires_python: object, limits: object) -> Requirements:
-    """Check a declaration's parts. Raises ``BadRequirements``."""
-    return Requirements(_normalised(dependencies), _specifiers(requires_python), _limits(limits))
-
-
-def named(dependencies: tuple[str, ...], most: int = 3) -> str:
-    """The first few for a sentence."""
-    shown = ", ".join(dependencies[:most])
-    return shown if len(dependencies) <= most else f"{shown} and {len(dependencies) - most} more"
-
-
-def _normalised(entries: object) -> tuple[str, ...]:
-    if entries is None:
-        return ()
-    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-        raise BadRequirements("dependencies must be a list of texts", "dependencies")
-    found = set()
-    for entry in entries:
-        try:
-            requirement = Requirement(entry)
-        except InvalidRequirement as error:
-            reason = str(error).partition("\n")[0]
-            raise BadRequirements(f"{entry!r:.80} is no requirement: {reason}", entry) from None
-        requirement.name = canonicalize_name(requirement.name)
-        if requirement.name != _OURS:
-            found.add(str(requirement))
-    return tuple(sorted(found))
-
-
-def _specifiers(value: object) -> str:
-    if value is None:
-        return ""
-    try:
-        return str(SpecifierSet(value if isinstance(value, str) else repr(value)))
-    except InvalidSpecifier:
-        raise BadRequirements(
-            f'requires-python must be a text like ">=3.11", not {value!r:.80}', "requires-python"
-        ) from None
-
-
-def _limits(table: object) -> Limits:
-    if table is None:
-        return Limits()
-    if not isinstance(table, Mapping):
-        raise BadRequirements("tool.marlaas must be a table", "marlaas")
-    try:
-        return checked(Limits, dict(table), "[tool.marlaas]")
-    except ValueError as error:
-        wrong = next((key for key in table if repr(key) in str(error)), "tool.marlaas")
-        raise BadRequirements(str(error), wrong) from None
-
-
-# A file declares in a comment block (PEP 723), a package in ``pyproject.toml``, a ``.toml`` plugin in itself.
-
-_ALONE = ".toml"
-_OPENING = "# /// script"
-_BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)*)^# ///$")
-_PLACE = re.compile(r" ?\(at (?:line (\d+), column (\d+)|end of document)\)$")
-
-
-class DeclarationError(SourceError):
-    """A declaration cannot be read."""
-
-    def __init__(self, message: str, file: str, line: int) -> None:
-        super().__init__(message)
-        self.file = file
-        self.line = line
-
-
-@dataclass(frozen=True)
-class _Declared:
-    file: str
-    text: str
-    before: int = 0
-    """Lines of the file before it."""
-    indent: int = 0
-    """Characters before each line of it."""
-    table: str = ""
-
-    def error(self, message: str, line: int) -> DeclarationError:
-        return DeclarationError(message, self.file, self.before + line)
-
-
-def requirements_of(source: Source) -> Requirements:
-    """A plugin's declaration, with defaults. Raises ``DeclarationError``."""
-    declared = _declared(source)
-    if declared is None:
-        return Requirements()
-    try:
-        content = read_toml(declared.text)
-    except ValueError as error:
-        message, line = _taken_apart(str(error), declared)
-        raise declared.error(f"what it declares is no TOML: {message}", line) from None
-    table = content.get(declared.table, {}) if declared.table else content
-    tool = content.get("tool", {})
-    if not isinstance(table, dict) or not isinstance(tool, dict):
-        raise declared.error("project and tool must be tables", 1)
-    try:
-        libraries = list(dependencies_of(content)) if source.entry.endswith(_ALONE) else table.get("dependencies")
-        return requirements(libraries, table.get("requires-python"), tool.get("marlaas"))
-    except BadRequirements as error:
-        raise declared.error(str(error), _line_of(error.near, declared.text)) from None
-    except ValueError as error:
-        raise declared.error(str(error), 1) from None
-
-
-def _declared(source: Source) -> _Declared | None:
-    files = dict(source.files)
-
-    def text(file: str) -> str:
-        return files[file].decode("utf-8", "replace").replace("\r\n", "\n")
-
-    if source.entry in files:
-        return _Declared(source.entry, text(source.entry)) if source.entry.endswith(_ALONE) else _block(source, text)
-    project = f"{source.entry}/pyproject.toml"
-    return _Declared(project, text(project), table="project") if project in files else None
-
-
-def _block(source: Source, text: Callable[[str], str]) -> _Declared | None:
-    content = text(source.entry)
-    opened = [number for number, line in enumerate(content.split("\n"), 1) if line == _OPENING]
-    found = list(_BLOCK.finditer(content))
-    if not opened:
-        return None
-    if len(opened) > 1:
-        raise DeclarationError("a second block `# /// script`: there may be one", source.entry, opened[1])
-    if not found:
-        raise DeclarationError(f"the block `{_OPENING}` has no end: close it with `# ///`", source.entry, opened[0])
-    lines = found[0]["content"].splitlines()
-    return _Declared(source.entry, "\n".join(line[2:] for line in lines), before=opened[0], indent=2)
-
-
-def _taken_apart(message: str, declared: _Declared) -> tuple[str, int]:
-    place = _PLACE.search(message)
-    if place is None or not place[1]:
-        return _PLACE.sub("", message), max(1, declared.text.rstrip("\n").count("\n") + 1)
-    return f"{_PLACE.sub('', message)} (column {int(place[2]) + declared.indent})", int(place[1])
-
-
-def _line_of(near: str, text: str) -> int:
-    return next((number for number, line in enumerate(text.split("\n"), 1) if near in line), 1)
-
-
-# A Python on this machine: marlaas's own, else the oldest suitable one on the PATH, because most libraries have wheels
-# for it.
-
-_OLDEST, _NEWEST = 11, 30
-_ANSWER = 10.0
+Stamp = tuple[bool, int]
+"""Whether a virtual environment is built, and the time of the consent in ns."""
+OnLine = Callable[[str], None]
+Warn = Callable[[str], None]
 
 
 class NoPython(ValueError):
     """This machine has no such Python."""
+
+
+class BuildFailed(Exception):
+    """The message is the reason, without a full stop."""
+
+
+class Refused(Exception):
+    """The plugin cannot run here as it is."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Waiting(Exception):
+    """The plugin can run later; the message is a sentence."""
+
+    def __init__(
+        self, state: Literal["waiting", "building"], message: str, over: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(message)
+        self.state = state
+        """``waiting`` for a person, or ``building``."""
+        self.over = over
 
 
 @dataclass(frozen=True)
@@ -264,14 +106,17 @@ OWN = Python(Path(sys.executable), ".".join(platform.python_version_tuple()[:2])
 
 
 def suitable(requires: str) -> Python:
-    """An interpreter for ``requires`` (PEP 440; empty: any). Raises ``NoPython``. May start processes."""
+    """An interpreter for ``requires`` (PEP 440; empty: any): marlaas's own, else the oldest on the PATH that fits.
+
+    Most libraries have wheels for it. Raises ``NoPython``. May start processes.
+    """
     wanted = SpecifierSet(requires)
     if _fits(platform.python_version(), wanted):
         return OWN
-    for minor in range(_OLDEST, _NEWEST):
-        found = shutil.which(f"python3.{minor}")
-        if found is not None and _fits(_version_of(found), wanted):
-            return Python(Path(found), f"3.{minor}")
+    for minor in range(_OLDEST_MINOR, _NEWEST_MINOR):
+        executable = shutil.which(f"python3.{minor}")
+        if executable is not None and _fits(_version_of(executable), wanted):
+            return Python(Path(executable), f"3.{minor}")
     raise NoPython(
         f"it needs Python {requires}, but marlaas runs on {platform.python_version()} and no `python3.N` on the PATH"
         " will do"
@@ -288,19 +133,12 @@ def _fits(version: str, wanted: SpecifierSet) -> bool:
 def _version_of(executable: str) -> str:
     code = "import platform; print(platform.python_version())"
     try:
-        done = subprocess.run(
-            [executable, "-I", "-c", code], capture_output=True, text=True, timeout=_ANSWER, check=True
+        completed = subprocess.run(
+            [executable, "-I", "-c", code], capture_output=True, text=True, timeout=_VERSION_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip()
-
-
-# ``KEY.allowed``: a person's consent to the list in it. ``complete``: a finished build of its list.
-
-_COMPLETE = "complete"
-
-Stamp = tuple[bool, int]
+    return completed.stdout.strip()
 
 
 @dataclass(frozen=True)
@@ -335,6 +173,7 @@ class Venv:
 
     @property
     def allowed(self) -> bool:
+        """A person consented to this very list: it stands in ``KEY.allowed``."""
         return not self.dependencies or _holds(self._consent, self.dependencies)
 
     def allow(self) -> None:
@@ -384,78 +223,51 @@ def _text(lines: tuple[str, ...]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# One build at a time in a home. Cancelling ends all that uv started. Only marlaas's own uv: another may have other
-# options or messages.
+async def build(venv: Venv, settings: EnvironmentSettings, on_line: OnLine = lambda line: None) -> None:
+    """Install missing libraries; ``on_line`` gets each line of uv.
 
-PATIENCE = 3600.0
-"""Seconds of a build: gigabytes may come over slow lines."""
-_LOOK = 0.1
-_CHUNK = 1 << 16
-_KEPT = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-_REASON = re.compile(r"(?m)^(?:error|  cause): (.+)")
-_LONGEST = 400
-
-Said = Callable[[str], None]
-
-
-class BuildFailed(Exception):
-    """The message is the reason, without a full stop."""
-
-
-async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda line: None) -> None:
-    """Install missing libraries; ``said`` gets each line of uv.
-
-    Waits for another build of this home.
+    One build at a time in a home. Cancelling ends all that uv started. Only marlaas's own uv: another may have other
+    options or messages.
     """
     try:
         venv.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        async with _turn(venv.lock, said) as lock:
+        async with _build_lock(venv.lock, on_line) as lock:
             if venv.built:
                 return
             await asyncio.to_thread(venv.clear)
             try:
-                async with asyncio.timeout(PATIENCE):
-                    await _install(venv, settings, lock, said)
+                async with asyncio.timeout(BUILD_TIMEOUT):
+                    await _install(venv, settings, lock, on_line)
             except TimeoutError:
-                raise BuildFailed(f"it took longer than {PATIENCE:g} s (log: {venv.log})") from None
+                raise BuildFailed(f"it took longer than {BUILD_TIMEOUT:g} s (log: {venv.log})") from None
             venv.finish()
     except (OSError, ConfigError) as error:
         raise BuildFailed(str(error).rstrip(".")) from error
 
 
 @contextlib.asynccontextmanager
-async def _turn(lock: Path, said: Said) -> AsyncIterator[int]:
+async def _build_lock(lock: Path, on_line: OnLine) -> AsyncIterator[int]:
     """Installers inherit the lock: one that outlives a killed engine keeps the next one out."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not try_lock(descriptor, lock):
-            said("Another installation of this home is under way; this one comes after it.")
+            on_line("Another installation of this home is running; this one comes after it.")
             while not try_lock(descriptor, lock):
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-async def _install(venv: Venv, settings: EnvironmentSettings, lock: int, said: Said) -> None:
+async def _install(venv: Venv, settings: EnvironmentSettings, lock: int, on_line: OnLine) -> None:
     with venv.log.open("wb") as log:
         for command in commands(venv, settings):
-            if await _run(command, venv.folder.parent, lock, log, said):
+            if await _run(command, venv.folder.parent, lock, log, on_line):
                 words = venv.log.read_text(encoding="utf-8", errors="replace")
-                raise BuildFailed(f"{complaint(words)} (log: {venv.log})")
+                raise BuildFailed(f"{uv_error(words)} (log: {venv.log})")
 
 
-async def _run(command: Sequence[str], folder: Path, lock: int, log: BinaryIO, said: Said) -> int:
+async def _run(command: Sequence[str], folder: Path, lock: int, log: BinaryIO, on_line: OnLine) -> int:
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -468,7 +280,7 @@ async def _run(command: Sequence[str], folder: Path, lock: int, log: BinaryIO, s
     )
     try:
         if process.stdout is not None:
-            await _listen(process.stdout, log, said)
+            await _listen(process.stdout, log, on_line)
         return await process.wait()
     except BaseException:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -477,25 +289,25 @@ async def _run(command: Sequence[str], folder: Path, lock: int, log: BinaryIO, s
         raise
 
 
-async def _listen(output: asyncio.StreamReader, log: BinaryIO, said: Said) -> None:
+async def _listen(output: asyncio.StreamReader, log: BinaryIO, on_line: OnLine) -> None:
     rest = b""
     while piece := await output.read(_CHUNK):
         log.write(piece)
         log.flush()
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            said(line.decode("utf-8", "replace"))
+            on_line(line.decode("utf-8", "replace"))
         rest = rest[-_CHUNK:]
 
 
 def commands(venv: Venv, settings: EnvironmentSettings) -> list[list[str]]:
     """Calls of uv, in order."""
     program = uv.find_uv_bin()
-    made = [program, "venv", "--quiet", "--no-project", "--python", str(venv.base.executable), str(venv.folder)]
+    create = [program, "venv", "--quiet", "--no-project", "--python", str(venv.base.executable), str(venv.folder)]
     if not venv.dependencies:
-        return [made]
+        return [create]
     install = [program, "pip", "install", "--python", str(venv.python), "--compile-bytecode"]
-    return [made, [*install, *_sources(settings), *venv.dependencies]]
+    return [create, [*install, *_sources(settings), *venv.dependencies]]
 
 
 def _sources(settings: EnvironmentSettings) -> list[str]:
@@ -520,7 +332,7 @@ def variables_for_build(variables: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in variables.items()
-        if name in _KEPT or name.startswith("UV_") or name.lower().endswith("_proxy")
+        if name in _BUILD_VARIABLES or name.startswith("UV_") or name.lower().endswith("_proxy")
     }
 
 
@@ -530,40 +342,14 @@ def _without_password(address: str) -> str:
     return f"{scheme}{mark}{rest[host.rfind('@') + 1 :]}" if mark else address
 
 
-def complaint(said: str) -> str:
+def uv_error(output: str) -> str:
     """Uv's error with its causes, else its last line."""
-    reason = ": ".join(_REASON.findall(said) or said.strip().splitlines()[-1:])
-    return reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1]}…"
-
-
-INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
-_CHANGE_LOOK = 0.5
-
-Warn = Callable[[str], None]
-
-
-class Refused(Exception):
-    """The plugin cannot run here as it is."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-class Waiting(Exception):
-    """The plugin can run later; the message is a sentence."""
-
-    def __init__(
-        self, state: Literal["waiting", "building"], message: str, over: Callable[[], Awaitable[None]]
-    ) -> None:
-        super().__init__(message)
-        self.state = state
-        """``waiting`` for a person, or ``building``."""
-        self.over = over
+    reason = ": ".join(_UV_ERROR.findall(output) or output.strip().splitlines()[-1:])
+    return reason if len(reason) <= _LONGEST_ERROR else f"{reason[: _LONGEST_ERROR - 1]}…"
 
 
 class Interpreters:
-    """The Pythons of one home's plugins."""
+    """The Pythons of one home's plugins. Never waits: it raises ``Waiting``."""
 
     def __init__(self, folder: Path, settings: EnvironmentSettings, nice: int = 0) -> None:
         """``folder``: virtual environments. ``nice``: added to the processes' niceness."""
@@ -578,22 +364,14 @@ class Interpreters:
         python, api = OWN.executable, None
         if venv is not None:
             if not venv.built:
-                raise self._held_up(venv, source.name)
+                raise self._why_not_built(venv, source.name)
             python, api = venv.python, author_api(self._folder)
         confined = not requirements.limits.network or self.settings.sandbox
         confinement = await self._confinement(python, api, warn) if confined else None
         limits = requirements.limits
-        return Runtime(
-            python,
-            api,
-            limits.memory_mb,
-            confinement,
-            self._nice,
-            limits.processes,
-            limits.episodes,
-        )
+        return Runtime(python, api, limits.memory_mb, confinement, self._nice, limits.processes, limits.episodes)
 
-    def _held_up(self, venv: Venv, plugin: str) -> Exception:
+    def _why_not_built(self, venv: Venv, plugin: str) -> Exception:
         wanted = f"needs {named(venv.dependencies)}" if venv.dependencies else f"needs Python {venv.base.version}"
         again = f"`marlaas env allow {plugin}`"
         stamp = venv.stamp()  # before the look, so that no later change is missed
@@ -640,8 +418,8 @@ def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
         raise Refused(Failure(str(error), error.file, error.line)) from None
     except NoPython as error:
         raise Refused(Failure(str(error))) from None
-    own = base == OWN and not requirements.dependencies
-    return requirements, None if own else Venv.of(requirements, base, folder)
+    builtin = base == OWN and not requirements.dependencies
+    return requirements, None if builtin else Venv.of(requirements, base, folder)
 
 
 def author_api(folder: Path) -> Path:
@@ -649,20 +427,17 @@ def author_api(folder: Path) -> Path:
 
     A link to its author API: an import cannot reach the packages next to it.
     """
-    made = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
-    package = made / "marlaas"
+    api = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
+    package = api / "marlaas"
     package.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (package / "plugins").symlink_to(INSTALLED, target_is_directory=True)
-    return made
+    return api
 
 
 async def _changed(venv: Venv, before: Stamp) -> None:
     while venv.stamp() == before:
-        await asyncio.sleep(_CHANGE_LOOK)
-
-
-# Nothing is removed: a pinned task may need an older version's libraries.
+        await asyncio.sleep(_STAMP_POLL)
 
 
 @dataclass(frozen=True)
@@ -676,7 +451,7 @@ class Installed:
 
 
 def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:
-    """Sets below ``venvs``, by name, with the claims of ``plugins``.
+    """Sets below ``venvs``, by name, with the claims of ``plugins``. None is ever removed: a pinned task may need it.
 
     May start processes.
     """
@@ -688,10 +463,10 @@ def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:
 
 
 def _claims(venvs: Path, plugins: Sequence[Path]) -> set[Path]:
-    found = set()
+    claims = set()
     for path in (path for folder in plugins for path in plugin_paths(folder).values()):
         with contextlib.suppress(OSError, SourceError, Refused):
             _, venv = needs_of(read_source(path), venvs)
             if venv is not None:
-                found.add(venv.folder)
-    return found
+                claims.add(venv.folder)
+    return claims

@@ -19,26 +19,28 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import dependencies
+from marlaas.engine.environments.declaration import (
+    DeclarationError,
+    Limits,
+    Requirements,
+    requirements,
+    requirements_of,
+)
 from marlaas.engine.environments.dependencies import (
     OWN,
     BuildFailed,
-    DeclarationError,
     Interpreters,
-    Limits,
     NoPython,
     Refused,
-    Requirements,
     Venv,
     Waiting,
     author_api,
     build,
-    complaint,
     in_words,
     installed,
     needs_of,
-    requirements,
-    requirements_of,
     suitable,
+    uv_error,
     variables_for_build,
 )
 from marlaas.engine.environments.files.source import Source, SourceError, read_source
@@ -275,7 +277,7 @@ async def test_one_set_is_built_once(tmp_path: Path, stand_ins: StandIns) -> Non
     (venv.folder / "half").touch()
     await asyncio.gather(build(venv, ANYTHING), build(venv, ANYTHING, said.append))
     await build(venv, ANYTHING)
-    assert said == ["Another installation of this home is under way; this one comes after it."]
+    assert said == ["Another installation of this home is running; this one comes after it."]
     assert [call.split()[0] for call in stand_ins.calls] == ["venv", "pip"] and venv.built
     assert not (venv.folder / "half").exists()
 
@@ -284,7 +286,7 @@ async def test_one_set_is_built_once(tmp_path: Path, stand_ins: StandIns) -> Non
 async def test_a_build_that_takes_too_long_ends(
     tmp_path: Path, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dependencies, "PATIENCE", 0.01)
+    monkeypatch.setattr(dependencies, "BUILD_TIMEOUT", 0.01)
     stand_ins.put("uv", "exec sleep 600")
     with pytest.raises(BuildFailed, match="took longer than"):
         await build(a_venv(tmp_path), ANYTHING)
@@ -371,11 +373,11 @@ hint: Build failures usually indicate a problem with the package or the build en
 
 @pytest.mark.processes
 def test_the_reason_of_a_failure() -> None:
-    assert complaint(UNSOLVABLE) == (
+    assert uv_error(UNSOLVABLE) == (
         "No solution found when resolving dependencies: Because nothing was not found in the cache and you require"
         " nothing==3, we can conclude that they are lost."
     )
-    assert complaint(UNBUILT) == (
+    assert uv_error(UNBUILT) == (
         "Failed to build `numpy==1.19.5`: The build backend returned an error: Call to `build_wheel` failed (exit"
         " status: 1)"
     )
