@@ -164,9 +164,7 @@ class Canary:
         moved, reports = float(np.abs(trained - asked.before).mean()), []
         for name, said in made.items():
             gaps, old_gaps = np.abs(said - trained), served_before[name] - before
-            share, doubt = compare(
-                trained - before, said - served_before[name], old_gaps, self._tolerances[name].rounding
-            )
+            share, doubt = compare(trained - before, said - served_before[name], old_gaps, self._tolerances[name])
             reports.append(CanaryReport(float(gaps.max()), float(gaps.mean()), moved, share, doubt))
             self._judge(name, version, reports[-1])
         report = worst(reports)
@@ -225,19 +223,29 @@ def window_of(one: Trajectory) -> Window:
     return Window(one.tokens[begin : own[-1] + 1], own - begin)
 
 
-def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> tuple[float, float]:
+def compare(moved: Nats, followed: Nats, gaps: Nats, tolerance: Tolerance) -> tuple[float, float]:
     """The sampler's share of a change, and its error from rounding.
 
     float64 (n,) each: the trainer's change m, the sampler's, sampler minus trainer before both. The share is the
-    least-squares factor. A residual is the difference of two rounding errors: its variance is at most 2·(mean gap² +
-    rounding²) if these do not oppose each other. The share's variance is this ÷ Σ m². At 135 million parameters it was
+    least-squares factor. A residual is the difference of two rounding errors: its variance is at most v = 2·(mean gap²
+    + rounding²) if these do not oppose each other. The share's variance is v ÷ Σ m². At 135 million parameters it was
     0.4 to 0.8 of the bound in ``q8_0``, bfloat16 and float16.
+
+    A trainer that rounds adds to m an error of its own, of variance between 0 and v, here v/2 ± v/2: so the squares of
+    the true change are D = Σ m² − n·v/2, and the share's variance is (v·D + n·v²) ÷ D² (errors in variables; Fuller,
+    Measurement Error Models, 1987). Errors of one reply's tokens depend on each other: 1.0 to 1.6 times that was
+    measured, twice is assumed.
     """
-    squares = float(moved @ moved)
+    squares, count = float(moved @ moved), len(moved)
+    variance = 2.0 * (float((gaps**2).mean()) + tolerance.rounding**2) if count else 0.0
+    unknown, noise = 0.0, variance * squares
+    if tolerance.trainer_rounds:
+        unknown = count * variance / 2.0
+        squares -= unknown
+        noise = 2.0 * (variance * squares + count * variance**2)
     if not squares > 0.0:
         return 1.0, math.inf
-    variance = 2.0 * (float((gaps**2).mean()) + rounding**2) / squares
-    return float(followed @ moved) / squares, STANDARD_ERRORS * math.sqrt(variance)
+    return float(followed @ moved) / squares, (STANDARD_ERRORS * math.sqrt(noise) + unknown) / squares
 
 
 def worst(reports: Sequence[CanaryReport]) -> CanaryReport:

@@ -175,18 +175,27 @@ class HalfMatrix:
 
     def __init__(self, weight: Tensor) -> None:
         halves = weight.to(torch.bfloat16).contiguous()
+        self.outputs = len(halves)
         self._packed = _packed(halves) if packs() else None
         self._plain = halves if self._packed is None else None
 
-    def times(self, x: Tensor, alike: bool) -> Tensor:
-        """x Wᵀ, float32 (n, out), for bfloat16 x (n, in); oneDNN rounds it to bfloat16.
+    def times(self, x: Tensor, alike: bool, terms: Tensor | None = None) -> Tensor:
+        """x Wᵀ + ``terms``, float32 (n, out), for bfloat16 x (n, in) and float32 terms; oneDNN rounds it to bfloat16.
 
-        For sums added to something larger.
+        Terms are added before it rounds: afterwards, what is smaller than half of a last bit would be lost in the cache
+        of keys and values. For sums added to something larger.
         """
-        found = [
-            self._widened(rows) if self._packed is None else _by_onednn(rows, self._packed) for rows in calls(x, alike)
-        ]
-        return (found[0] if len(found) == 1 else torch.cat(found))[: len(x)].float()
+        rows = calls(x, alike)
+        added = (
+            [None] * len(rows) if terms is None else calls(terms if self._packed is None else terms.bfloat16(), alike)
+        )
+        parts = [self._product(part, term) for part, term in zip(rows, added, strict=True)]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(x)].float()
+
+    def _product(self, x: Tensor, terms: Tensor | None) -> Tensor:
+        if self._packed is None:
+            return self._widened(x) if terms is None else self._widened(x).add_(terms)
+        return _by_onednn(x, self._packed) if terms is None else _combined(x, terms, self._packed, "add")
 
     def closely(self, x: Tensor, room: Tensor) -> None:
         """Store x Wᵀ in ``room``, float32 (n, out), to 15 bits or more, as logits need.
@@ -240,8 +249,13 @@ def _by_onednn(x: Tensor, packed: Tensor) -> Tensor:
 
 
 def _with_remainder(x: Tensor, packed: Tensor, rounded: Tensor, room: Tensor) -> None:
-    lost = torch.ops.mkldnn._linear_pointwise.binary(x, rounded, packed, None, "sub")
-    torch.add(rounded.float(), lost, out=room)
+    torch.add(rounded.float(), _combined(x, rounded, packed, "sub"), out=room)
+
+
+def _combined(x: Tensor, other: Tensor, packed: Tensor, how: str) -> Tensor:
+    """The product plus or minus ``other``, combined before it is rounded."""
+    result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, packed, None, how)
+    return result
 
 
 @cache
@@ -272,13 +286,15 @@ class Linear:
 
     def __call__(self, x: Tensor, mix: Mix | None, alike: bool) -> Tensor:
         if isinstance(self.matrix, HalfMatrix):
-            y = self.matrix.times(x.bfloat16(), alike)
-            if self.bias is not None:
-                y += self.bias
-        else:
-            y = product(x, self.matrix, self.bias)
+            terms = None
+            if mix is not None:
+                terms = torch.zeros(len(x), self.matrix.outputs)
+                mix.add(self.number, x.float(), terms)
+            y = self.matrix.times(x.bfloat16(), alike, terms)
+            return y if self.bias is None else y.add_(self.bias)
+        y = product(x, self.matrix, self.bias)
         if mix is not None:
-            mix.add(self.number, x.float(), y)
+            mix.add(self.number, x, y)
         return y
 
 

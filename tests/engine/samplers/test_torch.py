@@ -258,6 +258,16 @@ def test_a_product_has_float32_sums(rows: int, alike: bool) -> None:
 
 
 @pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize(("rows", "alike"), [(1000, True), (1000, False)])
+def test_terms_far_below_the_last_bits_of_a_product_count(rows: int, alike: bool) -> None:
+    """Added after rounding, and rounded again for the cache, a small adapter's term would be lost."""
+    x, matrix = drawn(rows, INPUTS), HalfMatrix(drawn(OUTPUTS, INPUTS, seed=1))
+    terms = 1e-2 * drawn(rows, OUTPUTS, seed=2).float()
+    change = matrix.times(x, alike, terms).bfloat16().float() - matrix.times(x, alike).bfloat16().float()
+    assert float((change * terms).sum() / terms.square().sum()) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize(("rows", "alike"), [(1, True), (8, False), (100, True), (100, False)])
 def test_logits_are_not_rounded_to_bfloat16(rows: int, alike: bool) -> None:
     x, weight = drawn(rows, 64), drawn(CHUNK + 500, 64, seed=1)

@@ -145,7 +145,7 @@ def test_verdicts_are_wrong_as_seldom_as_is_said(size: float, cancels: float) ->
         old, fresh = 0.11 * random.standard_t(5, (2, MANY)) * math.sqrt(3 / 5)
         new = cancels * old + math.sqrt(1 - cancels**2) * fresh
         for served, truth in ((moved + new - old, 1.0), (0.0 * moved, 0.0)):
-            share, doubt = compare(moved, served, old, 0.01)
+            share, doubt = compare(moved, served, old, Tolerance())
             resolved += doubt < 0.5
             wrong += doubt < 0.5 and abs(share - truth) >= 0.5
     assert not wrong and resolved >= {0.3: 3990}.get(size, 0) and resolved <= {0.005: 0, 0.02: 0}.get(size, 4000)
@@ -154,7 +154,7 @@ def test_verdicts_are_wrong_as_seldom_as_is_said(size: float, cancels: float) ->
 @given(moved=st.lists(st.floats(-2, 2), min_size=1, max_size=8), stands=st.booleans())
 def test_without_rounding_the_share_is_what_was_served(moved: list[float], stands: bool) -> None:
     trained = np.array(moved)
-    share, doubt = compare(trained, trained * (not stands), np.zeros(len(moved)), 1e-6)
+    share, doubt = compare(trained, trained * (not stands), np.zeros(len(moved)), EXACT)
     assert doubt >= 0.5 or share == pytest.approx(0.0 if stands else 1.0)
 
 
