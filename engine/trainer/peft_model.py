@@ -187,7 +187,24 @@ class PeftModel:
             else:
                 self._peft.add_adapter(slot, config, low_cpu_mem_usage=True)
             self._slots[rank] = slot
+            for name in self._modules if self._model.dtype == torch.bfloat16 else ():
+                layer = self._model.get_submodule(name)
+                layer.forward = partial(_rounded_once, layer)
         return self._slots[rank]
+
+
+def _rounded_once(layer: Any, x: Tensor) -> Tensor:
+    """PEFT's forward pass, with the adapter's term added before the product is rounded to bfloat16.
+
+    PEFT adds it afterwards: what is smaller than half of a last bit is then always lost (``decoder.linear``).
+    """
+    if layer.disable_adapters:
+        result: Tensor = layer.base_layer(x)
+        return result
+    (slot,), base = layer.active_adapters, layer.base_layer
+    term = layer.scaling[slot] * layer.lora_B[slot](layer.lora_A[slot](x.float()))
+    rows = torch.addmm(term.to(x.dtype).flatten(0, -2), x.flatten(0, -2), base.weight.T)
+    return (rows if base.bias is None else rows + base.bias).view(term.shape)
 
 
 @contextmanager

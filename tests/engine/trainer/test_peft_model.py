@@ -165,3 +165,21 @@ def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BaseModelError, match=r"cannot be loaded: .*banana") as raised:
         peft_model.load_transformers(str(tmp_path))
     assert "pip install" not in str(raised.value) and str(raised.value).count(". ") == 0
+
+
+def test_an_adapter_far_below_the_last_bits_of_products_counts(capped: str) -> None:
+    model, config = PeftModel(capped, precision="bf16"), PolicyConfig(rank=4, alpha=8.0)
+    layout, generator = model.layout(config.rank), torch.Generator().manual_seed(0)
+    state = fresh(config, layout)
+    state.weights.copy_(6e-3 * torch.randn(len(state.weights), generator=generator))
+    memory, name = PolicyMemory.of(config, layout, state), "model.layers.0.mlp.gate_proj"
+    model.mount([memory])
+    sequence_logprobs(model, memory, np.arange(9, dtype=np.int32), 1, 1.0)  # puts the policy into PEFT's layers
+    layer = model._model.get_submodule(name)
+    x = 3 * torch.randn(20_000, 16, generator=generator).bfloat16()
+    term = memory.scale * (x.float() @ memory.parameters[f"{name}.lora_A"].T @ memory.parameters[f"{name}.lora_B"].T)
+    with torch.no_grad():
+        change = layer(x).float() - layer.base_layer(x).float()
+        part = float((change * term).sum() / term.square().sum())
+    # 480,000 values; where the term was added afterwards, three tenths of it were left
+    assert part == pytest.approx(1.0, abs=0.05)
