@@ -229,7 +229,7 @@ def test_an_adapter_far_below_the_last_bits_of_products_counts(base: BaseModel, 
     memory = policy(model, CONFIG)
     plain = model.plain.layers[0].gate_up
     generator = torch.Generator().manual_seed(0)
-    x, grad = (torch.randn(2000, size, generator=generator).bfloat16().float() for size in (64, sum(plain.outputs)))
+    x = torch.randn(2000, 64, generator=generator).bfloat16().float()
     spans = (slice(0, len(x)),)
     views, scale = memory.layout.views(memory.optimised.weights), memory.scale
     for name in plain.modules:
@@ -238,11 +238,7 @@ def test_an_adapter_far_below_the_last_bits_of_products_counts(base: BaseModel, 
     delta = torch.cat(matrices)  # (out, in)
     linear = adapted(model.plain.layers, [memory])[0].gate_up
 
-    y, applied = linear.forward(x, spans)
+    y, _ = linear.forward(x, spans)
     unadapted, _ = plain.forward(x, spans)
     # 384,000 values, each of which rounding moves by ten times the term: 2 % at most were seen of five seeds
     assert part_of(y.float() - unadapted.float(), x @ delta.T) == pytest.approx(1.0, abs=0.05)
-    by_x = linear.backward(grad, applied, spans)
-    assert part_of(by_x.float() - plain.backward(grad, applied, ()).float(), grad @ delta) == pytest.approx(
-        1.0, abs=0.05
-    )
