@@ -92,7 +92,7 @@ test-slow-real: dev
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev
 	@$(BIN)/python -m tools.environments vllm
-	@.vllm/bin/python -m pytest -q -m vllm
+	@.vllm/bin/python -m pytest -q -m vllm tests/engine/samplers tests/end_to_end/test_vllm.py
 
 # llama.cpp on a card by way of Vulkan, or on Mesa's software device where there is none: compiles it into .vulkan, a
 # quarter of an hour, once. GGML_VK_VISIBLE_DEVICES names the device, by Vulkan's count.

@@ -317,8 +317,9 @@ class Again:
 MOMENT1_TOLERANCE = 1e-3
 MOMENT2_TOLERANCE = 2e-3
 MOVEMENT_TOLERANCE = 1e-2
-RELATIVE_ROUNDING = 5e-6
-"""How far a gradient is off in any case: first moments of two libraries were seen to differ by up to 3e-6."""
+RELATIVE_ROUNDING = 2e-5
+"""How far a gradient is off in any case: first moments of two libraries were seen to differ by up to 3e-6 on AMD, and
+by 9e-6 on Intel with AMX (15 of them in a run of kills)."""
 GRADIENT_ROUNDING = 1e-6
 """How far a gradient may be off by rounding alone, whatever its size, in the L2 norm.
 
