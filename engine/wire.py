@@ -73,6 +73,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """An idempotency key, or empty."""
     retry: int = -1
     """As counted by OpenAI's and Anthropic's clients; -1: unknown."""
+    notes: tuple[str, ...] = ()
+    """What the interface left out of the request."""
 
 
 class Chat(Asked, frozen=True, tag="chat"):
@@ -90,10 +92,11 @@ class Complete(Asked, frozen=True, tag="complete"):
 
 
 class Models(Struct, frozen=True, tag="models"):
-    """Asks for the key's models."""
+    """Asks for the key's models, or for the one of a name."""
 
     id: int
     key: str
+    name: str = ""
 
 
 class Figures(Struct, frozen=True, tag="figures"):
@@ -126,6 +129,8 @@ class Piece(Struct, frozen=True, tag="piece"):
     text: str = ""
     thinking: str = ""
     tokens: tuple[Token, ...] = ()
+    prompt_tokens: int = 0
+    """Of the request; 0: not known yet."""
 
 
 class Choice(Struct, frozen=True):
@@ -151,6 +156,8 @@ class Answered(Struct, frozen=True, tag="answered"):
     completion_tokens: int
     cached_tokens: int = 0
     id: int = 0
+    notes: tuple[str, ...] = ()
+    """What else of the request had no effect."""
 
 
 class Refused(Struct, frozen=True, tag="refused"):
@@ -243,8 +250,8 @@ class Answerer(Protocol):
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
         """Continue a conversation or prompts."""
 
-    async def models(self, key: str) -> tuple[Model, ...]:
-        """The models of the key."""
+    async def models(self, key: str, name: str = "") -> tuple[Model, ...]:
+        """The models of the key; with a ``name`` only that."""
 
 
 @dataclass(frozen=True)

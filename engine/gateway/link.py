@@ -270,7 +270,7 @@ class Link:
             return wire.FigureTable(asked.id, tuple(await self._desk.figures()))
         answerer, client = self._desk.find(asked.key)
         if isinstance(asked, wire.Models):
-            return wire.ModelList(asked.id, await answerer.models(asked.key))
+            return wire.ModelList(asked.id, await answerer.models(asked.key, asked.name))
 
         def tell(piece: wire.Piece) -> None:
             if asked.stream:

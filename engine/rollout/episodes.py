@@ -285,6 +285,12 @@ class LiveEpisode:
         self._times.append(Turn(ask.agent, asked, self.seconds))
         return reply
 
+    async def prompt_tokens(self, ask: Ask) -> int:
+        """Of a new conversation. Raises ``ValueError`` and ``BaseModelError`` as the renderer, ``TooLong``."""
+        role = self._role(ask.agent)
+        opening = await self._rollout.rendering.open(ask, role.sampling.thinking, role.replicas.context)
+        return len(opening.tokens)
+
     async def endpoint(self, listener: Listener) -> Endpoint:
         if self.over is not None:
             raise ConfigError("The episode is over.")

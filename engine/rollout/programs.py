@@ -29,7 +29,7 @@ from ..wire import Address, Answered, Endpoints, Refusal, Tell
 from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Unplayable
 from .renderer import PLAIN, ROLES
 from .spoken import first_stop
-from .toolcalls import forced_call, forces, schema_of_call
+from .toolcalls import cut_call, forced_call, forces, schema_of_call
 
 if TYPE_CHECKING:
     from .episodes import LiveEpisode
@@ -241,8 +241,6 @@ def options_of(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Sampling
         call = schema_of_call(wishes.tool_choice, tools)
     except ValueError as error:
         raise refused(str(error), "tool_choice") from None
-    if call and wishes.schema:
-        raise refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
     wanted = Wishes(
         likeliest=wishes.top_logprobs if wishes.logprobs else 0,
         presence_penalty=wishes.presence_penalty,
@@ -284,6 +282,13 @@ def messages_of(messages: Sequence[wire.Message], known: int = 0, thinks: bool =
 def calls_of(calls: Iterable[ToolCall], new_id: Callable[[], str]) -> tuple[wire.ToolCall, ...]:
     """In the client's form."""
     return tuple(wire.ToolCall(new_id(), call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls)
+
+
+def forced_calls(text: str, new_id: Callable[[], str]) -> tuple[wire.ToolCall, ...]:
+    """The call that was forced, also one that was cut off: then its arguments end in the middle."""
+    if (calls := forced_call(text)) or (cut := cut_call(text)) is None:
+        return calls_of(calls, new_id)
+    return (wire.ToolCall(new_id(), *cut),)
 
 
 def tokens_of(
@@ -393,25 +398,33 @@ class Program:
             self._endpoints.close(self._address)
             self._address = None
 
-    async def models(self, key: str) -> tuple[wire.Model, ...]:
-        return (wire.Model("policy", owner="marlaas"),)
+    async def models(self, key: str, name: str = "") -> tuple[wire.Model, ...]:
+        return (wire.Model(name or "policy", owner="marlaas"),)  # every name works
 
     async def answer(self, request: Request, tell: Tell) -> Answered:
         """A prompt continues an earlier one with its reply if it begins with both, unless the model ended its turn
         there."""
         if self._closed:
             raise _over()
+        if isinstance(request, wire.Chat) and request.wishes.max_tokens == 0:
+            return await self._counted(request)
         if self._count >= CALLS:
             raise _limit(f"This episode has made {CALLS:,} calls, the most that it may.")
         if self._running >= AT_ONCE:
             raise Refusal(429, "rate_limit", f"{AT_ONCE} calls of this episode wait already.", retry_after=1.0)
         agent = self._agent(request.agent)
         check(request.wishes, self._trains)
-        for name in ignored(request.wishes, self._trains):
+        for name in (*ignored(request.wishes, self._trains), *request.notes):
             self._note(name)
         turns = self._planned(request, agent) if isinstance(request, wire.Chat) else self._texts(request, agent)
         self._count += 1
         return await self._answer(request, agent, turns, tell)
+
+    async def _counted(self, request: wire.Chat) -> Answered:
+        """Only the tokens of the prompt."""
+        ask = Ask(self._agent(request.agent), messages_of(request.messages), tools_of(request))
+        count = 0 if self._episode is None else await self._episode.prompt_tokens(ask)
+        return Answered((wire.Choice(0, "", "length"),), request.model, count, 0)
 
     def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
         if not request.messages:
@@ -510,10 +523,15 @@ class Program:
     def _choice(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
         """Forced calls are not in the history: the model wrote bare JSON, but later turns must read a call."""
         options = turn.ask.options
-        forced = forced_call(sampled.shown or reply.thinking) if options is not None and options.forced else ()
+        forced = (
+            forced_calls(sampled.shown or reply.thinking, self._call_id)
+            if options is not None and options.forced
+            else ()
+        )
         if forced:
-            reply = replace(reply, text="", finish="tool", tool_calls=forced, thinking="")
-        calls = calls_of(reply.tool_calls, lambda: f"call_{next(self._ids)}")
+            finish = "length" if reply.finish == "length" else "tool"
+            reply = replace(reply, text="", finish=finish, tool_calls=(), thinking="")
+        calls = forced or calls_of(reply.tool_calls, self._call_id)
         turn.branch.turns, turn.branch.open = reply.turn + 1, not forced
         history = self._histories[turn.ask.agent]
         if forced:
@@ -527,6 +545,9 @@ class Program:
         tokens = tokens_of(rows, sampled.logprobs, sampled.likeliest, self._text) if rows else ()
         stopped = first_stop(sampled.shown, request.wishes.stop)
         return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
+
+    def _call_id(self) -> str:
+        return f"call_{next(self._ids)}"
 
     def _part(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> OnPart | None:
         if not request.stream or (ask.options is not None and ask.options.forced):

@@ -156,6 +156,15 @@ def forced_call(text: str) -> tuple[ToolCall, ...]:
     return () if call is None or end < len(text) else (call,)
 
 
+_CUT = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(.*)', re.DOTALL)
+
+
+def cut_call(text: str) -> tuple[str, str] | None:
+    """Name and the beginning of the arguments of a forced call that was cut off after its name."""
+    found = _CUT.fullmatch(text.strip())
+    return None if found is None else (str(json.loads(found[1])), found[2])
+
+
 def _function(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:

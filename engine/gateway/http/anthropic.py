@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
-from .exchange import (
-    Exchange,
-    Form,
-    Part,
-    Share,
-    Tokens,
-    TopK,
-    body as error_body,
-    check,
-    decode,
-    event,
-    function,
-    schema_of,
-    text_of,
-    tool_choice,
-    unsupported,
-    wishes_of,
-    wrong,
-)
+from .bodies import Part, Share, Tokens, TopK, check, decode, schema_of, text_of, unsupported, wishes_of, wrong
+from .exchange import Exchange, Form, body as error_body, event
+from .tools import Tools
 
+BILLING = "x-anthropic-billing-header:"
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
 
 
@@ -55,7 +40,7 @@ class SentMessage(Struct):
 class SentTool(Struct):
     """A tool that the model may call."""
 
-    name: str
+    name: str | None = None
     type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
@@ -92,28 +77,33 @@ class Messages(Exchange):
 
     form: Form = "anthropic"
     prefix = "msg_"
+    body: type[MessagesBody] = MessagesBody
 
     def ask(self, body: bytes) -> Chat:
         self._block, self._open = 0, ""
         self._end_of: dict[str, str | None] = {}
-        sent = decode(body, MessagesBody)
+        sent = decode(body, self.body)
         if not sent.messages:
             raise wrong("messages is empty.", "messages")
-        messages = [Message("system", text_of(sent.system, "system"))] if sent.system else []
+        for index, tool in enumerate(sent.tools or ()):
+            if tool.type in (None, "custom"):
+                self.tools.add(tool.name, tool.description, tool.input_schema, f"tools[{index}]")
+            else:
+                self.tools.leave_out("tools", tool.type)
+        messages = [Message("system", text)] if (text := _system(sent.system)) else []
         for index, message in enumerate(sent.messages):
-            messages += turns(message, f"messages[{index}]")
-        tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
+            messages += turns(message, f"messages[{index}]", self.tools)
         form = sent.output_format or (sent.output_config or {}).get("format")
         wishes = wishes_of(
             sent,
             sent.stop_sequences,
             "stop_sequences",
             max_tokens=sent.max_tokens,
-            tool_choice=sent.tool_choice and _tool_choice(sent.tool_choice, tools),
+            tool_choice=sent.tool_choice and _tool_choice(sent.tool_choice, self.tools),
             schema=schema_of(form, "output_config.format"),
             thinking=None if sent.thinking is None else sent.thinking.get("type") != "disabled",
         )
-        return Chat(tuple(messages), tools, model=sent.model, wishes=wishes, stream=bool(sent.stream))
+        return Chat(tuple(messages), self.tools.functions, model=sent.model, wishes=wishes, stream=bool(sent.stream))
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         choice = answer.choices[0]
@@ -123,8 +113,12 @@ class Messages(Exchange):
         blocks += [_use(call, _input(call)) for call in choice.tool_calls]
         return {**self._head(answer.model), "content": blocks, **_why(choice), "usage": _usage(answer)}
 
-    def opening(self) -> Iterable[bytes]:
-        unknown = {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
+    def opening(self, prompt_tokens: int) -> Iterable[bytes]:
+        unknown = {
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": prompt_tokens, "output_tokens": 0},
+        }
         yield _event("message_start", message={**self._head(self.asked.model), "content": [], **unknown})
 
     def piece(self, piece: Piece) -> Iterable[bytes]:
@@ -135,7 +129,7 @@ class Messages(Exchange):
 
     def choice(self, choice: Choice) -> Iterable[bytes]:
         for call in choice.tool_calls:
-            arguments = msgspec.json.encode(_input(call)).decode()
+            arguments = call.arguments if choice.finish == "length" else msgspec.json.encode(_input(call)).decode()
             yield from self._add(call.id, _use(call, {}), {"type": "input_json_delta", "partial_json": arguments})
         yield from self._end()
         self._end_of = _why(choice)
@@ -164,8 +158,33 @@ class Messages(Exchange):
             self._block += 1
 
 
-def turns(sent: SentMessage, where: str) -> list[Message]:
-    """A turn per tool result. Raises ``Refusal`` for content without text."""
+class CountBody(MessagesBody):
+    """Body of ``/v1/messages/count_tokens``: without the options of an answer."""
+
+    max_tokens: int = 0
+
+
+class CountTokens(Messages):
+    """Requests to ``/v1/messages/count_tokens``: an answer without tokens."""
+
+    body = CountBody
+
+    def reply(self, answer: Answered) -> dict[str, Any]:
+        return {"input_tokens": answer.prompt_tokens}
+
+
+def _system(sent: str | list[Part] | None) -> str:
+    """Without Claude Code's first line, which differs in every request: no two would share a prompt."""
+    if not isinstance(sent, list):
+        return sent or ""
+    return text_of([part for part in sent if not (part.text or "").startswith(BILLING)], "system")
+
+
+def turns(sent: SentMessage, where: str, tools: Tools) -> list[Message]:
+    """A turn per tool result. Raises ``Refusal`` for content without text.
+
+    Blocks of tools that a server would have to run are left out, with a note.
+    """
     if sent.role not in ("user", "assistant", "system"):
         raise wrong(f"{where}.role is {sent.role!r}, and must be user or assistant.", f"{where}.role")
     if isinstance(sent.content, str):
@@ -181,9 +200,11 @@ def turns(sent: SentMessage, where: str) -> list[Message]:
             case Block("tool_use", id=str(id), name=str(name)) if id and name:
                 calls.append(ToolCall(id, name, msgspec.json.encode(block.input or {}).decode()))
             case Block("tool_result", tool_use_id=str(id)) if id:
-                results.append(Message("tool", text_of(block.content, f"{place}.content"), tool_call_id=id))
+                results.append(Message("tool", tools.result(block.content, f"{place}.content"), tool_call_id=id))
             case Block("redacted_thinking"):
                 continue
+            case Block(type=kind) if kind == "server_tool_use" or kind.endswith("_tool_result"):
+                tools.leave_out("blocks", kind)
             case _:
                 known = block.type in ("text", "thinking", "tool_use", "tool_result")
                 check((known, wrong(f"{place} is a block of type {block.type!r} that lacks what it needs.", place)))
@@ -193,20 +214,17 @@ def turns(sent: SentMessage, where: str) -> list[Message]:
     return results
 
 
-def _tool(tool: SentTool, where: str) -> dict[str, Any]:
-    if tool.type not in (None, "custom"):
-        raise unsupported(f"{where} is of type {tool.type!r}; tools with a schema of their own are supported.", where)
-    return function(tool.name, tool.description, tool.input_schema, where)
-
-
-def _tool_choice(choice: ToolChoice, tools: Sequence[dict[str, Any]]) -> str:
+def _tool_choice(choice: ToolChoice, tools: Tools) -> str:
     kinds = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
     unknown = f"tool_choice is of type {choice.type!r}; auto, any, tool and none are known."
     check(
         (choice.type not in kinds, wrong(unknown, "tool_choice")),
-        (choice.type == "any" and not tools, wrong("tool_choice is 'any', and there are no tools.", "tool_choice")),
+        (
+            choice.type == "any" and not tools.functions,
+            wrong("tool_choice is 'any', and there are no tools.", "tool_choice"),
+        ),
     )
-    return tool_choice(kinds[choice.type], tools, choice.name)
+    return tools.choice(kinds[choice.type], choice.name)
 
 
 def _thought(text: str) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import ipaddress
 import re
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +25,7 @@ from ... import wire
 from ...wire import Answered, Piece, Refusal
 from ..limits import Limits
 from . import exchange as errors, logs as metrics, openapi
-from .anthropic import Messages
+from .anthropic import CountTokens, Messages
 from .exchange import ALIVE, HEADERS, Exchange
 from .link import Link, gone, next_of
 from .logs import Line, Log, shown_body
@@ -38,6 +37,7 @@ INTERFACES: dict[str, type[Exchange]] = {
     "/v1/completions": Completions,
     "/v1/responses": Responses,
     "/v1/messages": Messages,
+    "/v1/messages/count_tokens": CountTokens,
 }
 AGENTS = "/e/{agent}"
 """For one of a program's several agents."""
@@ -155,16 +155,12 @@ class Gateway:
 
     async def _models(self, request: Request, line: Line, send: Send) -> Response:
         line.key, line.agent = key_of(request), agent_of(request)
-        answered = await self._told(wire.Models(0, line.key))
+        name = request.path_params.get("id", "")
+        answered = await self._told(wire.Models(0, line.key, name))
         anthropic = "anthropic-version" in request.headers
         rows = {model.id: _anthropic(model) if anthropic else _openai(model) for model in answered.models}
-        name = request.path_params.get("id")
-        if name in rows:
+        if name:
             return JSONResponse(rows[name])
-        if name is not None:
-            near = difflib.get_close_matches(name, rows, 1, 0.0)
-            more = f" The nearest is {near[0]!r}." if near else ""
-            raise Refusal(404, "model_not_found", f"There is no model {name!r}.{more}", "model")
         if not anthropic:
             return JSONResponse({"object": "list", "data": [*rows.values()]})
         ends = {"first_id": next(iter(rows), None), "last_id": next(reversed(rows), None)}
@@ -246,13 +242,14 @@ async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds
         if not stream:
             whole = _noted(message, line)
             line.status = 200
-            await send_json(send, 200, exchange.reply(whole))
+            await send_json(send, 200, exchange.reply(whole), _notes((*exchange.asked.notes, *whole.notes)))
             return whole
-        await send({"type": "http.response.start", "status": 200, "headers": _raw(HEADERS)})
+        notes = _notes(exchange.asked.notes)
+        await send({"type": "http.response.start", "status": 200, "headers": _raw({**HEADERS, **notes})})
         line.status = 200
         answered = None
         try:
-            waiting = b"".join(exchange.opening())
+            waiting = b"".join(exchange.opening(getattr(message, "prompt_tokens", 0)))
             while message is None or isinstance(message, Piece):
                 waiting += ALIVE if message is None else exchange.more(message)
                 for _ in range(min(messages.qsize(), AT_ONCE)):
@@ -271,6 +268,12 @@ async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds
             waiting = exchange.broken(refusal)
         await send({"type": "http.response.body", "body": waiting, "more_body": False})
         return answered
+
+
+def _notes(notes: Sequence[str]) -> dict[str, str]:
+    """What of a request had no effect, as a header: printable ASCII, since types of tools are a client's text."""
+    text = "".join(each if " " <= each <= "~" else "?" for each in "; ".join(notes))
+    return {"X-Marlaas-Ignored": text} if notes else {}
 
 
 async def _before(until: float, seconds: float, work: Coroutine[Any, Any, Any]) -> Any:

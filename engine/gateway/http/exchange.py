@@ -2,175 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import structs
 
-from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal, Wishes
-
-# Unknown keys are ignored; unsupported keys with an effect are refused.
-
-T = TypeVar("T")
-
-Tokens = Annotated[int, Meta(ge=1, le=1 << 30)]
-Temperature = Annotated[float, Meta(ge=0, le=2)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Seed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-TopK = Annotated[int, Meta(ge=-1, le=1 << 30)]
-Likeliest = Annotated[int, Meta(ge=0, le=20)]
-Choices = Annotated[int, Meta(ge=1, le=64)]
-MOST_STOPS, LONGEST_STOP = 16, 500
-LONGEST_NAME = 128
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "n")
-"""Options named alike in bodies and ``Wishes``."""
-TEXTS = ("text", "input_text", "output_text", "refusal")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-class Part(Struct):
-    """A piece of a message's content."""
-
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-
-
-def decode(body: bytes, kind: type[T]) -> T:
-    r"""Raises ``Refusal`` with the wrong parameter.
-
-    A lone surrogate (``\ud83d``), valid JSON but not UTF-8, becomes U+FFFD.
-    """
-    try:
-        return msgspec.json.decode(_whole_characters(body), type=kind)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$")
-        where = path.removesuffix("`").replace("[...]", "").lstrip(".")
-        raise wrong(f"{where or 'The body'} is wrong: {what.rstrip('.')}.", where) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise wrong(f"The body is no JSON: {str(error).rstrip('.')}.", code="invalid_json") from None
-    except RecursionError:
-        raise wrong("The body is nested too deeply.", code="invalid_json") from None
-
-
-def _whole_characters(body: bytes) -> bytes:
-    if _SURROGATE.search(body) is None:
-        return body
-    try:
-        text = json.dumps(json.loads(body), ensure_ascii=False)
-    except ValueError:
-        return body  # decoding will name its mistake
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
-
-
-def wrong(sentence: str, where: str = "", code: str = "invalid_value") -> Refusal:
-    """For wrong input."""
-    return Refusal(400, code, sentence, where)
-
-
-def unsupported(sentence: str, where: str) -> Refusal:
-    """For valid, unsupported input."""
-    return wrong(sentence, where, "unsupported")
-
-
-def check(*rules: tuple[object, Refusal]) -> None:
-    """Raise the first refusal that holds."""
-    for holds, refusal in rules:
-        if holds:
-            raise refusal
-
-
-def text_of(content: str | Sequence[Part] | None, where: str) -> str:
-    """Joined by line ends. Raises ``Refusal`` for content without text."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    texts = [part.refusal if part.type == "refusal" else part.text for part in content]
-    strange = next((part.type for part in content if part.type not in TEXTS), None)
-    check(
-        (strange, unsupported(f"This model reads text alone: a part of type {strange!r} cannot be sent.", where)),
-        (None in texts, wrong(f"A part of {where} has no text.", where)),
-    )
-    return "\n".join(text or "" for text in texts)
-
-
-def wishes_of(sent: Any, stop: str | list[str] | None = None, where: str = "stop", **others: Any) -> Wishes:
-    """``others`` are named as in ``Wishes``. Raises ``Refusal`` for too many stops."""
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
-        raise wrong(f"{where} may name {MOST_STOPS} texts of up to {LONGEST_STOP} characters.", where)
-    options = {name: getattr(sent, name, None) for name in SAMPLING} | others
-    given = {name: value for name, value in options.items() if value is not None}
-    return Wishes(stop=tuple(filter(None, stops)), **given)
-
-
-def function(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
-    """A tool as in chat completions. Raises ``Refusal`` without name or schema."""
-    check(
-        (
-            not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME,
-            wrong(f"{where} has no name of 1 to {LONGEST_NAME} characters.", where),
-        ),
-        (
-            not isinstance(parameters, dict | None),
-            wrong(f"The parameters of {where} must be a JSON schema, an object.", where),
-        ),
-    )
-    about = {"description": description} if isinstance(description, str) and description else {}
-    schema = {"type": "object", "properties": {}} if parameters is None else parameters
-    return {"type": "function", "function": {"name": name, **about, "parameters": schema}}
-
-
-def tool_choice(kind: str | None, tools: Sequence[dict[str, Any]], name: str | None = None) -> str:
-    """``name``: for ``kind`` *tool*. Raises ``Refusal``."""
-    names = {tool["function"]["name"] for tool in tools}
-    known = (None, "auto", "none", "required", "tool")
-    check(
-        (kind not in known, wrong("tool_choice must be auto, none, required, or name a function.", "tool_choice")),
-        (
-            kind == "required" and not tools,
-            wrong("tool_choice is 'required', and there are no tools.", "tool_choice"),
-        ),
-        (
-            kind == "tool" and name not in names,
-            wrong(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice"),
-        ),
-    )
-    return f"tool:{name}" if kind == "tool" else kind or ""
-
-
-def openai_tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict[str, Any]]) -> str:
-    """The wire's ``tool_choice``. Raises ``Refusal``."""
-    if not isinstance(choice, dict):
-        return tool_choice(choice if choice != "tool" else "", tools)
-    inner = choice.get("function", choice)
-    name = inner.get("name") if isinstance(inner, dict) else None
-    return tool_choice("tool" if isinstance(name, str) else "", tools, name)
-
-
-def schema_of(form: Any, where: str) -> str:
-    """The wire's; chat completions put it inside ``json_schema``."""
-    form = form or {"type": "text"}
-    kind, inner = (form.get("type"), form.get("json_schema", form)) if isinstance(form, dict) else (None, None)
-    schema = inner.get("schema") if isinstance(inner, dict) else None
-    known = ("text", "json_object", "json_schema")
-    check(
-        (kind not in known, unsupported(f"{where} is of type {kind!r}; {', '.join(known)} are known.", where)),
-        (kind == "json_schema" and not isinstance(schema, dict), wrong(f"{where} has no schema.", where)),
-    )
-    if kind == "json_schema":
-        return msgspec.json.encode(schema).decode()
-    return "" if kind == "text" else "{}"
-
+from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal
+from .tools import Tools
 
 Form = Literal["openai", "responses", "anthropic"]
 """Of errors and names of parameters."""
@@ -266,7 +111,12 @@ class Exchange(ABC):
         self.id = new_id(self.prefix)
         self.created = int(time.time())
         self._streamed: defaultdict[int, StreamedChoice] = defaultdict(StreamedChoice)
-        self.asked = structs.replace(self.ask(body), key=key, agent=agent, once=once, retry=retry)
+        self.notes: list[str] = []
+        """What is left out of the request."""
+        self.tools = Tools(self.notes)
+        asked = self.ask(body)
+        notes = tuple(dict.fromkeys(self.notes))
+        self.asked = structs.replace(asked, key=key, agent=agent, once=once, retry=retry, notes=notes)
 
     @abstractmethod
     def ask(self, body: bytes) -> Chat | Complete:
@@ -276,7 +126,8 @@ class Exchange(ABC):
     def reply(self, answer: Answered) -> dict[str, Any]:
         """As JSON."""
 
-    def opening(self) -> Iterable[bytes]:
+    def opening(self, prompt_tokens: int) -> Iterable[bytes]:
+        """``prompt_tokens``: 0 if not known yet."""
         return ()
 
     def more(self, piece: Piece) -> bytes:

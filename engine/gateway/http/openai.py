@@ -12,10 +12,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...wire import Answered, Chat, Choice, Complete, Message, Piece, Token, ToolCall, Wishes
-from .exchange import (
-    END,
+from .bodies import (
     Choices,
-    Exchange,
     Likeliest,
     Part,
     Penalty,
@@ -26,15 +24,14 @@ from .exchange import (
     TopK,
     check,
     decode,
-    event,
-    function,
-    openai_tool_choice,
     schema_of,
     text_of,
     unsupported,
     wishes_of,
     wrong,
 )
+from .exchange import END, Exchange, event
+from .tools import Tools
 
 LEAST = -9999.0
 """For missing values and minus infinity, which JSON lacks."""
@@ -101,7 +98,7 @@ class OpenAI(Exchange):
 
     def closing(self, answer: Answered) -> Iterable[bytes]:
         if self._usage:
-            yield event({**self._head(self.chunk, answer.model), "choices": [], "usage": _usage(answer)})
+            yield event({**self._head(self.chunk, self.asked.model), "choices": [], "usage": _usage(answer)})
         yield END
 
     def _chunk(self, row: dict[str, Any]) -> bytes:
@@ -128,11 +125,19 @@ class Called(Struct):
     arguments: str = "{}"
 
 
+class CalledText(Struct):
+    """The free text in a call of a tool."""
+
+    name: str
+    input: str = ""
+
+
 class SentCall(Struct):
     """A call of a tool in an assistant's message."""
 
     id: str
-    function: Called
+    function: Called | None = None
+    custom: CalledText | None = None
 
 
 class SentMessage(Struct):
@@ -186,24 +191,26 @@ class ChatCompletions(OpenAI):
                 wrong("top_logprobs needs logprobs to be true.", "top_logprobs"),
             ),
         )
-        tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
+        for index, tool in enumerate(sent.tools or ()):
+            _add(self.tools, tool, f"tools[{index}]")
+        choice = self.tools.openai_choice(sent.tool_choice)
         wishes = self.wishes(
             sent,
             max_tokens=sent.max_completion_tokens or sent.max_tokens,
             logprobs=sent.logprobs,
             top_logprobs=sent.top_logprobs,
-            tool_choice=openai_tool_choice(sent.tool_choice, tools),
+            tool_choice=choice,
             thinking=_thinking(sent),
         )
-        messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(sent.messages))
-        return Chat(messages, tools, model=sent.model, wishes=wishes, stream=bool(sent.stream))
+        messages = tuple(self._message(message, f"messages[{place}]") for place, message in enumerate(sent.messages))
+        return Chat(messages, self.tools.functions, model=sent.model, wishes=wishes, stream=bool(sent.stream))
 
     def row(self, choice: Choice) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
         if choice.thinking:
-            message["reasoning_content"] = choice.thinking
+            message |= {"reasoning_content": choice.thinking, "reasoning": choice.thinking}
         if choice.tool_calls:
-            message |= {"content": choice.text or None, "tool_calls": [_sent_call(call) for call in choice.tool_calls]}
+            message |= {"content": choice.text or None, "tool_calls": [*map(self._call, choice.tool_calls)]}
         finish = FINISH.get(choice.finish, choice.finish)
         return {
             "index": choice.choice,
@@ -212,18 +219,18 @@ class ChatCompletions(OpenAI):
             "finish_reason": finish,
         }
 
-    def opening(self) -> Iterable[bytes]:
+    def opening(self, prompt_tokens: int) -> Iterable[bytes]:
         return (self._delta(index, {"role": "assistant", "content": ""}) for index in range(self.asked.wishes.n))
 
     def piece(self, piece: Piece) -> Iterable[bytes]:
-        parts = {"reasoning_content": piece.thinking, "content": piece.text}
+        parts = {"reasoning_content": piece.thinking, "reasoning": piece.thinking, "content": piece.text}
         delta = {name: text for name, text in parts.items() if text}
         if delta or piece.tokens:
             yield self._delta(piece.choice, delta, self._logprobs(piece))
 
     def choice(self, choice: Choice) -> Iterable[bytes]:
         for index, call in enumerate(choice.tool_calls):
-            yield self._delta(choice.choice, {"tool_calls": [{"index": index, **_sent_call(call)}]})
+            yield self._delta(choice.choice, {"tool_calls": [{"index": index, **self._call(call)}]})
         yield self._delta(choice.choice, {}, finish=FINISH.get(choice.finish, choice.finish))
 
     def _delta(
@@ -234,35 +241,51 @@ class ChatCompletions(OpenAI):
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any] | None:
         return {"content": content(part.tokens), "refusal": None} if self.asked.wishes.logprobs else None
 
+    def _message(self, sent: SentMessage, where: str) -> Message:
+        check(
+            (
+                sent.role not in ROLES,
+                wrong(f"{where}.role is {sent.role!r}, and must be one of {', '.join(ROLES)}.", f"{where}.role"),
+            ),
+            (
+                sent.role == "tool" and not sent.tool_call_id,
+                wrong(f"{where} is a tool's result without tool_call_id.", f"{where}.tool_call_id"),
+            ),
+        )
+        read = self.tools.result if sent.role == "tool" else text_of
+        return Message(
+            role=ROLES[sent.role],
+            content=read(sent.content, f"{where}.content"),
+            thinking=sent.reasoning_content or sent.reasoning or "",
+            tool_calls=tuple(self._read(call, where) for call in sent.tool_calls or ()),
+            tool_call_id=sent.tool_call_id or "",
+            name=sent.name or "",
+        )
 
-def _message(sent: SentMessage, where: str) -> Message:
-    check(
-        (
-            sent.role not in ROLES,
-            wrong(f"{where}.role is {sent.role!r}, and must be one of {', '.join(ROLES)}.", f"{where}.role"),
-        ),
-        (
-            sent.role == "tool" and not sent.tool_call_id,
-            wrong(f"{where} is a tool's result without tool_call_id.", f"{where}.tool_call_id"),
-        ),
-    )
-    return Message(
-        role=ROLES[sent.role],
-        content=text_of(sent.content, f"{where}.content"),
-        thinking=sent.reasoning_content or sent.reasoning or "",
-        tool_calls=tuple(
-            ToolCall(call.id, call.function.name, call.function.arguments) for call in sent.tool_calls or ()
-        ),
-        tool_call_id=sent.tool_call_id or "",
-        name=sent.name or "",
-    )
+    def _read(self, call: SentCall, where: str) -> ToolCall:
+        if call.custom is not None:
+            return self.tools.text_call(call.id, call.custom.name, call.custom.input)
+        if call.function is None:
+            raise wrong(f"A call in {where} has neither function nor custom.", where)
+        return self.tools.call(call.id, call.function.name, call.function.arguments)
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        sent = self.tools.sent(call)
+        kind, key = ("custom", "input") if sent.tool.text else ("function", "arguments")
+        return {"id": sent.id, "type": kind, kind: {"name": sent.tool.name, key: sent.arguments}}
 
 
-def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
-    inner = tool.get("function")
-    if tool.get("type", "function") != "function" or not isinstance(inner, dict):
-        raise unsupported(f"{where} is no function; tools of other types are not supported.", where)
-    return function(inner.get("name"), inner.get("description"), inner.get("parameters"), where)
+def _add(tools: Tools, tool: dict[str, Any], where: str) -> None:
+    kind = tool.get("type", "function")
+    if kind not in ("function", "custom"):
+        return tools.leave_out("tools", kind)
+    inner = tool.get(kind)
+    if not isinstance(inner, dict):
+        raise wrong(f"{where} has no {kind}.", where)
+    if kind == "custom":
+        tools.add_text(inner.get("name"), inner.get("description"), inner.get("format"), where)
+    else:
+        tools.add(inner.get("name"), inner.get("description"), inner.get("parameters"), where)
 
 
 def _thinking(sent: ChatBody) -> bool | None:
@@ -270,10 +293,6 @@ def _thinking(sent: ChatBody) -> bool | None:
     if sent.chat_template_kwargs is not None and sent.chat_template_kwargs.enable_thinking is not None:
         return sent.chat_template_kwargs.enable_thinking
     return None if sent.reasoning_effort is None else sent.reasoning_effort != "none"
-
-
-def _sent_call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 # For evaluators: prompts as text or token ids, single or in batches.

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .anthropic import MessagesBody
+from .anthropic import CountBody, MessagesBody
 from .openai import ChatBody, CompletionBody
 from .responses import ResponsesBody
 
@@ -18,6 +18,7 @@ BODIES: dict[str, tuple[type, str]] = {
     "/v1/completions": (CompletionBody, "Go on with prompts, as text or token ids (OpenAI's completions)."),
     "/v1/responses": (ResponsesBody, "Go on with a conversation (OpenAI's Responses)."),
     "/v1/messages": (MessagesBody, "Go on with a conversation (Anthropic's messages)."),
+    "/v1/messages/count_tokens": (CountBody, "Count a prompt's tokens (Anthropic's messages)."),
 }
 AGENT = {"name": "agent", "in": "path", "required": True, "schema": {"type": "string"}}
 MODEL = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, Token, ToolCall
 from . import openai
-from .exchange import (
-    Exchange,
+from .bodies import (
     Likeliest,
     Part,
     Share,
@@ -19,20 +18,20 @@ from .exchange import (
     TopK,
     check,
     decode,
-    event,
-    function,
-    new_id,
-    openai_tool_choice,
-    parameter,
     schema_of,
     text_of,
     unsupported,
     wishes_of,
     wrong,
 )
+from .exchange import Exchange, event, new_id, parameter
+from .tools import Tools
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 LOGPROBS = "message.output_text.logprobs"
+OF_SERVERS = ("_call", "mcp_list_tools", "tool_search", "tool_reference")
+"""Ends of the types of items whose tools a server runs."""
+CALLS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 PARTS = {"reasoning": "reasoning_text", "message": "output_text"}
 """Of an item's only part."""
 
@@ -46,7 +45,10 @@ class Item(Struct):
     summary: list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
+    input: str | None = None
+    """Of a call with free text."""
     output: str | list[Part] | None = None
 
 
@@ -73,14 +75,20 @@ class ResponsesBody(Struct):
     stream: bool | None = None
 
 
-def turns(items: Sequence[Item]) -> list[Message]:
-    """Consecutive thoughts, message and tool calls are one turn, as sampled. Raises ``Refusal``."""
+def turns(items: Sequence[Item], tools: Tools) -> list[Message]:
+    """Consecutive thoughts, message and tool calls are one turn, as sampled. Raises ``Refusal``.
+
+    Items of tools that a server would have to run are left out, with a note.
+    """
     messages: list[Message] = []
     open_ = False
     """True if the last message is a turn of the model that may continue."""
     for index, item in enumerate(items):
         where, last = f"input[{index}]", messages[-1] if open_ else None
-        turn = _turn(item, where)
+        if item.type not in CALLS and item.type.removesuffix("_output").endswith(OF_SERVERS):
+            tools.leave_out("items", item.type)
+            continue
+        turn = _turn(item, where, tools)
         open_ = turn.role == "assistant"
         if open_ and last is not None and (turn.tool_calls or not (last.tool_calls or last.content)):
             thinking = "\n".join(filter(None, (last.thinking, turn.thinking)))
@@ -91,28 +99,45 @@ def turns(items: Sequence[Item]) -> list[Message]:
     return messages
 
 
-def _turn(item: Item, where: str) -> Message:
+def _turn(item: Item, where: str, tools: Tools) -> Message:
+    namespace = item.namespace or ""
     match item.type:
         case "message":
             if item.role not in ROLES:
                 raise wrong(f"{where}.role is {item.role!r}, and must be one of {', '.join(ROLES)}.", f"{where}.role")
             return Message(ROLES[item.role], text_of(item.content, f"{where}.content"))
-        case "function_call_output" if item.call_id:
-            return Message("tool", text_of(item.output, f"{where}.output"), tool_call_id=item.call_id)
+        case "function_call_output" | "custom_tool_call_output" if item.call_id:
+            return Message("tool", tools.result(item.output, f"{where}.output"), tool_call_id=item.call_id)
         case "reasoning":
             parts = item.content if isinstance(item.content, list) and item.content else item.summary or []
             return Message("assistant", thinking="\n".join(part.text for part in parts if part.text))
         case "function_call" if item.call_id and item.name:
-            return Message("assistant", tool_calls=(ToolCall(item.call_id, item.name, item.arguments or "{}"),))
-        case "function_call" | "function_call_output":
-            raise wrong(f"{where} is a {item.type} that lacks call_id or name.", where)
-    raise unsupported(f"{where} is of type {item.type!r}: only text and functions can be sent.", where)
+            call = tools.call(item.call_id, item.name, item.arguments or "{}", namespace)
+            return Message("assistant", tool_calls=(call,))
+        case "custom_tool_call" if item.call_id and item.name:
+            call = tools.text_call(item.call_id, item.name, item.input or "", namespace)
+            return Message("assistant", tool_calls=(call,))
+        case kind if kind in CALLS:
+            raise wrong(f"{where} is a {kind} that lacks call_id or name.", where)
+    raise unsupported(f"{where} is of type {item.type!r}: only text and calls of tools can be sent.", where)
 
 
-def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
-    if tool.get("type", "function") != "function":
-        raise unsupported(f"{where} is of type {tool.get('type')!r}; functions are supported.", where)
-    return function(tool.get("name"), tool.get("description"), tool.get("parameters"), where)
+def _add(tools: Tools, tool: dict[str, Any], where: str, namespace: str = "") -> None:
+    name, about = tool.get("name"), tool.get("description")
+    match tool.get("type", "function"):
+        case "function":
+            tools.add(name, about, tool.get("parameters"), where, namespace)
+        case "custom":
+            tools.add_text(name, about, tool.get("format"), where, namespace)
+        case "namespace" if isinstance(name, str) and isinstance(tool.get("tools"), list) and not namespace:
+            for index, inner in enumerate(tool["tools"]):
+                if not isinstance(inner, dict):
+                    raise wrong(f"{where}.tools[{index}] is no object.", where)
+                _add(tools, inner, f"{where}.tools[{index}]", name)
+        case "namespace":
+            raise wrong(f"{where} is a namespace without name or tools.", where)
+        case kind:
+            tools.leave_out("tools", kind)
 
 
 class Responses(Exchange):
@@ -135,29 +160,33 @@ class Responses(Exchange):
             (sent.conversation, unsupported(f"Conversations {lost}", "conversation")),
             (sent.background, unsupported("background is not supported: wait, or stream the answer.", "background")),
         )
-        tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
+        for index, tool in enumerate(sent.tools or ()):
+            _add(self.tools, tool, f"tools[{index}]")
+        choice = self.tools.openai_choice(sent.tool_choice)
         system = [Message("system", sent.instructions)] if sent.instructions else []
-        messages = [Message("user", sent.input)] if isinstance(sent.input, str) else turns(sent.input)
+        messages = [Message("user", sent.input)] if isinstance(sent.input, str) else turns(sent.input, self.tools)
         self._effort = (sent.reasoning or {}).get("effort")
         wishes = wishes_of(
             sent,
             max_tokens=sent.max_output_tokens,
             logprobs=bool(sent.top_logprobs) or LOGPROBS in (sent.include or ()),
             top_logprobs=sent.top_logprobs,
-            tool_choice=openai_tool_choice(sent.tool_choice, tools),
+            tool_choice=choice,
             schema=schema_of((sent.text or {}).get("format"), "text.format"),
             thinking=None if self._effort is None else self._effort != "none",
         )
-        return Chat((*system, *messages), tools, model=sent.model, wishes=wishes, stream=bool(sent.stream))
+        return Chat(
+            (*system, *messages), self.tools.functions, model=sent.model, wishes=wishes, stream=bool(sent.stream)
+        )
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         choice = answer.choices[0]
         items = [self._item("reasoning", choice.thinking)] if choice.thinking else []
         if choice.text or not choice.tool_calls:
             items.append(self._item("message", choice.text, choice.tokens))
-        return self._response([*items, *map(_call, choice.tool_calls)], choice.finish, answer)
+        return self._response([*items, *map(self._call, choice.tool_calls)], choice.finish, answer)
 
-    def opening(self) -> Iterable[bytes]:
+    def opening(self, prompt_tokens: int) -> Iterable[bytes]:
         yield self._event("response.created", response=self._response([]))
         yield self._event("response.in_progress", response=self._response([]))
 
@@ -173,14 +202,16 @@ class Responses(Exchange):
         if not choice.tool_calls and not any(item["type"] == "message" for item in self._items):
             yield from self._begin("message")
             yield from self._end_item()
-        for item in map(_call, choice.tool_calls):
-            index, arguments = len(self._items), item["arguments"]
+        for item in map(self._call, choice.tool_calls):
+            key, name = "arguments", "function_call_arguments"
+            if "input" in item:
+                key, name = "input", "custom_tool_call_input"
+            index, text = len(self._items), item[key]
             place = {"item_id": item["id"], "output_index": index}
-            begun = {**item, "arguments": "", "status": "in_progress"}
+            begun = {**item, key: "", "status": "in_progress"}
             yield self._event("response.output_item.added", output_index=index, item=begun)
-            yield self._event("response.function_call_arguments.delta", **place, delta=arguments)
-            done = {"arguments": arguments, "name": item["name"]}
-            yield self._event("response.function_call_arguments.done", **place, **done)
+            yield self._event(f"response.{name}.delta", **place, delta=text)
+            yield self._event(f"response.{name}.done", **place, **{key: text}, name=item["name"])
             yield self._done(item)
         self._finish = choice.finish
 
@@ -234,6 +265,15 @@ class Responses(Exchange):
     def _rows(self, tokens: Iterable[Token]) -> list[dict[str, Any]]:
         return openai.content(tokens) if self.asked.wishes.logprobs else []
 
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        sent = self.tools.sent(call)
+        prefix, kind, key = (
+            ("ctc_", "custom_tool_call", "input") if sent.tool.text else ("fc_", "function_call", "arguments")
+        )
+        item = {"id": new_id(prefix), "type": kind, "status": "completed", "call_id": sent.id, "name": sent.tool.name}
+        namespace = {"namespace": sent.tool.namespace} if sent.tool.namespace else {}
+        return {**item, **namespace, key: sent.arguments}
+
     def _event(self, name: str, /, **data: Any) -> bytes:
         self._events += 1
         return event({"type": name, **data, "sequence_number": self._events - 1}, name)
@@ -267,17 +307,6 @@ class Responses(Exchange):
             "truncation": "disabled",
             "usage": None if answer is None else _usage(answer),
         }
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {
-        "id": new_id("fc_"),
-        "type": "function_call",
-        "status": "completed",
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
-    }
 
 
 def _usage(answer: Answered) -> dict[str, Any]:

@@ -11,15 +11,24 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from msgspec import structs
 
 from marlaas.plugins.messages import Ask, Message
 
 from ...errors import BaseModelError, ConfigError
 from ...rollout.episodes import Rollout
-from ...rollout.programs import SamplingOptions, calls_of, messages_of, options_of, refused, tokens_of, tools_of
-from ...rollout.renderer import Renderer, Rendering, TooLong, reply_stream
+from ...rollout.programs import (
+    SamplingOptions,
+    calls_of,
+    forced_calls,
+    messages_of,
+    options_of,
+    refused,
+    tokens_of,
+    tools_of,
+)
+from ...rollout.renderer import NO_TOOLS, Renderer, Rendering, TooLong, reply_stream
 from ...rollout.spoken import ReplyStream, before_stop, first_stop
-from ...rollout.toolcalls import forced_call
 from ...samplers.options import Extras, Wishes
 from ...samplers.protocol import NewTokens, SampleRequest
 from ...samplers.sampling import WHOLE
@@ -59,11 +68,12 @@ class Desk:
         """Raises ``Refusal``, and what the samplers raise."""
         wishes, renderer, chat = request.wishes, self._renderer, isinstance(request, Chat)
         offered: tuple[dict[str, Any], ...] = ()
-        texts = [""]
+        texts, notes = [""], tuple[str, ...]()
         if isinstance(request, Chat):
             offered, how = tools_of(request), _options(wishes, request.tools)
             said = messages_of(request.messages, thinks=renderer.thinks)
-            prompts = [await of_chat(self.rollout.rendering, said, offered, wishes.thinking, self._context)]
+            thinking, notes = self._noted(request, offered, how)
+            prompts = [await of_chat(self.rollout.rendering, said, offered, thinking, self._context)]
         else:
             how = _options(wishes, (), request.echo)
             prompts = [await of_prompt(renderer, prompt, self._context) for prompt in request.prompts]
@@ -71,31 +81,36 @@ class Desk:
                 texts = [each if isinstance(each, str) else self._text(each) for each in request.prompts]
         whole = how.forced or (wishes.logprobs and texts != [""])  # such an answer is not streamed
         streams, parameter = request.stream and not whole, _blamed(how, "messages" if chat else "prompt")
+        read = sum(map(len, prompts))
+
+        def tell_read(piece: Piece) -> None:
+            tell(structs.replace(piece, prompt_tokens=read))
 
         async def choose(number: int) -> tuple[Choice, Sampled]:
             place, repeat = divmod(number, wishes.n)
             prompt, before = prompts[place], texts[place % len(texts)]
             if streams and before:
-                tell(Piece(0, number, before))
+                tell_read(Piece(0, number, before))
             reply = None
             if streams or wishes.stop:
                 reply = reply_stream(renderer, prompt.tolist(), wishes.stop, bool(offered), not chat)
             asked = self._request(prompt, how, wishes.max_tokens, noise_seed("served", how.seed or 0, place, repeat))
-            sampled = await self._sample(asked, reply, streams, number, tell, parameter)
+            sampled = await self._sample(asked, reply, streams, number, tell_read, parameter)
             if not chat:
                 text = before + before_stop(self._text(sampled.tokens), wishes.stop)
                 return Choice(number, text, sampled.finish, tokens=sampled.shown), sampled
             spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
-            calls = spoken.tool_calls if offered else ()
             if how.forced:
-                calls = forced_call(spoken.shown or spoken.thinking)
+                calls = forced_calls(spoken.shown or spoken.thinking, _call_id)
+            else:
+                calls = calls_of(spoken.tool_calls if offered else (), _call_id)
             text = "" if how.forced and calls else spoken.text if offered else spoken.shown
             return Choice(
                 number,
                 before_stop(text, wishes.stop),
-                "tool" if calls else sampled.finish,
+                "tool" if calls and not (how.forced and sampled.finish == "length") else sampled.finish,
                 spoken.thinking,
-                calls_of(calls, lambda: f"call_{secrets.token_hex(12)}"),
+                calls,
                 sampled.shown,
                 first_stop(text, wishes.stop),
             ), sampled
@@ -105,8 +120,23 @@ class Desk:
         groups = [sampled[begin : begin + wishes.n] for begin in range(0, len(sampled), wishes.n)]
         cached = sum(min(each.cached for each in group) for group in groups)
         completion = sum(len(each.tokens) for each in sampled)
-        read = sum(map(len, prompts))
-        return Answered(tuple(choice for choice, _ in choices), self.model, read, completion, cached)
+        return Answered(tuple(choice for choice, _ in choices), self.model, read, completion, cached, notes=notes)
+
+    def _noted(
+        self, request: Chat, offered: Sequence[object], how: SamplingOptions
+    ) -> tuple[bool | None, tuple[str, ...]]:
+        """Whether to think, and what of the request has no effect."""
+        thinking, notes = request.wishes.thinking, []
+        try:
+            self._renderer.check_thinking(thinking)
+        except ConfigError:
+            thinking = None
+            notes.append("thinking: the base model's chat template has no such switch")
+        if offered and NO_TOOLS in self._renderer.warning:
+            notes.append("tools: the base model's chat template shows the model none")
+        if how.forced and request.wishes.schema:
+            notes.append("the form of the answer: a call is forced")
+        return thinking, tuple(notes)
 
     async def _sample(
         self, request: SampleRequest, reply: ReplyStream | None, streams: bool, choice: int, tell: Tell, where: str
@@ -201,6 +231,10 @@ def _options(wishes: Asked, tools: Sequence[dict[str, Any]], prompt: bool = Fals
     return replace(how, wishes=extras, seed=secrets.randbits(63) if how.seed is None else how.seed)
 
 
+def _call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
+
+
 def _blamed(how: SamplingOptions, otherwise: str) -> str:
     if how.wishes is None or not how.wishes.schema:
         return otherwise
@@ -236,13 +270,11 @@ async def of_chat(
 ) -> Tokens:
     """Tokens up to the reply. Raises ``Refusal``."""
     try:
-        rendering.renderer.check_thinking(thinking)
         opening = await rendering.open(Ask("client", said, tools), thinking, context)
     except TooLong as error:
         _overfull(f"at least {error.tokens:,}", context, "messages")
-    except ConfigError as error:
-        where = "messages" if isinstance(error, BaseModelError) else "thinking"
-        raise refused(f"The base model's chat template refuses it: {error}", where) from error
+    except BaseModelError as error:
+        raise refused(f"The base model's chat template refuses it: {error}", "messages") from error
     except ValueError as error:
         raise refused(f"The messages cannot be put to the base model: {error}", "messages") from error
     return _fitting(opening.tokens, context, "messages")

@@ -138,9 +138,10 @@ class _Answerer:
     key: int
     tenant: str
 
-    async def models(self, key: str) -> tuple[Model, ...]:
+    async def models(self, key: str, name: str = "") -> tuple[Model, ...]:
         with _explained():
-            models = self.serving.names(self.tenant).models()
+            names = self.serving.names(self.tenant)
+            models = (names.model(name),) if name else names.models()
             workers = self.serving.workers
             if workers.yielding is not None or not workers.ready:
                 return models

@@ -82,6 +82,11 @@ class Names:
         found += [self._model(name, by_id[version]) for name, version in names if version in by_id]
         return (Model(self.base, owner="marlaas"), *found)
 
+    def model(self, said: str) -> Model:
+        """Raises as ``find``."""
+        version = self.find(said).version
+        return Model(said, owner="marlaas") if version is None else self._model(said, version)
+
     def _model(self, name: str, row: VersionRow) -> Model:
         return Model(name, self.base, int(row.created), self.tenant)
 

@@ -65,7 +65,7 @@ class Echo:
         self.ended.append("answered")
         return Answered((Choice(0, text, "stop"),), "1@1", len(words), len(words) + 1, 1)
 
-    async def models(self, key: str) -> tuple[Model, ...]:
+    async def models(self, key: str, name: str = "") -> tuple[Model, ...]:
         """One."""
         return (Model("echo"),)
 

@@ -142,7 +142,9 @@ async def echo(engine: Engine, request: Any) -> None:
     """Answers each choice with a thought, and as text what was asked, in two pieces where it is streamed."""
     if isinstance(request, wire.Models):
         models = (wire.Model("base", context=2048), wire.Model("17@best", parent="base", created=1, owner="acme"))
-        engine.say(wire.ModelList(request.id, models))
+        named = tuple(model for model in models if request.name in ("", model.id))
+        unknown = wire.Refused(request.id, 404, "model_not_found", f"There is no model {request.name!r}.", "model")
+        engine.say(wire.ModelList(request.id, named) if named else unknown)
         return
     if isinstance(request, wire.Figures):
         engine.say(wire.FigureTable(request.id, (("queue_requests", {"tenant": 'a"b'}, 3.0),)))
@@ -155,7 +157,7 @@ async def echo(engine: Engine, request: Any) -> None:
     )
     told = tokens if request.wishes.logprobs else ()
     for index in range(count if request.stream else 0):
-        engine.say(wire.Piece(request.id, index, thinking="hm"))
+        engine.say(wire.Piece(request.id, index, thinking="hm", prompt_tokens=11))
         engine.say(wire.Piece(request.id, index, text="he", tokens=told[:1]))
     choices = tuple(wire.Choice(index, "hello", "stop", thinking="hm", tokens=told) for index in range(count))
     engine.say(wire.Answered(choices, "17@best", 11, 7 * count, 4, request.id))

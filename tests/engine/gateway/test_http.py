@@ -45,7 +45,7 @@ async def test_models_in_both_forms_and_the_nearest_of_a_wrong_name() -> None:
         status, text = await client.get("/v1/models/17@best")
         assert status == 200 and json.loads(text)["owned_by"] == "acme"
         status, text = await client.get("/v1/models/17/best")
-        assert status == 404 and "'17@best'" in text and client.engine.asked[0].key == KEY
+        assert status == 404 and "'17/best'" in text and client.engine.asked[0].key == KEY
 
 
 async def test_without_a_key_nothing_is_asked() -> None:

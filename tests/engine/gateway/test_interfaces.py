@@ -15,7 +15,8 @@ from starlette.routing import Route
 from marlaas.engine import wire
 from marlaas.engine.gateway.http.anthropic import Messages
 from marlaas.engine.gateway.http.app import Gateway
-from marlaas.engine.gateway.http.exchange import Exchange, Part, decode
+from marlaas.engine.gateway.http.bodies import Part, decode
+from marlaas.engine.gateway.http.exchange import Exchange
 from marlaas.engine.gateway.http.link import Link
 from marlaas.engine.gateway.http.openai import ChatCompletions, Completions
 from marlaas.engine.gateway.http.openapi import document
@@ -412,7 +413,8 @@ each = pytest.mark.parametrize("interface", INTERFACES)
         ),
         (ChatCompletions, {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "tool_call_id"),
         (ChatCompletions, {"top_logprobs": 3}, "top_logprobs", "logprobs"),
-        (ChatCompletions, {"tools": [{"type": "web_search"}]}, "tools[0]", "no function"),
+        (ChatCompletions, {"tools": [{"type": "function"}]}, "tools[0]", "no function"),
+        (ChatCompletions, {"tool_choice": {"type": "web_search"}}, "tool_choice", "nobody here could run"),
         (ChatCompletions, {"tool_choice": {"type": "function", "function": {"name": "gone"}}}, "tool_choice", "'gone'"),
         (ChatCompletions, {"tool_choice": "required"}, "tool_choice", "no tools"),
         (
@@ -453,12 +455,21 @@ each = pytest.mark.parametrize("interface", INTERFACES)
         (Responses, {"previous_response_id": "resp_1"}, "previous_response_id", ""),
         (Responses, {"conversation": "c"}, "conversation", ""),
         (Responses, {"background": True}, "background", ""),
-        (Responses, {"tools": [{"type": "web_search"}]}, "tools[0]", ""),
+        (Responses, {"tools": [{"type": "namespace", "name": "a"}]}, "tools[0]", "without name or tools"),
+        (Responses, {"tool_choice": {"type": "web_search_preview"}}, "tool_choice", "nobody here could run"),
         (Messages, {"max_tokens": None}, "", "max_tokens"),
         (Messages, {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "", "text alone"),
         (Messages, {"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "", "lacks"),
         (Messages, {"messages": [{"role": "robot", "content": "x"}]}, "", "robot"),
-        (Messages, {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "", "bash_20250124"),
+        (
+            Messages,
+            {
+                "tools": [{"type": "bash_20250124", "name": "bash"}],
+                "tool_choice": {"type": "tool", "name": "bash"},
+            },
+            "tool_choice",
+            "'bash', which is not among the tools",
+        ),
         (Messages, {"tool_choice": {"type": "tool", "name": "x"}}, "", "'x'"),
         (Messages, {"tool_choice": {"type": "any"}}, "", "tool_choice is 'any', and there are no tools."),
         (
@@ -510,3 +521,131 @@ def test_all_that_it_refers_to_is_there() -> None:
     for path, methods in json.loads(text)["paths"].items():
         named = {parameter["name"] for method in methods.values() for parameter in method["parameters"]}
         assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+SEARCH = {"type": "web_search", "filters": None}
+PATCH = {
+    "type": "custom",
+    "name": "apply_patch",
+    "format": {"type": "grammar", "syntax": "lark", "definition": "start: X"},
+}
+AGENTS = {
+    "type": "namespace",
+    "name": "multi_agent",
+    "tools": [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("spawn", "add")],
+}
+
+
+async def calling(engine: Engine, request: Any) -> None:
+    """Calls every tool that it is offered."""
+    names = [offered["function"]["name"] for offered in request.tools]
+    arguments = {"apply_patch": '{"input": "*** Begin Patch"}'}
+    calls = tuple(wire.ToolCall(f"c{n}", name, arguments.get(name, "{}")) for n, name in enumerate(names))
+    engine.say(wire.Answered((wire.Choice(0, "", "tool", tool_calls=calls),), "base", 3, 5, id=request.id))
+
+
+async def test_tools_that_are_no_functions_of_responses() -> None:
+    """As Codex sends them at its defaults."""
+    body = {"model": "base", "input": "Hi", "tools": [ADD_ITEM, SEARCH, AGENTS, PATCH]}
+    async with gateway(calling) as client:
+        status, answer, headers = await client.posted(RESPONSES, body)
+        events = await client.stream(RESPONSES, {**body, "stream": True})
+        asked = client.engine.asked[0]
+    assert status == 200 and headers["x-marlaas-ignored"] == "tools of type web_search"
+    assert [each["function"]["name"] for each in asked.tools] == ["add", "spawn", "multi_agent__add", "apply_patch"]
+    assert "(lark):\nstart: X" in asked.tools[-1]["function"]["description"]
+    told = [{key: item.get(key) for key in ("type", "name", "namespace", "input")} for item in answer["output"]]
+    assert told == [
+        {"type": "function_call", "name": "add", "namespace": None, "input": None},
+        {"type": "function_call", "name": "spawn", "namespace": "multi_agent", "input": None},
+        {"type": "function_call", "name": "add", "namespace": "multi_agent", "input": None},
+        {"type": "custom_tool_call", "name": "apply_patch", "namespace": None, "input": "*** Begin Patch"},
+    ]
+    done = [data["item"] for name, data in events if name == "response.output_item.done"]
+    assert [{**item, "id": ""} for item in done] == [{**item, "id": ""} for item in answer["output"]]
+    (text,) = [data["input"] for name, data in events if name == "response.custom_tool_call_input.done"]
+    assert text == "*** Begin Patch"
+
+    # the next request sends what was answered, and results, some with what no model here can read
+    seen = [{"type": "input_image"}, {"type": "input_text", "text": "ok"}]
+    results = [
+        {"type": "custom_tool_call_output", "call_id": "c3", "output": seen},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "function_call_output", "call_id": "c0", "output": "3"},
+    ]
+    async with gateway(calling) as client:
+        status, _, headers = await client.posted(RESPONSES, {**body, "input": [*done, *results]})
+        (asked,) = client.engine.asked
+    assert status == 200
+    first, *rest = asked.messages
+    assert [(call.name, call.arguments) for call in first.tool_calls][1:] == [
+        ("spawn", "{}"),
+        ("multi_agent__add", "{}"),
+        ("apply_patch", '{"input":"*** Begin Patch"}'),
+    ]
+    assert [message.content for message in rest] == [
+        "[input_image: left out, since this model reads text alone]\nok",
+        "3",
+    ]
+    assert headers["x-marlaas-ignored"].split("; ") == [
+        "tools of type web_search",
+        "parts of results of type input_image",
+        "items of type web_search_call",
+    ]
+
+
+async def test_tools_that_are_no_functions_of_chat_completions() -> None:
+    custom = {"type": "custom", "custom": {"name": "apply_patch", "format": {"type": "text"}}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [custom]}}
+    body = {**SAY, "tools": [ADD, custom, {"type": "web_search"}], "tool_choice": allowed}
+    async with gateway(calling) as client:
+        _, answer, headers = await client.posted(CHAT, body)
+        message = answer["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": "c0", "content": [{"type": "tool_reference", "tool_name": "add"}]}
+        await client.post(CHAT, {**body, "messages": [message, result]})
+        first, second = client.engine.asked
+    assert headers["x-marlaas-ignored"] == "tools of type web_search"
+    assert [each["function"]["name"] for each in first.tools] == ["apply_patch"]
+    assert first.wishes.tool_choice == "required"
+    (call,) = message["tool_calls"]
+    assert call == {"id": "c0", "type": "custom", "custom": {"name": "apply_patch", "input": "*** Begin Patch"}}
+    assert second.messages[0].tool_calls == (wire.ToolCall("c0", "apply_patch", '{"input":"*** Begin Patch"}'),)
+    assert second.messages[1].content == "add"
+
+
+async def test_what_claude_code_sends() -> None:
+    """A line that differs in every request, tools and blocks of servers, and a count of tokens."""
+    body = {
+        **TALK,
+        "system": [
+            {"type": "text", "text": "x-anthropic-billing-header: a; cch=1"},
+            {"type": "text", "text": "Be brief."},
+        ],
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"name": "add", "input_schema": {}}],
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {
+                "role": "assistant",
+                "content": [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image"}]}]},
+        ],
+        "thinking": {"type": "adaptive"},
+    }
+    async with gateway(echo) as client:
+        _, _, headers = await client.posted(ANTHROPIC, body)
+        _, counted = await client.post(
+            f"{ANTHROPIC}/count_tokens", {key: body[key] for key in body if key != "max_tokens"}
+        )
+        events = await client.stream(ANTHROPIC, {**body, "stream": True})
+        asked, count, _ = client.engine.asked
+    assert asked.messages[0].content == "Be brief." and asked.wishes.thinking is True
+    assert [each["function"]["name"] for each in asked.tools] == ["add"]
+    assert count.messages == asked.messages and count.wishes.max_tokens == 0
+    assert counted == {"input_tokens": 11}
+    assert events[0][1]["message"]["usage"]["input_tokens"] == 11
+    assert headers["x-marlaas-ignored"].split("; ") == [
+        "tools of type web_search_20250305",
+        "blocks of type server_tool_use",
+        "parts of results of type image",
+    ]

@@ -67,6 +67,14 @@ def test_what_is_unknown_is_told_with_what_is_near(clientele: Clientele, said: s
     assert sentence in refused.value.message
 
 
+def test_every_name_that_works_has_a_model(clientele: Clientele) -> None:
+    mine = names(clientele)
+    assert (mine.model("base").id, mine.model("base").parent) == ("base", "")
+    assert (mine.model("sums@1").id, mine.model("sums@1").parent) == ("sums@1", "org/tiny")
+    with pytest.raises(Refusal, match=r"There is no model '1@9'\."):
+        mine.model("1@9")
+
+
 def test_a_list_of_models(clientele: Clientele) -> None:
     models = names(clientele).models()
     assert [model.id for model in models] == [

@@ -169,7 +169,6 @@ async def test_prompts_in_a_batch(clientele: Clientele) -> None:
         (complete("1", (-1,)), "invalid_request", "prompt"),
         (complete("1", (2**40,)), "invalid_request", "prompt"),
         (complete("1", (2**31 - 1,)), "invalid_request", "prompt"),
-        (chat("1", thinking=True), "invalid_request", "thinking"),
         (chat("1", tool_choice="required"), "invalid_request", "tool_choice"),
     ],
 )
@@ -522,6 +521,33 @@ async def test_a_call_can_be_forced(answerer: Answerer) -> None:
         (call,) = answered.choices[0].tool_calls
         assert call.name == "add" and json.loads(call.arguments)["a"] in (1, 2)
         assert (answered.choices[0].text, answered.choices[0].finish) == ("", "tool")
+
+
+async def test_a_forced_call_that_is_cut_off_is_a_call(answerer: Answerer) -> None:
+    """Its arguments end in the middle, as from OpenAI; beside a form of the answer the call wins."""
+    pytest.importorskip("llguidance")
+    word: dict[str, object] = {"type": "object", "properties": {"a": {"const": "x" * 500}}, "required": ["a"]}
+    tool = {"type": "function", "function": {"name": "add", "parameters": {**word, "additionalProperties": False}}}
+    asking = chat("base", tool_choice="required", max_tokens=60, schema='{"type": "array"}')
+    answered, _ = await talk(answerer, structs.replace(asking, tools=(tool,)))
+    (choice,) = answered.choices
+    (call,) = choice.tool_calls
+    assert (call.name, choice.text, choice.finish) == ("add", "", "length")
+    assert "xxx" in call.arguments and '"}' not in call.arguments
+    assert answered.notes == ("the form of the answer: a call is forced",)
+
+
+async def test_what_does_not_hold_is_noted(clientele: Clientele) -> None:
+    answered, _ = await talk(lab(clientele, Scripted(clientele, "a")), chat("1", thinking=True, max_tokens=9))
+    assert answered.notes == ("thinking: the base model's chat template has no such switch",)
+
+
+async def test_tokens_are_counted_without_an_answer(clientele: Clientele) -> None:
+    sampler = Scripted(clientele, "a")
+    counted, _ = await talk(lab(clientele, sampler), chat("1", max_tokens=0))
+    assert not sampler.requests
+    answered, pieces = await talk(lab(clientele, sampler), chat("1", max_tokens=9, stream=True))
+    assert counted.prompt_tokens == answered.prompt_tokens == pieces[0].prompt_tokens > 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

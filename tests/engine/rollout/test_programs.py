@@ -236,13 +236,12 @@ BAD = Message("assistant", "", tool_calls=(ToolCall("1", "look", "[1]"),))
         ("train", {"tool_choice": "tool:look"}, "", "tool_choice is auto or none"),
         ("train", {"top_logprobs": 3}, "", "log-probabilities"),
         ("train", {"n": 0}, "", "n is 0"),
-        ("train", {"max_tokens": 0}, "", "max_tokens is 0"),
         ("train", {"messages": ()}, "", "There are no messages."),
         ("train", {"messages": (BAD, user("a"))}, "", "no JSON object"),
         ("train", {"messages": (Message("text", "a"),)}, "", "has the role 'text'"),
         ("eval", {"tool_choice": "required"}, "tool_choice", ""),
         ("eval", {"tool_choice": "tool:add", "tools": (LOOK,)}, "tool_choice", ""),
-        ("eval", {"tool_choice": "required", "tools": (LOOK,), "schema": "{}"}, "", "cannot both be asked for"),
+        ("eval", {"tool_choice": "required", "tools": (LOOK,), "schema": "{}"}, "", "no tokenizer for a schema"),
         ("eval", {"tool_choice": "required", "tools": (LOOK,)}, "tools", "no tokenizer for a schema"),
         ("eval", {"schema": "{}"}, "", "no tokenizer for a schema"),
         ("eval", {"temperature": -1.0}, "", "temperature is -1"),
@@ -337,3 +336,15 @@ async def test_what_the_template_refuses_is_the_clients_error() -> None:
         await line.chat(user("a"))
 
     assert spans(await program_stage(renderer=Strict()).run_program(program)) == [1]
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+async def test_a_program_counts_the_tokens_of_a_prompt(split: str) -> None:
+    async def program(line: Line) -> None:
+        counted = await line.chat(user("How many?"), max_tokens=0)
+        answered = await line.chat(user("How many?"))
+        assert counted.prompt_tokens == answered.prompt_tokens > 0
+        assert not counted.choices[0].text and answered.choices[0].text
+
+    played = await program_stage(split=split).run_program(program)
+    assert len(played.episode.trajectories) == 1
