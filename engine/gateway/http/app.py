@@ -62,6 +62,7 @@ class Gateway:
 
     def application(self) -> Starlette:
         handlers: dict[str, Handle] = {
+            "/": self._health,  # Claude Code asks whether its server is there
             "/healthz": self._health,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,

@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
         paths[f"{prefix}/v1/models"] = {"get": _operation("What this key may name as a model.", parameters)}
         paths[f"{prefix}/v1/models/{{id}}"] = {"get": _operation("One model.", [*parameters, MODEL])}
     figures = _operation("Figures for Prometheus, on this machine alone.", [], {"text/plain": "string"}, [])
-    paths["/healthz"] = {"get": _operation("Whether the engine can be asked.", [], keys=[])}
+    paths["/"] = paths["/healthz"] = {"get": _operation("Whether the engine can be asked.", [], keys=[])}
     paths["/metrics"] = {"get": figures}
     paths["/openapi.json"] = {"get": _operation("This document.", [], keys=[])}
     schemes = {
