@@ -29,6 +29,12 @@ from .words import Addresses, filled
 Files = Mapping[str, str | Path] | Sequence[str]
 """Next to the plugin; or by new name, a text, or a path there."""
 _MOST_LISTED = 1000
+_SETTINGS = (".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".env")
+_OF_THE_PERSON = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+_HOME = "~/"
+"""Begins the names of files in the program's home."""
+MODEL = "policy"
+"""Any name works; this one is told."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,15 @@ class Placed:
     """Relative to the program's folder."""
     content: bytes | Path
 
-    def put(self, folder: str) -> None:
-        target = os.path.join(folder, self.name)
+    def put(self, folder: str, values: Mapping[str, object]) -> None:
+        """``values`` are filled into settings that the author wrote as text; code may have such braces of its own."""
+        target = os.path.join(folder, self.name.removeprefix(_HOME))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if isinstance(self.content, bytes):
-            Path(target).write_bytes(self.content)
+            text = self.content
+            if PurePath(self.name).suffix in _SETTINGS:
+                text = filled(text.decode("utf-8", "replace"), values).encode()
+            Path(target).write_bytes(text)
         elif self.content.is_dir():
             shutil.copytree(self.content, target, symlinks=True, dirs_exist_ok=True)
             return
@@ -173,12 +183,12 @@ async def played(
 
 
 def _folder() -> str:
-    """With the folders ``work`` and ``tmp``. Raises ``ProgramFailed``."""
+    """With the folders ``work``, ``tmp`` and ``home``. Raises ``ProgramFailed``."""
     try:
         top = mkdtemp(prefix="program-")
         try:
-            os.mkdir(os.path.join(top, "work"))
-            os.mkdir(os.path.join(top, "tmp"))
+            for name in ("work", "tmp", "home"):
+                os.mkdir(os.path.join(top, name))
         except OSError:
             remove_folder(top)
             raise
@@ -205,14 +215,7 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
     if fault := not_json(ep.task):
         raise TypeError(f"the program {program.name} reads its task as JSON, which cannot hold it: {fault}")
     task = json.dumps(ep.task)  # ASCII: its length is its bytes
-    work, temporary, file = (os.path.join(top, name) for name in ("work", "tmp", "task.json"))
-
-    def fill() -> None:
-        for one in program.files:
-            one.put(work)
-        Path(file).write_text(task, "utf-8")
-
-    await asyncio.to_thread(fill)
+    work, temporary, home, file = (os.path.join(top, name) for name in ("work", "tmp", "home", "task.json"))
     names = program.agents or (DEFAULT_AGENT,)
     endpoints = {name: await ep.endpoint(name) for name in names}
     first = endpoints[names[0]]
@@ -226,9 +229,18 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
         "split": ep.split,
         "url": Addresses(first.url, {name: endpoint.url for name, endpoint in endpoints.items()}),
         "key": first.key,
+        "model": MODEL,
     }
+
+    def fill() -> None:
+        for placed in program.files:
+            placed.put(home if placed.name.startswith(_HOME) else work, values)
+        Path(file).write_text(task, "utf-8")
+
+    await asyncio.to_thread(fill)
     variables = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in _OF_THE_PERSON},
+        "HOME": home,
         "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
         "TMPDIR": temporary,
         **first.environment(),

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from ..adapters.declaring import usable
 
-PLACEHOLDERS = ("prompt", "task", "config", "index", "seed", "split", "url", "key")
+PLACEHOLDERS = ("prompt", "task", "config", "index", "seed", "split", "url", "key", "model")
 """In a command, its variables and its input."""
 _PLACE = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})((?:\[[^\[\]{{}}]*\])*)\}}")
 _STEP = re.compile(r"\[([^\[\]]*)\]")

@@ -43,6 +43,32 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("scratch")
+async def test_a_program_has_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents read and write their user's settings there."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/of/the/person")
+    code = """
+import os, pathlib
+settings, script = pathlib.Path.home() / ".agent/config.toml", pathlib.Path("say.py")
+assert "XDG_CONFIG_HOME" not in os.environ and pathlib.Path.home() != pathlib.Path.cwd()
+print(settings.read_text() + script.read_text())
+"""
+    files = {"~/.agent/config.toml": 'url = "{url}"\nmodel = "{model}"\n', "say.py": "print(f'{key}', '')\n"}
+    seen: list[ProgramRun] = []
+
+    @env.program(["python", "-c", code], files=files)
+    def agent(ep: BlockingEpisode, run: ProgramRun) -> float:
+        seen.append(run)
+        return 1.0
+
+    await rewards(agent)
+    assert seen[0].stdout == "url = \"http://127.0.0.1:9/v1\"\nmodel = \"policy\"\nprint(f'{key}', '')\n\n", seen[
+        0
+    ].stderr
+    assert seen[0].files == ("say.py",)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
 async def test_what_a_program_is_given(scratch: Path) -> None:
     seen: list[ProgramRun] = []
 
