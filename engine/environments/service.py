@@ -370,10 +370,14 @@ def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
 
 
 def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
-    """Raises ``EnvironmentMissing`` with the existing and the nearest names."""
-    for info in infos:
-        if info.name == name:
-            return info
+    """By the full name, as a plugin's environment of its own name, or by the last part.
+
+    Raises ``EnvironmentMissing`` with the existing and the nearest names.
+    """
+    for full in (name, f"{name}/{name}"):
+        for info in infos:
+            if info.name == full:
+                return info
     matches = [info for info in infos if info.name.rpartition("/")[2] == name]
     matches = [info for info in matches if info.version] or matches
     if len(matches) == 1:

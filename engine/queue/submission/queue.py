@@ -53,13 +53,15 @@ def missing_rows(record: Mapping[str, Any]) -> str:
 
 
 def find_environment(name: str, environments: list[EnvironmentRow], path: str = "environment") -> EnvironmentRow:
-    """By "plugin/environment" or its last part.
+    """By "plugin/environment", as a plugin's environment of its own name, or by the last part.
 
     A plugin that has not served yet stands for all its environments. Raises ``EnvironmentMissing`` for none or several.
     """
-    matches = [e for e in environments if e.name == name] or [
-        e for e in environments if e.name.rpartition("/")[2] == name
-    ]
+    matches = (
+        [e for e in environments if e.name == name]
+        or [e for e in environments if e.name == f"{name}/{name}"]
+        or [e for e in environments if e.name.rpartition("/")[2] == name]
+    )
     plugin = name.partition("/")[0]
     matches = [e for e in matches if e.version] or matches  # serving ones go first
     matches = matches or [e for e in environments if not e.version and e.name.partition("/")[0] == plugin][:1]

@@ -57,11 +57,13 @@ def plain(ep, times: int = 2):
 
 @pytest.mark.processes
 async def test_names_and_parameters_are_checked(world: World) -> None:
-    await world.serve(echo=ECHO, other=ECHO + ECHO.replace("echo", "unique"))
+    twice = ECHO.replace("echo", "twice")
+    await world.serve(echo=ECHO, other=ECHO + ECHO.replace("echo", "unique") + twice, third=twice)
     assert world.service.resolve("unique").name == "other/unique"
     assert world.service.resolve("other/echo").name == "other/echo"
-    with pytest.raises(EnvironmentMissing, match=r"ambiguous: there are echo/echo and other/echo"):
-        world.service.resolve("echo")
+    assert world.service.resolve("echo").name == "echo/echo", "the plugin of that name"
+    with pytest.raises(EnvironmentMissing, match=r"ambiguous: there are other/twice and third/twice"):
+        world.service.resolve("twice")
     with pytest.raises(EnvironmentMissing, match=r"Did you mean 'other/unique'\? There are: echo/echo, other/echo"):
         world.service.resolve("unikue")
     assert world.service.validate("unique", {}) == {"word": "hello"}

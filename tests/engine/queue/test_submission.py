@@ -101,6 +101,14 @@ def test_difficulty_needs_rows_to_choose_from() -> None:
     assert caught.value.path == "train.sampling"
 
 
+def test_a_plugins_own_name_is_not_ambiguous() -> None:
+    """A person's plugin ``sums`` stands beside an environment of that name which ships with marlaas."""
+    rows = [served("instruct/sums"), served("sums/sums", DIGITS)]
+    check_environment(submission(task("sums", digits=3)), rows)
+    with pytest.raises(ConfigError, match=r"'sums' is ambiguous: instruct/sums, other/sums\."):
+        check_environment(submission(task("sums")), [served("instruct/sums"), served("other/sums")])
+
+
 def test_configuration_is_checked_before_the_queue_takes_it() -> None:
     rows = [served("a/add", DIGITS)]
     check_environment(submission(task("add", digits=3)), rows)
