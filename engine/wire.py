@@ -105,6 +105,14 @@ class Figures(Struct, frozen=True, tag="figures"):
     id: int
 
 
+class Rejected(Struct, frozen=True, tag="rejected"):
+    """The gateway refused a request of this key; nothing answers it."""
+
+    id: int
+    key: str
+    message: str
+
+
 class Cancel(Struct, frozen=True, tag="cancel"):
     """Nobody waits for this request."""
 
@@ -195,7 +203,7 @@ class FigureTable(Struct, frozen=True, tag="figure_table"):
     rows: tuple[tuple[str, dict[str, str], float], ...]
 
 
-Request = Chat | Complete | Models | Figures | Cancel
+Request = Chat | Complete | Models | Figures | Rejected | Cancel
 Response = Piece | Answered | Refused | ModelList | FigureTable
 
 _encoder = msgpack.Encoder()
@@ -252,6 +260,9 @@ class Answerer(Protocol):
 
     async def models(self, key: str, name: str = "") -> tuple[Model, ...]:
         """The models of the key; with a ``name`` only that."""
+
+    def reject(self, sentence: str) -> None:
+        """A request was refused before it came here."""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ class FinishedEpisode:
     seconds: float = 0.0
     earlier: tuple[EpisodeOutcome, ...] = ()
     dropped: bool = False
+    rejected: str = ""
+    """The last refusal that its program heard."""
 
     @property
     def outcomes(self) -> tuple[EpisodeOutcome, ...]:
@@ -156,6 +158,8 @@ class Answering:
     settle: Callable[[FinalReward], None] = lambda final: None
     """An agent's reward is final; at most once per agent and episode."""
     endpoint: Opens = no_endpoint
+    rejected: Callable[[], str] = str
+    """The last refusal that its program heard."""
 
     def __call__(self, ask: Ask) -> Awaitable[Reply]:
         return self.answer(ask)

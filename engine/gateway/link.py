@@ -154,6 +154,10 @@ class Desk:
         for link in self.links:
             link.end_requests(key)
 
+    def reject(self, key: str, message: str) -> None:
+        if key in self._episodes:
+            self._episodes[key].reject(message)
+
     def is_over(self, key: str) -> bool:
         return key.startswith(EPISODE) and key not in self._episodes
 
@@ -242,7 +246,9 @@ class Link:
                 task.cancel()
 
     def _hear(self, asked: wire.Request) -> None:
-        if not isinstance(asked, wire.Cancel):
+        if isinstance(asked, wire.Rejected):
+            self._desk.reject(asked.key, asked.message)
+        elif not isinstance(asked, wire.Cancel):
             task = asyncio.create_task(self._run(asked))
             self._running[asked.id] = "" if isinstance(asked, wire.Figures) else asked.key, task
             task.add_done_callback(lambda _: self._running.pop(asked.id, None))

@@ -233,6 +233,8 @@ class LiveEpisode:
         self._open: dict[tuple[str, int], _OpenConversation] = {}
         self._begun = 0
         self._program: Program | None = None
+        self._rejected = ""
+        """The last refusal that its program heard."""
         self._allowances: dict[str, Allowance] = {}
         self._order = Order()
         self._prompt: PromptHash | None = None
@@ -320,6 +322,7 @@ class LiveEpisode:
         self.over = self.seconds
         program, self._program = self._program, None  # a cycle would keep it until a garbage collection
         if program is not None:
+            self._rejected = program.rejected
             program.close()
         for one in self._open.values():
             one.client.leave()
@@ -341,7 +344,7 @@ class LiveEpisode:
             trajectories=tuple(trajectories),
             parts=outcome.parts,
             metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
-            failure=outcome.failure,
+            failure=self._explained(outcome.failure),
             seconds=outcome.seconds,
             paid=outcome.paid,
             timing=Timing(
@@ -350,7 +353,13 @@ class LiveEpisode:
                 seconds,
             ),
         )
-        return FinishedEpisode(episode, transcripts, self._prompt, outcome, seconds)
+        outcome = replace(outcome, failure=episode.failure)
+        return FinishedEpisode(episode, transcripts, self._prompt, outcome, seconds, rejected=self._rejected)
+
+    def _explained(self, failure: Failure | None) -> Failure | None:
+        if failure is None or not self._rejected:
+            return failure
+        return replace(failure, message=f"{failure.message}; its last refused request: {self._rejected}")
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
         if ask.options is not None:

@@ -362,6 +362,8 @@ class Program:
         note: Callable[[str], None] = lambda name: None,
     ) -> None:
         """``episode``: None if not sampled. ``trains``: the task's sampling holds; ``note`` gets ignored wishes."""
+        self.rejected = ""
+        """The last refusal."""
         self._episode = episode
         self._endpoints = endpoints
         self._trains = trains
@@ -401,9 +403,20 @@ class Program:
     async def models(self, key: str, name: str = "") -> tuple[wire.Model, ...]:
         return (wire.Model(name or "policy", owner="marlaas"),)  # every name works
 
+    def reject(self, sentence: str) -> None:
+        self.rejected = sentence
+
     async def answer(self, request: Request, tell: Tell) -> Answered:
         """A prompt continues an earlier one with its reply if it begins with both, unless the model ended its turn
         there."""
+        try:
+            return await self._admitted(request, tell)
+        except Refusal as refusal:
+            if refusal.status in (400, 404):
+                self.reject(refusal.message)
+            raise
+
+    async def _admitted(self, request: Request, tell: Tell) -> Answered:
         if self._closed:
             raise _over()
         if isinstance(request, wire.Chat) and request.wishes.max_tokens == 0:
@@ -588,7 +601,7 @@ def canned(endpoints: Endpoints | None, answer: Answer) -> Iterator[Answering]:
     """Answers programs without a sampler, until the block ends."""
     program = Program(None, endpoints)
     try:
-        yield Answering(answer, endpoint=program.open)
+        yield Answering(answer, endpoint=program.open, rejected=lambda: program.rejected)
     finally:
         program.close()
 

@@ -21,8 +21,12 @@ FALLEN = 0.1
 """Fall of a step's mean reward. If a tenth of 64 rewards is 1, all are 0 once in a thousand times."""
 
 
-def never_asks(environment: str, where: str) -> Fruitless:
-    """The error if episodes end without asking the model."""
+def never_asks(environment: str, where: str, rejected: str = "") -> Fruitless:
+    """The error if episodes end without asking the model; ``rejected``: the last refusal that a program heard."""
+    if rejected:
+        return Fruitless(
+            f"The requests of {environment} were refused in {where}: {rejected}", "Mend that, then resume the task."
+        )
     return Fruitless(
         f"{environment} never called `ep.ask` in {where}: nothing can be learned from it.",
         "Let it `await ep.ask(...)`, then resume the task.",

@@ -391,7 +391,8 @@ class GroupRunner:
             resumed, version = None, attempt.record.environment_version
             history = self._draws[component.name, version]
             if history.never_asked(attempt.samples):
-                raise never_asks(component.spec.environment, f"{history.silent} episodes")
+                rejected = next((sample.rejected for sample in attempt.samples if sample.rejected), "")
+                raise never_asks(component.spec.environment, f"{history.silent} episodes", rejected)
             if not group.waiting:
                 history.survived(lost_in_a_row)
                 begun = [attempt.ended.get(n) or _unfinished(n, {}) for n in range(self._size)]

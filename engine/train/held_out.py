@@ -249,6 +249,8 @@ class HeldOutPrompts:
         self._prompts = prompts
         self._known: dict[tuple[str, str], Division] = {}
         self._told: set[str] = set()
+        self._rejected = ""
+        """The last refusal that a program heard while it was looked at."""
         self._looking = asyncio.Lock()
         self.newest: frozenset[PromptHash] = frozenset()
 
@@ -258,7 +260,8 @@ class HeldOutPrompts:
             others = await self._beside.of(lease) if self._beside else frozenset()
             division = await self.division(lease)
             if not division.asks:
-                raise never_asks(lease.environment, f"{DRAWS} training instances that were looked at")
+                where = f"{DRAWS} training instances that were looked at"
+                raise never_asks(lease.environment, where, self._rejected)
             self.newest = division.hashes | others
             return self.newest
         except Replaced:
@@ -319,6 +322,7 @@ class HeldOutPrompts:
                     return None
                 with self._services.rollout.canned(_silence) as answering:
                     ended = await self._services.environments.look(lease, specs[place], answering.endpoint)
+                    self._rejected = answering.rejected() or self._rejected
             if isinstance(ended, Ask):
                 found[place] = await self._hash(ended)
             elif ended.status in ("ok", "skip"):

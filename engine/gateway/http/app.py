@@ -110,7 +110,11 @@ class Gateway:
         async with self._body(request) as body:
             tries = request.headers.get("x-stainless-retry-count", "")
             retry = int(tries[:9]) if tries.isdecimal() else -1
-            exchange = make(body, line.key, line.agent, request.headers.get("idempotency-key", ""), retry)
+            try:
+                exchange = make(body, line.key, line.agent, request.headers.get("idempotency-key", ""), retry)
+            except Refusal as refusal:
+                self.link.reject(line.key, refusal.message)
+                raise
             line.model, line.stream = exchange.asked.model, exchange.asked.stream
             if self.log.prompts:
                 line.sent = shown_body(body)

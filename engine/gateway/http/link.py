@@ -64,6 +64,11 @@ class Link:
         finally:
             self._cancel(number)
 
+    def reject(self, key: str, message: str) -> None:
+        """Have the engine know of a request that is refused here."""
+        if self._writer is not None:
+            self._writer.write(wire.frame(wire.Rejected(next(self._ids), key, message)))
+
     def _cancel(self, number: int) -> None:
         if self._calls.pop(number, None) is not None and self._writer is not None:
             self._writer.write(wire.frame(wire.Cancel(number)))

@@ -138,6 +138,9 @@ class _Answerer:
     key: int
     tenant: str
 
+    def reject(self, sentence: str) -> None:
+        """The client has heard it."""
+
     async def models(self, key: str, name: str = "") -> tuple[Model, ...]:
         with _explained():
             names = self.serving.names(self.tenant)

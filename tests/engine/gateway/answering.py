@@ -65,6 +65,10 @@ class Echo:
         self.ended.append("answered")
         return Answered((Choice(0, text, "stop"),), "1@1", len(words), len(words) + 1, 1)
 
+    def reject(self, sentence: str) -> None:
+        """Remembered as an end."""
+        self.ended.append(sentence)
+
     async def models(self, key: str, name: str = "") -> tuple[Model, ...]:
         """One."""
         return (Model("echo"),)

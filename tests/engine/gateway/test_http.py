@@ -48,6 +48,13 @@ async def test_models_in_both_forms_and_the_nearest_of_a_wrong_name() -> None:
         assert status == 404 and "'17/best'" in text and client.engine.asked[0].key == KEY
 
 
+async def test_the_engine_is_told_what_is_refused_here() -> None:
+    async with gateway(silence) as client:
+        assert (await client.post(CHAT, {**SAY, "messages": []}))[0] == 400
+        rejected = await client.engine.begun.get()
+    assert (rejected.key, rejected.message) == (KEY, "messages is empty.")
+
+
 async def test_without_a_key_nothing_is_asked() -> None:
     async with gateway(echo) as client:
         client.headers = {}

@@ -21,6 +21,7 @@ from marlaas.engine.wire import (
     Piece,
     Refusal,
     Refused,
+    Rejected,
 )
 
 from .answering import Echo, chat, linked
@@ -37,6 +38,15 @@ async def test_an_answer_and_a_stream(desk: Desk) -> None:
     assert streamed[: len(pieces)] == pieces and {piece.id for piece in pieces} == {8}
     assert "".join(piece.text for piece in pieces) == "one two three"
     assert streamed[len(pieces) :] == [Answered((Choice(0, "one two three", "stop"),), "1@1", 3, 4, 1, 8)]
+
+
+async def test_an_episode_hears_of_what_the_gateway_refuses(desk: Desk) -> None:
+    echo = Echo()
+    key = desk.admit(echo)
+    async with linked(desk) as gateway:
+        gateway.send(Rejected(1, key, "messages is empty."), Rejected(2, "tml-of-a-client", "No."))
+        assert isinstance((await gateway.ask(chat(3, key)))[-1], Answered)
+    assert echo.ended == ["messages is empty.", "answered"]
 
 
 async def test_how_requests_are_refused(desk: Desk, log: list[str]) -> None:

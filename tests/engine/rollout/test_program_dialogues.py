@@ -230,7 +230,9 @@ async def test_a_forced_call_is_read_as_the_template_writes_calls(families: dict
         await line.chat(*messages, said, *results(said), tools=(LOOK,))
         parrot.saying = [*renderer.vocabulary.encode(json.dumps(LOOKING)[:-2])]
         answered = await line.chat(*messages, tools=(LOOK,), tool_choice="tool:look")
-        assert not answered.choices[0].tool_calls, "cut off, it is no call"
+        (call,) = answered.choices[0].tool_calls
+        assert (answered.choices[0].finish, call.name) == ("length", "look")
+        assert call.arguments == json.dumps(LOOKING["arguments"])[:-1], "cut off, its arguments are no JSON"
 
     played = await stage.run_program(program)
     assert played.episode.status == "ok"

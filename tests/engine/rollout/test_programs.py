@@ -8,18 +8,22 @@ from typing import Any
 
 import pytest
 
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, endpoint_of
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.rollout import episodes, programs as programs
 from marlaas.engine.rollout.episodes import HeldOutPrompt
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
+from marlaas.engine.trajectories import Failure
 from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
+from marlaas.plugins.messages import Answer
 
 from .fake import Witness
 from .stage import (
     LOOK,
     SAMPLING,
     Caller,
+    Hearing,
     Line,
     heard,
     ids,
@@ -348,3 +352,23 @@ async def test_a_program_counts_the_tokens_of_a_prompt(split: str) -> None:
 
     played = await program_stage(split=split).run_program(program)
     assert len(played.episode.trajectories) == 1
+
+
+async def test_the_last_refusal_stands_in_the_failure() -> None:
+    """Programs tell little: "HTTP Error 400", or nothing."""
+    stage = program_stage()
+
+    async def program(line: Line) -> None:
+        await line.refused(user("a"), tool_choice="required", tools=(LOOK,))
+
+    async def fails(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        opened = await endpoint_of(answer)(Hearing(answer, ()))
+        assert stage.addresses is not None
+        stage.addresses.open_now[opened.key].reject("messages is empty.")
+        return EpisodeOutcome("error", failure=Failure("the program ended with exit code 1"))
+
+    silent = await stage.run_program(program)
+    assert silent.rejected == "In training the model chooses its tools: tool_choice is auto or none."
+    failed = await stage.run(fails)
+    words = "the program ended with exit code 1; its last refused request: messages is empty."
+    assert [failed.outcome.failure, failed.episode.failure] == [Failure(words)] * 2

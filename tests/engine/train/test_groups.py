@@ -24,7 +24,7 @@ from marlaas.engine.samplers.protocol import SampleRequest, SampleResult
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.drawing import STRIDE
-from marlaas.engine.train.failures import MAX_SILENT
+from marlaas.engine.train.failures import MAX_SILENT, never_asks
 from marlaas.engine.train.groups import (
     DEATHS,
     MAX_SHORT,
@@ -184,6 +184,11 @@ async def test_episodes_that_never_ask_are_few_before_the_task_pauses(world: Wor
     assert ending.reason.words.startswith("sums never called `ep.ask` in ")
     under_way = 8 * SPEC.train.groups_per_step * SPEC.train.group_size
     assert MAX_SILENT <= len(world.environments.begun) <= MAX_SILENT + under_way
+
+
+def test_a_program_that_was_refused_is_not_one_that_never_asked() -> None:
+    ending = never_asks("sums", "64 episodes", "messages is empty.")
+    assert ending.cause == "The requests of sums were refused in 64 episodes: messages is empty."
 
 
 TASK = replace(SPEC, train=replace(SPEC.train, group_size=3, redundant=2))
