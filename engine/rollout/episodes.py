@@ -329,6 +329,9 @@ class LiveEpisode:
 
     def result(self, outcome: EpisodeOutcome) -> FinishedEpisode:
         """Agents by name: first turns depend on timing."""
+        if self._rejected and (failure := outcome.failure) is not None:
+            words = f"{failure.message}; its last refused request: {self._rejected}"
+            outcome = replace(outcome, failure=replace(failure, message=words))
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}
@@ -344,7 +347,7 @@ class LiveEpisode:
             trajectories=tuple(trajectories),
             parts=outcome.parts,
             metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
-            failure=self._explained(outcome.failure),
+            failure=outcome.failure,
             seconds=outcome.seconds,
             paid=outcome.paid,
             timing=Timing(
@@ -353,13 +356,7 @@ class LiveEpisode:
                 seconds,
             ),
         )
-        outcome = replace(outcome, failure=episode.failure)
         return FinishedEpisode(episode, transcripts, self._prompt, outcome, seconds, rejected=self._rejected)
-
-    def _explained(self, failure: Failure | None) -> Failure | None:
-        if failure is None or not self._rejected:
-            return failure
-        return replace(failure, message=f"{failure.message}; its last refused request: {self._rejected}")
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
         if ask.options is not None:
