@@ -21,13 +21,13 @@ from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from .. import wire
 from ..environments.protocol import Answering, Listener
-from ..errors import ConfigError, MarlaasError
+from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..samplers.options import NONE, Likeliest, Wishes
 from ..samplers.protocol import NewTokens
 from ..samplers.sampling import Truncation
 from ..wire import Address, Answered, Endpoints, Refusal, Tell
 from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Unplayable
-from .renderer import PLAIN, ROLES
+from .renderer import PLAIN, ROLES, TooLong
 from .spoken import first_stop
 from .toolcalls import cut_call, forced_call, forces, schema_of_call
 
@@ -436,7 +436,12 @@ class Program:
     async def _counted(self, request: wire.Chat) -> Answered:
         """Only the tokens of the prompt."""
         ask = Ask(self._agent(request.agent), messages_of(request.messages), tools_of(request))
-        count = 0 if self._episode is None else await self._episode.prompt_tokens(ask)
+        try:
+            count = 0 if self._episode is None else await self._episode.prompt_tokens(ask)
+        except TooLong as error:
+            raise _no_room(f"the prompt has at least {error.tokens:,} tokens") from error
+        except (ValueError, BaseModelError) as error:
+            raise refused(f"The messages cannot be put to the base model: {error}", "messages") from error
         return Answered((wire.Choice(0, "", "length"),), request.model, count, 0)
 
     def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:

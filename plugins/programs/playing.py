@@ -51,7 +51,7 @@ class Placed:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if isinstance(self.content, bytes):
             text = self.content
-            if PurePath(self.name).suffix in _SETTINGS:
+            if self.name.endswith(_SETTINGS):
                 text = filled(text.decode("utf-8", "replace"), values).encode()
             Path(target).write_bytes(text)
         elif self.content.is_dir():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
 from .bodies import Part, Share, Tokens, TopK, check, decode, schema_of, text_of, unsupported, wishes_of, wrong
@@ -168,6 +168,10 @@ class CountTokens(Messages):
     """Requests to ``/v1/messages/count_tokens``: an answer without tokens."""
 
     body = CountBody
+
+    def ask(self, body: bytes) -> Chat:
+        asked = super().ask(body)
+        return structs.replace(asked, wishes=structs.replace(asked.wishes, max_tokens=0), stream=False)
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         return {"input_tokens": answer.prompt_tokens}

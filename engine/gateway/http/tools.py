@@ -17,7 +17,7 @@ TEXT = "input"
 
 
 @dataclass(frozen=True)
-class SentTool:
+class ClientTool:
     """A tool by the name that the client knows."""
 
     name: str
@@ -27,11 +27,11 @@ class SentTool:
 
 
 @dataclass(frozen=True)
-class SentCall:
+class ClientCall:
     """A call of the model in the client's words."""
 
     id: str
-    tool: SentTool
+    tool: ClientTool
     arguments: str
     """JSON, or the free text."""
 
@@ -43,7 +43,7 @@ class Tools:
         self.functions: tuple[dict[str, Any], ...] = ()
         """As in chat completions."""
         self._notes = notes
-        self._sent: dict[str, SentTool] = {}
+        self._sent: dict[str, ClientTool] = {}
         """By the function's name."""
 
     def add(self, name: Any, description: Any, parameters: Any, where: str, namespace: str = "") -> None:
@@ -61,7 +61,7 @@ class Tools:
         about = {"description": description} if isinstance(description, str) and description else {}
         schema = {"type": "object", "properties": {}} if parameters is None else parameters
         shown = f"{namespace}__{name}" if namespace and name in self._sent else name
-        self._sent[shown] = SentTool(name, namespace)
+        self._sent[shown] = ClientTool(name, namespace)
         function = {"type": "function", "function": {"name": shown, **about, "parameters": schema}}
         self.functions = (*self.functions, function)
 
@@ -74,7 +74,7 @@ class Tools:
         parameters = {"type": "object", "properties": {TEXT: {"type": "string"}}, "required": [TEXT]}
         self.add(name, "\n\n".join(words), parameters, where, namespace)
         shown = self.functions[-1]["function"]["name"]
-        self._sent[shown] = SentTool(name, namespace, text=True)
+        self._sent[shown] = ClientTool(name, namespace, text=True)
 
     def leave_out(self, what: str, kind: object) -> None:
         """Note that something of a type is left out: ``what`` is its plural."""
@@ -89,9 +89,9 @@ class Tools:
         sent = (shown for shown, tool in self._sent.items() if (tool.name, tool.namespace) == (name, namespace))
         return next(sent, name)
 
-    def sent(self, call: ToolCall) -> SentCall:
-        tool = self._sent.get(call.name, SentTool(call.name))
-        return SentCall(call.id, tool, _text(call.arguments) if tool.text else call.arguments)
+    def sent(self, call: ToolCall) -> ClientCall:
+        tool = self._sent.get(call.name, ClientTool(call.name))
+        return ClientCall(call.id, tool, _text(call.arguments) if tool.text else call.arguments)
 
     def call(self, id: str, name: str, arguments: str, namespace: str = "") -> ToolCall:
         """A call that the client sends back."""

@@ -634,9 +634,7 @@ async def test_what_claude_code_sends() -> None:
     }
     async with gateway(echo) as client:
         _, _, headers = await client.posted(ANTHROPIC, body)
-        _, counted = await client.post(
-            f"{ANTHROPIC}/count_tokens", {key: body[key] for key in body if key != "max_tokens"}
-        )
+        _, counted = await client.post(f"{ANTHROPIC}/count_tokens", {**body, "max_tokens": 9, "stream": True})
         events = await client.stream(ANTHROPIC, {**body, "stream": True})
         asked, count, _ = client.engine.asked
     assert asked.messages[0].content == "Be brief." and asked.wishes.thinking is True

@@ -12,6 +12,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, en
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.rollout import episodes, programs as programs
 from marlaas.engine.rollout.episodes import HeldOutPrompt
+from marlaas.engine.rollout.renderer import TooLong
 from marlaas.engine.samplers.options import Wishes
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.trajectories import Failure
@@ -372,3 +373,15 @@ async def test_the_last_refusal_stands_in_the_failure() -> None:
     failed = await stage.run(fails)
     words = "the program ended with exit code 1; its last refused request: messages is empty."
     assert [failed.outcome.failure, failed.episode.failure] == [Failure(words)] * 2
+
+
+async def test_a_prompt_that_is_too_long_to_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(*_: object) -> None:
+        raise TooLong(9000)
+
+    async def program(line: Line) -> None:
+        refusal = await line.refused(user("a"), max_tokens=0)
+        assert (refusal.status, refusal.code) == (400, "context_length_exceeded") and "9,000" in refusal.message
+
+    monkeypatch.setattr(Caller, "known", too_long)
+    assert (await program_stage().run_program(program)).episode.status == "ok"

@@ -50,9 +50,10 @@ async def test_a_program_has_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch) 
 import os, pathlib
 settings, script = pathlib.Path.home() / ".agent/config.toml", pathlib.Path("say.py")
 assert "XDG_CONFIG_HOME" not in os.environ and pathlib.Path.home() != pathlib.Path.cwd()
-print(settings.read_text() + script.read_text())
+print(settings.read_text() + script.read_text() + pathlib.Path(".env").read_text())
 """
     files = {"~/.agent/config.toml": 'url = "{url}"\nmodel = "{model}"\n', "say.py": "print(f'{key}', '')\n"}
+    files[".env"] = "KEY={key}"
     seen: list[ProgramRun] = []
 
     @env.program(["python", "-c", code], files=files)
@@ -61,10 +62,10 @@ print(settings.read_text() + script.read_text())
         return 1.0
 
     await rewards(agent)
-    assert seen[0].stdout == "url = \"http://127.0.0.1:9/v1\"\nmodel = \"policy\"\nprint(f'{key}', '')\n\n", seen[
-        0
-    ].stderr
-    assert seen[0].files == ("say.py",)
+    script = "print(f'{key}', '')\n"
+    settings = 'url = "http://127.0.0.1:9/v1"\nmodel = "policy"\n'
+    assert seen[0].stdout == f"{settings}{script}KEY=tml-nobody\n", seen[0].stderr
+    assert seen[0].files == (".env", "say.py")
 
 
 @pytest.mark.processes
