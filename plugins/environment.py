@@ -83,6 +83,8 @@ class Environment:
     """The agents that speak in it, so that a task can say who plays whom; empty if the author does not say."""
     on_error: float | None = None
     """The reward of an episode that an exception ended after a reply; None: such an episode has no reward."""
+    train: str = "all"
+    """The conversations of a program that are trained on: ``all``, the ``main`` or the ``longest`` thread."""
 
     def score(self, function: Function) -> Function:
         """Declare how an episode is scored: ``def score(task, transcript)``, which may be ``async``.
@@ -253,6 +255,7 @@ class Declaration:
         score_timeout: float = 30.0,
         agents: Sequence[str] = (),
         on_error: float | None = None,
+        train: str = "all",
     ) -> ProgramEnvironment:
         """Declare an environment that an external program plays: ``solve = env.program("python my_agent.py", …)``, or
         as a decorator.
@@ -279,7 +282,9 @@ class Declaration:
 
         When the episode ends, the program is killed with all that it has started. ``timeout`` are seconds of its own,
         without the model's; ``agents`` are the names of those who speak, whose addresses are in ``MARLAAS_ENDPOINTS``,
-        as JSON.
+        as JSON. ``train`` chooses among the conversations of an agent, which are told apart by their system text:
+        ``"all"``; ``"main"``, the first that is offered tools, else the first; or ``"longest"``. Others are side calls,
+        which are shown, but not trained on.
 
         Raises ``TypeError`` or ``ValueError``, in words for the author, for what no task could play.
         """
@@ -299,6 +304,7 @@ class Declaration:
             score_timeout=score_timeout,
             agents=agents,
             on_error=on_error,
+            train=train,
         )
 
 

@@ -122,12 +122,19 @@ class FinalReward:
     paid: tuple[TurnReward, ...] = ()
 
 
+Threads = Literal["all", "main", "longest"]
+
+
 class Listener(Protocol):
     """An episode with an address for programs' calls."""
 
     @property
     def agents(self) -> tuple[str, ...]:
         """Empty: any."""
+
+    @property
+    def train(self) -> Threads:
+        """Threads of an agent's calls."""
 
     async def answer(self, ask: Ask) -> Reply:
         """Answer a program's ask like the environment's."""

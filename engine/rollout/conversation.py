@@ -123,6 +123,17 @@ class Sampled:
 
 
 @dataclass(frozen=True)
+class Thread:
+    """A program's conversations with the same system text."""
+
+    name: str
+    """Its first words."""
+    digest: bytes
+    """Of the system text, without what changes from call to call."""
+    tools: bool
+
+
+@dataclass(frozen=True)
 class _End:
     part: Part
     tokens: int
@@ -146,6 +157,8 @@ class Conversation:
     order: Order = field(default_factory=Order)
     wishes: Wishes | None = None
     """Of the next reply; None in training."""
+    thread: Thread | None = None
+    """None: the environment asks itself."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
@@ -161,8 +174,15 @@ class Conversation:
         number = len(self._parts) - 1
         return f"{self.place}.{number}" if number else self.place
 
-    async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering, on_part: OnPart | None = None) -> Reply:
-        """Empty without room.
+    async def answer(
+        self,
+        ask: Ask,
+        sampler: Turns,
+        rendering: Rendering,
+        on_part: OnPart | None = None,
+        restated: Sequence[Message] = (),
+    ) -> Reply:
+        """Empty without room. ``restated``: all earlier messages, which a new part begins with.
 
         Raises ``Unplayable`` for a first prompt without room, messages that the template refuses, and ``DEAF_ASKS``
         asks without room.
@@ -172,7 +192,7 @@ class Conversation:
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
         else:
-            await self._append_ask(ask, sampler, rendering)
+            await self._append_ask(ask, sampler, rendering, restated)
             if not self._ends and len(self._now.tokens) >= self.context:
                 raise overfull(str(len(self._now.tokens)), self.context)
         room = 0 if self._full else max(0, min(self.sampling.max_tokens, self.context - len(self._now.tokens)))
@@ -195,6 +215,7 @@ class Conversation:
         The original trains on tokens up to there.
         """
         forked = Conversation(place, agent, sampling, self.context, seed, allowance, order=self.order)
+        forked.thread = self.thread
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True
@@ -213,10 +234,14 @@ class Conversation:
         said = self._now.said(span)
         return Sampled(self.sampling.version, span.start, *said, spoken.shown, spoken.ended, self._likeliest)
 
-    def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(span.stop - span.start for part in self._parts for span in part.spans)
+
+    def trajectories(self, reward: float | None, cut: bool = False, agent: str = "") -> tuple[Trajectory, ...]:
         """``cut``: another of the agent's conversations was cut; it marks all."""
         parts = [part for part in self._parts if part.spans] or self._parts[:1]
-        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in parts)
+        return tuple(part.trajectory(agent or self.agent, reward, cut or self.cut) for part in parts)
 
     def transcripts(self) -> tuple[Transcript, ...]:
         groups: list[list[Part]] = [[]]
@@ -246,16 +271,21 @@ class Conversation:
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
-    async def _append_ask(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
+    async def _append_ask(self, ask: Ask, sampler: Turns, rendering: Rendering, restated: Sequence[Message]) -> None:
         thinking, anew = self.sampling.thinking, False
+        history, tools = self._history, self._tools
+        if restated:
+            pairs = zip(history, restated, strict=True)
+            history, tools = [old if isinstance(old, Spoken) else new for old, new in pairs], ask.tools
         new: Sequence[int]
         try:
-            if self._history:
-                history, tools = self._history, self._tools
-                going_on = await rendering.follow(history, ask.messages, tools, thinking, self.context)
+            if history:
+                going_on = await rendering.follow(
+                    history, ask.messages, tools, thinking, self.context, anew=bool(restated)
+                )
                 new, anew = going_on.tokens, going_on.anew
             else:
-                self._tools = ask.tools
+                tools = ask.tools
                 new = (await rendering.open(ask, thinking, self.context)).tokens
         except TooLong as error:
             if not self._ends:
@@ -268,7 +298,7 @@ class Conversation:
         if anew:
             await sampler.release(self.name)
             self._parts.append(Part())
-        self._history.extend(ask.messages)
+        self._history, self._tools = [*history, *ask.messages], tools
         self._now.add_context(new, ask.messages, self.order)
 
     async def _sample(

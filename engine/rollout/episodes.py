@@ -6,6 +6,7 @@ Environment failures are results; a worker's death is raised.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -14,13 +15,31 @@ from functools import partial
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
 from ..clock import monotonic
-from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
+from ..environments.protocol import (
+    Answering,
+    EpisodeOutcome,
+    EpisodeSpec,
+    FinalReward,
+    FinishedEpisode,
+    Listener,
+    Threads,
+)
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.line import NOBODY, Ledger, Payer
 from ..samplers.seeds import noise_seed
-from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
+from ..trajectories import (
+    SIDE_CALL,
+    Episode,
+    Failure,
+    Timing,
+    Trajectory,
+    Transcript,
+    Transcripts,
+    Turn,
+    TurnReward,
+)
 from ..wire import Endpoints
-from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
+from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Thread, Unplayable, overfull
 from .programs import FIRST, Program, ProgramAsk, canned
 from .renderer import Renderer, Rendering, TooLong
 from .sampler_client import SamplerClient
@@ -235,6 +254,7 @@ class LiveEpisode:
         self._program: Program | None = None
         self._rejected = ""
         """The last refusal that its program heard."""
+        self._train: Threads = "all"
         self._allowances: dict[str, Allowance] = {}
         self._order = Order()
         self._prompt: PromptHash | None = None
@@ -277,13 +297,15 @@ class LiveEpisode:
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
         one = self._open.get((ask.agent, ask.branch)) or self._begin(ask)
-        asked, on_part = self.seconds, None
+        asked, rendering = self.seconds, self._rollout.rendering
         with self.answering:
             async with one.lock:
                 if isinstance(ask, ProgramAsk):
                     self._adjust(one.conversation, ask)
-                    on_part = ask.on_part
-                reply = await one.conversation.answer(ask, one.client, self._rollout.rendering, on_part)
+                    answered = one.conversation.answer(ask, one.client, rendering, ask.on_part, ask.restated)
+                else:
+                    answered = one.conversation.answer(ask, one.client, rendering)
+                reply = await answered
         self._times.append(Turn(ask.agent, asked, self.seconds))
         return reply
 
@@ -296,6 +318,7 @@ class LiveEpisode:
     async def endpoint(self, listener: Listener) -> Endpoint:
         if self.over is not None:
             raise ConfigError("The episode is over.")
+        self._train = listener.train
         if self._program is None:
             rollout, split = self._rollout, self._spec.split
             self._program = Program(self, rollout.endpoints, split == "train", partial(rollout.note, split=split))
@@ -374,6 +397,7 @@ class LiveEpisode:
         if ask.fork is None:
             context = role.replicas.context
             begun = Conversation(name, ask.agent, role.sampling, context, seed, allowance, order=self._order)
+            begun.thread = ask.thread if isinstance(ask, ProgramAsk) else None
         else:
             origin = self._open.get((ask.fork.agent, ask.fork.branch))
             if origin is None:
@@ -394,8 +418,34 @@ class LiveEpisode:
         return self._known[agent]
 
     def _texts(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
+        """An agent's conversations; those of other threads than the trained one as side calls, without a reward."""
         conversations = [self._open[key].conversation for key in sorted(self._open) if key[0] == agent]
-        cut = any(conversation.cut for conversation in conversations)
-        texts = (transcript for one in conversations for transcript in one.transcripts())
-        trajectories = tuple(t for one in conversations for t in one.trajectories(reward, cut))
-        return trajectories, {(self._spec.member, agent, place): text for place, text in enumerate(texts)}
+        side = side_threads(conversations, self._train)
+        own = [one for one in conversations if one.thread not in side]
+        cut = any(one.cut for one in own)
+        trajectories = [t for one in own for t in one.trajectories(reward, cut)]
+        texts: dict[str, list[Transcript]] = {agent: [text for one in own for text in one.transcripts()]}
+        for thread in sorted(side, key=lambda thread: thread.name):
+            name = f"{agent}{SIDE_CALL}{thread.name}"
+            calls = [one for one in conversations if one.thread == thread]
+            trajectories += [t for one in calls for t in one.trajectories(None, agent=name)]
+            texts.setdefault(name, []).extend(text for one in calls for text in one.transcripts())
+        member = self._spec.member
+        return tuple(trajectories), {
+            (member, name, place): text for name, rows in texts.items() for place, text in enumerate(rows)
+        }
+
+
+def side_threads(conversations: Sequence[Conversation], train: Threads) -> set[Thread]:
+    """Threads that are not trained on.
+
+    The *main* thread is the first that has tools, else the first; the *longest* has the most sampled tokens.
+    """
+    tokens: Counter[Thread] = Counter()
+    for one in conversations:
+        if one.thread is not None:
+            tokens[one.thread] += one.sampled_tokens
+    if train == "all" or not tokens:
+        return set()
+    main = next((thread for thread in tokens if thread.tools), next(iter(tokens)))
+    return tokens.keys() - {max(tokens, key=tokens.__getitem__) if train == "longest" else main}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from ..samplers.options import NONE, Likeliest, Wishes
 from ..samplers.protocol import NewTokens
 from ..samplers.sampling import Truncation
 from ..wire import Address, Answered, Endpoints, Refusal, Tell
-from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Unplayable
+from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Thread, Unplayable
 from .renderer import PLAIN, ROLES, TooLong
 from .spoken import first_stop
 from .toolcalls import cut_call, forced_call, forces, schema_of_call
@@ -37,7 +38,31 @@ if TYPE_CHECKING:
 # Finds the longest conversation that a request continues.
 #
 # Clients drop thoughts, reformat JSON and strip texts, so stripped text and tool calls identify a reply; other messages
-# must be equal. Exactly equal replies come first, then extensible ones.
+# must be equal. Exactly equal replies come first, then extensible ones. A longer match may differ in its tools, and in
+# what changes in system texts from call to call: dates, paths, codes.
+
+_CHANGING = re.compile(
+    r"\S*[\d/\\]\S*|\b(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
+    r"|jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:tember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?|am|pm)\b",
+    re.IGNORECASE,
+)
+_SENTENCE, _WORD = re.compile(r"[.:!?\n]"), re.compile(r"[a-z]+")
+_TITLE = 6
+"""Words of a system text that name its thread."""
+
+
+def lasting(text: str) -> str:
+    """A system text without dates, paths, numbers and codes."""
+    return _CHANGING.sub("#", text)
+
+
+def thread_of(messages: Sequence[wire.Message], tools: Sequence[object]) -> Thread:
+    """That of a first request."""
+    system = lasting("\n".join(message.content for message in messages if message.role == "system"))
+    name = "-".join(_WORD.findall(_SENTENCE.split(system.strip())[0].lower())[:_TITLE])
+    digest = blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return Thread(name or "no system text", digest, bool(tools))
 
 
 @dataclass(eq=False)
@@ -73,20 +98,23 @@ class History:
     def __init__(self) -> None:
         self.branches: list[Branch] = []
         self._replies: defaultdict[bytes, list[Place]] = defaultdict(list)
-        """By the digest of all messages up to the reply."""
+        """By the digests of all messages up to the reply: as they are, and of what lasts."""
         self._texts: list[tuple[str, Place]] = []
 
-    def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> tuple[Place | None, int]:
-        """The continued place, and its number of known messages."""
-        beginnings = list(enumerate(digests(messages, tools), 1))
-        for number, digest in reversed(beginnings):
-            if digest in self._replies:
-                return max(self._replies[digest], key=lambda place: place.likeness(messages[number - 1])), number
-        return None, 0
+    def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> tuple[Place | None, int, bool]:
+        """The continued place, its number of known messages, and whether its system text or tools have changed."""
+        place, known, restated = None, 0, False
+        for changed in (False, True):
+            for number, digest in enumerate(digests(messages, tools, changed), 1):
+                if number > known and digest in self._replies:
+                    known, restated = number, changed
+                    place = max(self._replies[digest], key=lambda place: place.likeness(messages[number - 1]))
+        return place, known, restated
 
     def add(self, messages: Sequence[wire.Message], tools: Sequence[object], reply: wire.Message, at: Branch) -> None:
-        *_, whole = digests([*messages, reply], tools)
-        self._replies[whole].append(Place(at, at.turns, reply))
+        for changed in (False, True):
+            *_, whole = digests([*messages, reply], tools, changed)
+            self._replies[whole].append(Place(at, at.turns, reply))
 
     def find_text(self, prompt: str) -> tuple[Place | None, int]:
         known = [(len(text), place) for text, place in self._texts if prompt.startswith(text)]
@@ -98,13 +126,13 @@ class History:
         self._texts.append((text, Place(at, at.turns, wire.Message("assistant"))))
 
 
-def digests(messages: Sequence[wire.Message], tools: Sequence[object]) -> Iterator[bytes]:
+def digests(messages: Sequence[wire.Message], tools: Sequence[object], changed: bool = False) -> Iterator[bytes]:
     """For each message: of all up to it, and of ``tools``. Equal for messages that count as the same.
 
-    Tool results count with the called tool's name.
+    Tool results count with the called tool's name. ``changed``: system texts count with what lasts, tools if any.
     """
     names = tools_by_call(messages)
-    digest = blake2b(_canonical(tools).encode(), digest_size=16)
+    digest = blake2b(f"any {bool(tools)}".encode() if changed else _canonical(tools).encode(), digest_size=16)
     for message in messages:
         key: tuple[object, ...]
         if message.role == "assistant":
@@ -112,7 +140,8 @@ def digests(messages: Sequence[wire.Message], tools: Sequence[object]) -> Iterat
             key = ("assistant", message.content.strip(), calls)
         else:
             tool = names.get(message.tool_call_id, message.name) if message.role == "tool" else ""
-            key = (message.role, message.content, tool)
+            text = lasting(message.content) if changed and message.role == "system" else message.content
+            key = (message.role, text, tool)
         digest.update(repr(key).encode("utf-8", "surrogatepass"))
         yield digest.digest()
 
@@ -168,6 +197,10 @@ class ProgramAsk(Ask):
     options: SamplingOptions | None = None
     on_part: OnPart | None = field(default=None, compare=False)
     """None: the whole reply at once."""
+    thread: Thread | None = None
+    """Of a new conversation."""
+    restated: tuple[Message, ...] = ()
+    """All earlier messages, if their system text has changed, or ``tools``."""
 
 
 def check_text(request: wire.Complete) -> tuple[str, ...]:
@@ -448,10 +481,15 @@ class Program:
         if not request.messages:
             raise refused("There are no messages.", "messages")
         tools = tools_of(request)
-        place, known = self._histories[agent].find(request.messages, tools)
+        place, known, changed = self._histories[agent].find(request.messages, tools)
         new, wishes = messages_of(request.messages, known), request.wishes
         options = None if self._trains else options_of(wishes, tools)
-        ask = ProgramAsk(agent, new, () if place else tools, wishes.max_tokens, wishes.stop, options=options)
+        offered = tools if place is None or changed else ()
+        ask = ProgramAsk(agent, new, offered, wishes.max_tokens, wishes.stop, options=options)
+        if place is None:
+            ask = replace(ask, thread=thread_of(request.messages, tools))
+        elif changed:
+            ask = replace(ask, restated=messages_of(request.messages[:known]))
         return self._turns(ask, place, wishes.n, alone=options is None or not options.forced)
 
     def _texts(self, request: wire.Complete, agent: str) -> list[_Turn]:

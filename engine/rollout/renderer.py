@@ -260,8 +260,9 @@ class Renderer:
         tools: Tools = (),
         thinking: bool | None = None,
         room: int | None = None,
+        anew: bool = False,
     ) -> Continuation:
-        """``history`` ends with a reply (else ``ValueError``).
+        """``history`` ends with a reply (else ``ValueError``). ``anew``: its earlier messages have changed.
 
         New tokens end the reply's turn first if it lacks an end. Raises as ``opening``.
         """
@@ -272,7 +273,7 @@ class Renderer:
         marks, text = self._render([*history, *new], tools, thinking)
         said = marks.normal(self.template.render(marks.messages(history[:-1]), marks.safe(tools), thinking))
         said += marks.whole(len(marks.replies) - 1)
-        if text.startswith(said):
+        if text.startswith(said) and not anew:
             self._check_room(len(text) - len(said), room)
             tail = marks.splice(text[len(said) :], self.vocabulary, self.stop_ids, after=reply)
             return Continuation(tail, anew=False)
@@ -446,13 +447,19 @@ class Rendering:
         return await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
 
     async def follow(
-        self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int
+        self,
+        history: Sequence[Said],
+        new: Sequence[Message],
+        tools: Tools,
+        thinking: bool | None,
+        room: int,
+        anew: bool = False,
     ) -> Continuation:
         if _plain(new):
             return Continuation(await self._encoded(new, room), anew=False)
         said = [each for each in history if isinstance(each, Message)]
         size = characters([*said, *new], tools)
-        return await self._made(size, lambda: self.renderer.follow(history, new, tools, thinking, room))
+        return await self._made(size, lambda: self.renderer.follow(history, new, tools, thinking, room, anew))
 
     async def _encoded(self, messages: Sequence[Message], room: int) -> list[int]:
         text = "".join(message.content for message in messages)

@@ -61,6 +61,7 @@ class SimulatedRenderer:
         tools: Any = (),
         thinking: bool | None = None,
         room: int | None = None,
+        anew: bool = False,
     ) -> Continuation:
         return Continuation([1] * max(1, int(new[0].content.split(" ", 1)[0])), anew=False)
 

@@ -29,7 +29,7 @@ from ..samplers.seeds import noise_seed
 from ..spec.task import TaskSpec
 from ..store.experience import Beside, Draw, OpenPlay, PolicyGroup
 from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
-from ..trajectories import Dropped, Episode, Group, Transcripts
+from ..trajectories import Dropped, Episode, Group, Transcripts, agent_of
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
 from .failures import BiasWatch, DrawHistory, all_lost, never_asks, too_few
@@ -215,9 +215,9 @@ def with_final(episode: FinishedEpisode, final: Mapping[str, FinishedAgent]) -> 
     """An episode with final rewards and their text."""
     if not final:
         return episode
-    trajectories = [t for t in episode.episode.trajectories if t.agent not in final]
+    trajectories = [t for t in episode.episode.trajectories if agent_of(t.agent) not in final]
     paid = [payment for payment in episode.episode.paid if payment.agent not in final]
-    texts = {key: text for key, text in episode.transcripts.items() if key[1] not in final}
+    texts = {key: text for key, text in episode.transcripts.items() if agent_of(key[1]) not in final}
     for agent in final.values():
         trajectories += agent.trajectories
         paid += agent.paid
@@ -235,7 +235,7 @@ def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
     """An episode of these agents; None: all."""
     if agents is None:
         return episode
-    trajectories = tuple(trajectory for trajectory in episode.trajectories if trajectory.agent in agents)
+    trajectories = tuple(trajectory for trajectory in episode.trajectories if agent_of(trajectory.agent) in agents)
     paid = tuple(payment for payment in episode.paid if payment.agent in agents)
     if episode.status != "ok" and trajectories and all(trajectory.reward is not None for trajectory in trajectories):
         # done before the failure: their rewards are final
@@ -245,7 +245,7 @@ def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
 
 def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
     """Texts received and written by the agents."""
-    return {key: text for key, text in transcripts.items() if agents is None or key[1] in agents}
+    return {key: text for key, text in transcripts.items() if agents is None or agent_of(key[1]) in agents}
 
 
 def untrained(

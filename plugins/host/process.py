@@ -142,8 +142,8 @@ class PluginHost:
 
     async def open_endpoint(self, run: Run) -> Endpoint:
         """Without a network, an address here that leads to a socket. Raises ``RuntimeError``."""
-        agents = list(run.environment.agents)
-        record = await self._requested({"op": "endpoint", "episode": run.number, "agents": agents})
+        agents, train = list(run.environment.agents), run.environment.train
+        record = await self._requested({"op": "endpoint", "episode": run.number, "agents": agents, "train": train})
         if record["error"]:
             raise RuntimeError(record["error"])
         endpoint = Endpoint(record["url"], record["key"])

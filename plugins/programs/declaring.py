@@ -18,6 +18,7 @@ from ..parameters import signature_of
 from .playing import EXIT, Files, Function, Judge, Program, called, inside, placed, played
 from .words import name_of, names, words_of
 
+THREADS = ("all", "main", "longest")
 Scorer = Callable[..., Any]
 """Plain or ``async``."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -50,12 +51,15 @@ def program(
     score_timeout: float = 30.0,
     agents: Sequence[str] = (),
     on_error: float | None = None,
+    train: str = "all",
 ) -> ProgramEnvironment:
     """See ``env.program``. ``beside``: the plugin's folder; ``variables``: its ``env``.
 
     Raises ``TypeError`` or ``ValueError``.
     """
     words = words_of(command)
+    if train not in THREADS:
+        raise ValueError(f"train is one of {', '.join(THREADS)}, not {train!r:.40}")
     _check(reward, variables or {}, stdin, exit_codes)
     declared = Program(
         name=name or name_of(words),
@@ -84,6 +88,7 @@ def program(
             functools.update_wrapper(play, author)
         play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
         environment = environment_of(play, of.name, data, timeout, score_timeout, agents, on_error)
+        environment = replace(environment, train=train)
         if author is None:
             fields = {field: getattr(environment, field) for field in environment.__dataclass_fields__}
             environment = ProgramEnvironment(**fields, over=over)
@@ -166,6 +171,7 @@ def program_of_toml(
     data: str | None = None,
     timeout: float = 300.0,
     agents: list[str] | None = None,
+    train: str = "all",
     name: str | None = None,
 ) -> Environment:
     """See ``env.program``. A scorer is ``package.module:function``. Raises its module's errors."""
@@ -185,4 +191,5 @@ def program_of_toml(
         data=data,
         timeout=timeout,
         agents=agents or (),
+        train=train,
     )

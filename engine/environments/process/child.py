@@ -17,7 +17,7 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
+from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Threads, Unscored, endpoint_of
 from .launch import Folders, Launched, judged, launch
 from .wire import (
     Asked,
@@ -65,6 +65,10 @@ class EpisodeListener:
     @property
     def agents(self) -> tuple[str, ...]:
         return self.opening.agents
+
+    @property
+    def train(self) -> Threads:
+        return self.opening.train
 
     async def answer(self, ask: Ask) -> Reply:
         return await self.ask(ask)

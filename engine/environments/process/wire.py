@@ -17,7 +17,7 @@ from marlaas.plugins.parameters import ALLOWED, Parameter
 from marlaas.plugins.rewards import LARGEST, Transcript
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, FinalReward, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, FinalReward, Ranking, Rows, Threads, Unscored
 
 # msgspec is several times as fast as Python's JSON, with equal values.
 
@@ -148,6 +148,7 @@ class Opening(Struct, tag_field="op", tag="endpoint"):
     id: _Count
     episode: _Count
     agents: _List[_Name] = ()
+    train: Threads = "all"
 
 
 class Beat(Struct, frozen=True):

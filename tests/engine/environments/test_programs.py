@@ -75,6 +75,8 @@ async def declared(ep):
 async def scored(ep):
     await programmed.function(ep, "agent")
 
+called = env.program(command("agent"), reward="exit", name="called", train="main")
+
 @scored.score
 def grade(task, transcript):
     return float([one.content for one in transcript.agents["agent"]] == ["hello", "HELLO"])
@@ -145,6 +147,10 @@ async def test_a_program_speaks_and_its_agents_are_paid(served: World) -> None:
             seen = await served.service.look(lease, a_spec(), model.open)
             assert seen == Ask("agent", (Message("user", "hello"),))
             assert await served.service.look(lease, a_spec()) == Ask("agent", ())
+            assert model.listener.train == "all"
+        with await served.service.bind("called") as lease:
+            assert (await served.service.play(lease, a_spec(), model.answer)).rewards == {"agent": 1.0}
+            assert model.listener.train == "main"
         with await served.service.bind("scored") as lease:
             outcome = await served.service.play(lease, a_spec(), model.answer)
             assert outcome.status == "ok" and outcome.rewards == {"agent": 1.5}, "a score sees what was said"

@@ -58,8 +58,12 @@ class FakeRenderer:
         tools: Sequence[dict[str, Any]] = (),
         thinking: bool | None = None,
         room: int | None = None,
+        anew: bool = False,
     ) -> Continuation:
-        return Continuation(self.open(new), anew=self.rewrites)
+        if not anew:
+            return Continuation(self.open(new), anew=self.rewrites)
+        texts = (each.tokens if isinstance(each, Spoken) else self.open([each]) for each in [*history, *new])
+        return Continuation([token for tokens in texts for token in tokens], anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
         text = " ".join(map(str, tokens))

@@ -10,7 +10,13 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, endpoint_of
+from marlaas.engine.environments.protocol import (
+    EpisodeOutcome,
+    EpisodeSpec,
+    FinishedEpisode,
+    Threads,
+    endpoint_of,
+)
 from marlaas.engine.fairness.line import Ledger, Line as WaitingLine, Payer
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import EpisodeListener, PromptHash, Rollout, RunEnvironment
@@ -85,6 +91,7 @@ class Hearing:
 
     ask: Answer
     agents: tuple[str, ...] = ()
+    train: Threads = "all"
     heard: list[tuple[str, int, int]] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -149,6 +156,7 @@ class Stage:
     split: str = "train"
     agents: tuple[str, ...] = ()
     """Those that a program's environment declares."""
+    train: Threads = "all"
     notes: list[str] = field(default_factory=list)
     """Lines for the task's log."""
     hearing: Hearing | None = None
@@ -180,7 +188,7 @@ class Stage:
         """An episode that runs a program, and pays the agents."""
 
         async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-            hearing = self.hearing = Hearing(answer, self.agents)
+            hearing = self.hearing = Hearing(answer, self.agents, self.train)
             opened = await endpoint_of(answer)(hearing)
             assert self.addresses is not None
             await program(Line(opened, self.addresses.open_now[opened.key], hearing, answer))

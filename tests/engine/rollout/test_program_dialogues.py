@@ -32,7 +32,7 @@ class Dialogue:
     """The tokens up to the reply's end."""
 
 
-STEPS = ("begin", "go on", "go on", "go on", "again", "rewrite", "summary", "at once", "choices", "cancel")
+STEPS = ("begin", "go on", "go on", "go on", "again", "rewrite", "redate", "summary", "at once", "choices", "cancel")
 
 steps = st.lists(
     st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(("", "helper")), st.booleans()),
@@ -69,6 +69,9 @@ class Client:
                     place = which % len(said)
                     changed = Message(said[place].role, "other", tool_calls=said[place].tool_calls)
                     await self.call([*said[:place], changed, *said[place + 1 :], *new], dialogue.agent, dialogue.tools)
+                case "redate":
+                    redated = [system(f"s{which}") if one.role == "system" else one for one in said]
+                    await self.call([*redated, *new], dialogue.agent, dialogue.tools)
                 case "summary":
                     await self.call([user(f"so far: {said[-1].content}")], dialogue.agent, dialogue.tools)
                 case "at once":

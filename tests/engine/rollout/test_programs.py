@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, endpoint_of
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Threads, endpoint_of
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.rollout import episodes, programs as programs
 from marlaas.engine.rollout.episodes import HeldOutPrompt
@@ -94,6 +94,70 @@ async def test_another_history_begins_another_trajectory(change: str) -> None:
         await line.chat(*messages, **given)
 
     assert spans(await stage.run_program(program)) == [1, 1]
+
+
+DATED = (
+    "You fix bugs.\nToday is Mon Nov 30 2026, 9:05 AM. Folder: /tmp/a1/work. cch=04f1;",
+    "You fix bugs.\nToday is Tuesday December 1 2026, 10:15 pm. Folder: /tmp/b2/work. cch=9e2;",
+)
+
+
+async def test_a_dated_system_text_continues_its_conversation() -> None:
+    """Each call in a segment under the prompt that it was sent with; nothing is trained on twice."""
+    stage, answers, prompts = program_stage(), [], []
+
+    async def program(line: Line) -> None:
+        messages = [user("a")]
+        for text, dated, tools in (("b", 0, ()), ("c", 1, ()), ("d", 1, ()), ("e", 0, (LOOK,))):
+            prompts.append([system(DATED[dated]), *messages])
+            answers.append(await line.chat(*prompts[-1], tools=tools))
+            messages += [heard(answers[-1]), user(text)]
+
+    played = await stage.run_program(program)
+    assert spans(played) == [1, 2, 1], "the last call's tools are another thread"
+    assert sampled(played) == [ids(one) for one in answers]
+    for messages, (prompt, _) in zip(prompts[:3], stage.sampler.turns, strict=False):
+        replies = iter(map(ids, answers))
+        texts = (next(replies) if one.role == "assistant" else stage.renderer.open([one]) for one in messages)
+        assert prompt == [token for text in texts for token in text]
+    assert len({one.agent for one in played.episode.trajectories}) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "trained", "side"),
+    [
+        ("all", {"agent": [1, 2, 1, 1]}, {}),
+        ("main", {"agent": [2, 1]}, {"make-a-title": [1], "you-fix-bugs": [1]}),
+        ("longest", {"agent": [2, 1]}, {"make-a-title": [1], "you-fix-bugs": [1]}),
+    ],
+)
+async def test_side_calls_are_shown_and_not_trained_on(
+    train: Threads, trained: dict[str, list[int]], side: dict[str, list[int]]
+) -> None:
+    """A title that is asked for first; the main thread, which is summed up in between; a summary without tools."""
+    stage = program_stage(train=train)
+
+    async def program(line: Line) -> None:
+        await line.chat(system("Make a title."), user("a"))
+        messages = [system(DATED[0]), user("a")]
+        messages += [heard(await line.chat(*messages, tools=(LOOK,))), user("b")]
+        messages += [heard(await line.chat(*messages, tools=(LOOK,))), user("sum up")]
+        summary = heard(await line.chat(*messages))
+        await line.chat(system(DATED[1]), user(summary.content), tools=(LOOK,))
+
+    played = await stage.run_program(program)
+    rows: dict[str, list[int]] = {}
+    for trajectory in played.episode.trajectories:
+        rows.setdefault(trajectory.agent, []).append(len(trajectory.spans))
+        assert trajectory.reward == (1.0 if trajectory.agent == "agent" else None)
+    assert rows == trained | {f"agent, side call: {name}": replies for name, replies in side.items()}
+    assert {(0, name, place) for name, replies in rows.items() for place in range(len(replies))} == set(
+        played.transcripts
+    )
+    judged = played.judged(EpisodeOutcome("ok", {"agent": 0.5}))
+    assert [t.reward for t in judged.episode.trajectories] == [
+        0.5 if t.agent == "agent" else None for t in played.episode.trajectories
+    ]
 
 
 async def test_plain_prompts_go_on_token_for_token() -> None:

@@ -237,6 +237,8 @@ async def test_a_function_prepares_and_another_judges() -> None:
 @pytest.mark.processes
 @pytest.mark.usefixtures("scratch")
 async def test_nobody_says_a_reward() -> None:
+    with pytest.raises(ValueError, match="train is one of all, main, longest, not 'most'"):
+        env.program("true", train="most")
     solve = env.program("true", name="solve")
     with pytest.raises(TypeError, match=r'solve says no reward: give reward="exit", .* under @solve.score'):
         await result_of(solve, episode(solve))
