@@ -42,8 +42,10 @@ POLL = 0.5
 PATIENCE = 180.0
 """Seconds without any step after which a run counts as stuck."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
+STARTING = 600.0
+"""Seconds that an engine gets to start: it compares a new base of 0.5 B with transformers, for minutes."""
 GRACE = 60.0
-"""Seconds that an engine gets to start, and to stop before it is killed."""
+"""Seconds that an engine gets to stop before it is killed."""
 WARM_UP = TaskSpec(
     "bench",
     "warm-up",
@@ -150,11 +152,11 @@ class Fleet:
 
     def wait(self) -> None:
         """Wait until the engine serves. Raises ``RuntimeError`` if it does not."""
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + STARTING
         while not alive(self.home):
             self._check()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"The engine does not serve after {GRACE:.0f} s.")
+                raise RuntimeError(f"The engine does not serve after {STARTING:.0f} s.")
             time.sleep(0.1)
 
     def _check(self) -> None:
