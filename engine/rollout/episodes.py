@@ -268,6 +268,10 @@ class LiveEpisode:
     def seconds(self) -> float:
         return monotonic() - self._began
 
+    @property
+    def shows_tools(self) -> bool:
+        return self._rollout.rendering.renderer.shows_tools
+
     def settle(self, final: FinalReward) -> None:
         if not self._listener.keeps_final_rewards:
             return

@@ -17,6 +17,8 @@ from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Fork, Message, Reply, ToolCall, within_limits
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
@@ -28,7 +30,7 @@ from ..samplers.protocol import NewTokens
 from ..samplers.sampling import Truncation
 from ..wire import Address, Answered, Endpoints, Refusal, Tell
 from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Thread, Unplayable
-from .renderer import PLAIN, ROLES, TooLong
+from .renderer import PLAIN, ROLES, UNSHOWN, TooLong
 from .spoken import first_stop
 from .toolcalls import cut_call, forced_call, forces, schema_of_call
 
@@ -452,6 +454,8 @@ class Program:
     async def _admitted(self, request: Request, tell: Tell) -> Answered:
         if self._closed:
             raise _over()
+        if isinstance(request, wire.Chat) and request.tools and self._episode and not self._episode.shows_tools:
+            request = structs.replace(request, tools=(), notes=(*request.notes, UNSHOWN))
         if isinstance(request, wire.Chat) and request.wishes.max_tokens == 0:
             return await self._counted(request)
         if self._count >= CALLS:

@@ -376,6 +376,8 @@ class Renderer:
 _LAST = "look-for-ships"
 """No template contains it."""
 NO_TOOLS = "The base model's chat template shows the model no tools."
+UNSHOWN = "tools: the base model's chat template shows the model none"
+"""For clients and programs, whose requests may do without."""
 DATED = "The base model's chat template writes the date, which is always 1 January 2025 here: prompts must not change."
 
 

@@ -27,7 +27,7 @@ from ...rollout.programs import (
     tokens_of,
     tools_of,
 )
-from ...rollout.renderer import NO_TOOLS, Renderer, Rendering, TooLong, reply_stream
+from ...rollout.renderer import UNSHOWN, Renderer, Rendering, TooLong, reply_stream
 from ...rollout.spoken import ReplyStream, before_stop, first_stop
 from ...samplers.options import Extras, Wishes
 from ...samplers.protocol import NewTokens, SampleRequest
@@ -73,7 +73,8 @@ class Desk:
             offered, how = tools_of(request), _options(wishes, request.tools)
             said = messages_of(request.messages, thinks=renderer.thinks)
             thinking, notes = self._noted(request, offered, how)
-            prompts = [await of_chat(self.rollout.rendering, said, offered, thinking, self._context)]
+            shown = offered if renderer.shows_tools else ()
+            prompts = [await of_chat(self.rollout.rendering, said, shown, thinking, self._context)]
         else:
             how = _options(wishes, (), request.echo)
             prompts = [await of_prompt(renderer, prompt, self._context) for prompt in request.prompts]
@@ -132,8 +133,8 @@ class Desk:
         except ConfigError:
             thinking = None
             notes.append("thinking: the base model's chat template has no such switch")
-        if offered and NO_TOOLS in self._renderer.warning:
-            notes.append("tools: the base model's chat template shows the model none")
+        if offered and not self._renderer.shows_tools:
+            notes.append(UNSHOWN)
         if how.forced and request.wishes.schema:
             notes.append("the form of the answer: a call is forced")
         return thinking, tuple(notes)

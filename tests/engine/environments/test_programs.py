@@ -88,6 +88,7 @@ class Speaker:
     """Serves lines on a socket: a line names the agent that speaks, and the answer is what the model says to hello."""
 
     agents: list[tuple[str, ...]] = field(default_factory=list)
+    trains: list[str] = field(default_factory=list)
     slow: float = 0.0
     error: BaseException | None = None
     port: int = 0
@@ -98,6 +99,7 @@ class Speaker:
 
     async def open(self, listener: Listener) -> Endpoint:
         self.agents.append(listener.agents)
+        self.trains.append(listener.train)
         self.listener = listener
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -147,10 +149,10 @@ async def test_a_program_speaks_and_its_agents_are_paid(served: World) -> None:
             seen = await served.service.look(lease, a_spec(), model.open)
             assert seen == Ask("agent", (Message("user", "hello"),))
             assert await served.service.look(lease, a_spec()) == Ask("agent", ())
-            assert model.listener.train == "all"
+            assert model.trains[-1] == "all"
         with await served.service.bind("called") as lease:
             assert (await served.service.play(lease, a_spec(), model.answer)).rewards == {"agent": 1.0}
-            assert model.listener.train == "main"
+            assert model.trains[-1] == "main"
         with await served.service.bind("scored") as lease:
             outcome = await served.service.play(lease, a_spec(), model.answer)
             assert outcome.status == "ok" and outcome.rewards == {"agent": 1.5}, "a score sees what was said"

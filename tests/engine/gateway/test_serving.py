@@ -537,9 +537,14 @@ async def test_a_forced_call_that_is_cut_off_is_a_call(answerer: Answerer) -> No
     assert answered.notes == ("the form of the answer: a call is forced",)
 
 
-async def test_what_does_not_hold_is_noted(clientele: Clientele) -> None:
+async def test_what_does_not_hold_is_noted(clientele: Clientele, monkeypatch: pytest.MonkeyPatch) -> None:
     answered, _ = await talk(lab(clientele, Scripted(clientele, "a")), chat("1", thinking=True, max_tokens=9))
     assert answered.notes == ("thinking: the base model's chat template has no such switch",)
+    monkeypatch.setattr(clientele.renderer, "shows_tools", False)
+    request = structs.replace(chat("1", max_tokens=9), tools=(TOOL,))
+    answered, _ = await talk(lab(clientele, sampler := Scripted(clientele, "a")), request)
+    assert answered.notes == ("tools: the base model's chat template shows the model none",)
+    assert "Adds." not in clientele.renderer.vocabulary.decode(sampler.requests[-1].tokens.tolist())
 
 
 async def test_tokens_are_counted_without_an_answer(clientele: Clientele) -> None:

@@ -16,7 +16,7 @@ class FakeRenderer:
     """Bytes of the text, folded into the fake sampler's vocabulary."""
 
     stop_ids = (0,)
-
+    shows_tools = True
     thinks = False
     vocabulary: Any = SimpleNamespace(decode=lambda tokens: " ".join(map(str, tokens)))
     warning = ""

@@ -265,6 +265,18 @@ async def test_a_lost_sampler_is_raised_where_the_episode_is_played() -> None:
         await program_stage(Lost()).run_program(program)
 
 
+async def test_tools_that_a_template_does_not_show_are_noted() -> None:
+    stage = program_stage()
+    stage.renderer.shows_tools = False
+
+    async def program(line: Line) -> None:
+        first = await line.chat(user("a"), tools=(LOOK,))
+        await line.chat(user("a"), heard(first), user("b"), tools=(LOOK,))
+
+    assert spans(await stage.run_program(program)) == [2] and len(stage.notes) == 1
+    assert "tools: the base model's chat template shows the model none" in stage.notes[0]
+
+
 async def test_in_training_the_tasks_sampling_holds() -> None:
     stage = program_stage()
 
