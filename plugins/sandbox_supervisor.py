@@ -1,11 +1,13 @@
-"""Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [COMMAND …]``.
+"""Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [FOLDER BYTES COMMAND]``.
 
 The child becomes the program; the parent then kills what it started. It exits as the program did: 128 + n for signal n,
-SIGALRM if time was up, SIGVTALRM if the machine was too busy to judge.
+SIGALRM if time was up, SIGVTALRM if the machine was too busy to judge, SIGUSR1 if it took too much memory, SIGUSR2 if
+too much of the disk.
 
-SECONDS: processor seconds of all processes; ``inf``: others bound it. Waiting is bounded separately, without time that
-lacked a core. The program is a model's ``main.py``, or the author's COMMAND in its own session, without limits. GROUP:
-control group, or empty.
+SECONDS: processor seconds of all processes. Waiting is bounded separately, without time that lacked a core. The program
+is a model's ``main.py``; the system keeps its limits. Or it is the author's COMMAND in its own session: others bound
+its time; the memory of all its processes (0: no limit) and the BYTES in FOLDER are measured. GROUP: control group, or
+empty.
 
 If a program kills its supervisor, the supervisor's parent knows its processes by a limit that none can raise again.
 Imports nothing of marlaas.
@@ -28,9 +30,15 @@ MORE_PROCESSES = 128
 _SWEEPING = 1.0
 """Seconds; ``sandbox`` tries again."""
 STARVED = signal.SIGVTALRM
+NO_MEMORY = signal.SIGUSR1
+NO_DISK = signal.SIGUSR2
+_VERDICTS = (STARVED, NO_MEMORY, NO_DISK)
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _SOONEST, _LATEST = 0.02, 0.25
 """Seconds between two looks."""
+_REST = 20.0
+"""Times as long as a look took, until the next one: a folder may hold very many files."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -91,21 +99,44 @@ class Watch:
         return max(_SOONEST, min(_LATEST, left / self._cores))
 
 
+class Space:
+    """One command's memory and disk space."""
+
+    def __init__(self, memory: int, folder: str, disk: int) -> None:
+        """Both in bytes."""
+        self._memory = memory
+        self._folder = folder
+        self._disk = disk
+
+    def look(self) -> float:
+        """Seconds until the next look; raises ``Ended`` with ``NO_MEMORY`` or ``NO_DISK``."""
+        began = monotonic()
+        if self._memory and resident(self._memory) > self._memory:
+            raise Ended(NO_MEMORY)
+        if size_of(self._folder) > self._disk:
+            raise Ended(NO_DISK)
+        return max(_LATEST, _REST * (monotonic() - began))
+
+
 def main() -> None:
     """The child becomes the program, the parent waits."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    command = sys.argv[5:]
+    command = sys.argv[7:]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
     adopt_orphans(True)
     if os.getppid() != parent:
         os._exit(1)
     signal.signal(signal.SIGTERM, _end)
-    signal.signal(STARVED, signal.SIG_IGN)  # the program must not be able to say so
+    for verdict in _VERDICTS:
+        signal.signal(verdict, signal.SIG_IGN)  # the program must not be able to say so
     supervisor, program = os.getpid(), os.fork()
     if program:
-        _keep(program, seconds, group, bool(command))
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(STARVED, signal.SIG_DFL)
+        if command:
+            _keep(program, Space(memory_mb << 20, sys.argv[5], int(sys.argv[6])), group, True)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        _keep(program, Watch(seconds, used, cores), group, False)
+    for number in (signal.SIGTERM, *_VERDICTS):
+        signal.signal(number, signal.SIG_DFL)
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
@@ -122,17 +153,14 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise Ended(number)
 
 
-def _keep(program: int, seconds: float, group: str, session: bool) -> None:
-    watch = Watch(seconds, used, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-
+def _keep(program: int, watch: Watch | Space, group: str, session: bool) -> None:
     def look(_number: int, _frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, watch.look())
 
     verdict = 0
     try:
         signal.signal(signal.SIGALRM, look)
-        if seconds < float("inf"):
-            signal.setitimer(signal.ITIMER_REAL, _SOONEST)
+        signal.setitimer(signal.ITIMER_REAL, _SOONEST)
         code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Ended as end:
@@ -148,7 +176,7 @@ def _keep(program: int, seconds: float, group: str, session: bool) -> None:
         with contextlib.suppress(OSError):
             os.killpg(program, signal.SIGKILL)
     sweep()
-    if verdict in (signal.SIGALRM, STARVED):
+    if verdict in (signal.SIGALRM, *_VERDICTS):
         signal.signal(verdict, signal.SIG_DFL)
         os.kill(os.getpid(), verdict)
     os._exit(code if code >= 0 else 128 - code)
@@ -168,6 +196,44 @@ def used() -> Used:
                 with open(f"/proc/{pid}/task/{thread}/schedstat", "rb", buffering=0) as file:
                     delays[int(thread)] = int(file.read().split()[1]) / 1e9
     return Used(monotonic(), processor, delays)
+
+
+def resident(most: int) -> int:
+    """Bytes of this process's descendants in memory. Shared pages count once if the sum is above ``most``."""
+    sizes = {pid: _resident_of(pid) for pid in _with_descendants(children())}
+    if sum(sizes.values()) > most:  # the kernel takes its time for the shares
+        sizes = {pid: _share_of(pid, size) for pid, size in sizes.items()}
+    return sum(sizes.values())
+
+
+def _resident_of(pid: int) -> int:
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+        return int(file.read().split()[1]) * _PAGE
+    return 0
+
+
+def _share_of(pid: int, otherwise: int) -> int:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:")), otherwise)
+    return otherwise
+
+
+def size_of(folder: str) -> int:
+    """Bytes that it takes of the disk. Follows no links."""
+    total, waiting, linked = 0, [folder], set[int]()
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # it is gone
+                    status = entry.stat(follow_symlinks=False)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif status.st_nlink > 1:
+                        if status.st_ino in linked:
+                            continue
+                        linked.add(status.st_ino)
+                    total += status.st_blocks * 512
+    return total
 
 
 def adopt_orphans(adopt: bool) -> None:
@@ -284,7 +350,11 @@ def _threads_of(user: int) -> int:
 
 def _become(command: list[str]) -> None:
     """Exits 127 if there is none, 126 if it cannot be run."""
+    import resource
+
     os.setsid()
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # Node reserves far more than it uses
     for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what it starts would, too
     try:

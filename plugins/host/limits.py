@@ -13,7 +13,6 @@ OPEN_FILES = 64 + 8 * 512
 _LARGEST_FILE = 256 << 20
 _STACK = 9 << 20
 """Address space of a thread's stack on Linux; mostly unused memory."""
-_MOST_STACKS = 1024
 _MOSTLY = 0.75
 """A quarter is still free."""
 _PR_SET_PDEATHSIG = 1
@@ -38,11 +37,16 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
     _bound(resource.RLIMIT_CORE, 0)
     _bound(resource.RLIMIT_NOFILE, OPEN_FILES)
     _bound(resource.RLIMIT_FSIZE, _LARGEST_FILE)
-    _bound(resource.RLIMIT_AS, memory_mb << 20, (memory_mb << 20) + _MOST_STACKS * _STACK)
+    _bound(resource.RLIMIT_AS, memory_mb << 20, resource.getrlimit(resource.RLIMIT_AS)[1])
     _memory = memory_mb << 20
     with contextlib.suppress(OSError):
         os.nice(nice)
     die_with(parent)
+
+
+def memory_mb() -> int:
+    """The plugin's setting; 0: no bound."""
+    return _memory >> 20
 
 
 def die_with(parent: int) -> None:

@@ -250,7 +250,8 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
         "MARLAAS_CONFIG": json.dumps(ep.config),
         **{name: filled(value, values) for name, value in program.environment.items()},
     }
-    return await run([filled(word, values) for word in program.words], work, variables, filled(program.stdin, values))
+    words = [filled(word, values) for word in program.words]
+    return await run(words, work, variables, filled(program.stdin, values), top)
 
 
 def _prompt(task: object) -> str:

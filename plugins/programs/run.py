@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -18,13 +19,17 @@ from tempfile import TemporaryFile
 from typing import IO
 from weakref import WeakKeyDictionary
 
+from ..host.limits import memory_mb
 from ..rewards import Score, finite
 from ..sandbox import SUPERVISOR, adopting, end_of, end_strays, new_group
+from ..sandbox_supervisor import NO_DISK, NO_MEMORY
 
 KEPT = 512 << 10
 """Bytes of a stream's beginning, and of its end."""
 FLOOD = 64 << 20
 """Bytes of a stream that end a program."""
+DISK = 4 << 30
+"""Bytes of a program's folders that end it."""
 _LEFT_OUT = b"\n[...]\n"
 
 
@@ -207,10 +212,12 @@ def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]
     raise ProgramFailed(f"the program {first} is not on the PATH: install it, or name it by its path")
 
 
-async def run(words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str) -> ProgramRun:
-    """Cancelling kills all processes.
+async def run(
+    words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str, bounded: str = ""
+) -> ProgramRun:
+    """Cancelling kills all processes. ``bounded``: the folder that is limited in size, if not ``folder``.
 
-    Raises ``ProgramFailed`` if it cannot be started.
+    Raises ``ProgramFailed`` if it cannot be started, or takes more memory or disk space than it may.
     """
     mark = os.urandom(16).hex()
     command = executable(words, folder, environment)
@@ -226,8 +233,8 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
         group = new_group(_PROCESSES)
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", SUPERVISOR, "inf", "0", str(os.getpid())),
-                *(group.path if group is not None else "", *command),
+                *(sys.executable, "-I", "-S", SUPERVISOR, "inf", str(memory_mb()), str(os.getpid())),
+                *(group.path if group is not None else "", bounded or folder, str(DISK), *command),
                 stdin=given,
                 stdout=out_end,
                 stderr=err_end,
@@ -246,6 +253,12 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
             err_end.close()
             await asyncio.to_thread(end_strays, group, functools.partial(_marked, mark.encode()))
         await asyncio.wait(reading, timeout=_DRAINING)
+    if code == -NO_MEMORY:
+        most = f"{memory_mb():,} MB of memory, and was ended: raise memory_mb under [tool.marlaas]"
+        raise ProgramFailed(f"the program took more than {most}") from MemoryError()  # earns no ``on_error``
+    if code == -NO_DISK:
+        most = f"{DISK >> 20:,} MB of disk space, and was ended: have it remove what it no longer needs"
+        raise ProgramFailed(f"the program took more than {most}") from OSError(errno.ENOSPC, most)
     return ProgramRun(
         exit_code=code if code >= 0 else 128 - code,
         stdout=out.text(),

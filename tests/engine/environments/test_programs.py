@@ -192,6 +192,8 @@ WAITS = "import subprocess, time; subprocess.Popen(['sleep', '600'], start_new_s
 hangs = env.program(["python", "-c", WAITS], name="hangs", reward="exit", timeout=0.5)
 stays = env.program(["python", "-c", WAITS], name="stays", reward="exit")
 spins = env.program(["bash", "-c", "while :; do :; done"], name="spins", reward="exit", timeout=0.5)
+DEAF = "trap '' TERM INT HUP; (while :; do sleep 1; done) & while :; do sleep 1; done"
+deaf = env.program(["bash", "-c", DEAF], name="deaf", reward="exit", timeout=0.5)
 
 
 @env.program("sh -c 'echo what is wrong >&2; exit 2'", on_error=None)
@@ -237,7 +239,7 @@ def started(world: World) -> list[int]:
 
 
 async def test_a_program_whose_time_is_up_ends(served: World) -> None:
-    for outcome in await asyncio.gather(play(served, "programs/hangs"), play(served, "programs/spins")):
+    for outcome in await asyncio.gather(*(play(served, f"programs/{name}") for name in ("hangs", "spins", "deaf"))):
         assert (outcome.status, outcome.rewards) == ("timeout", {}) and outcome.failure is not None
         assert "longer than 0.5 s" in outcome.failure.message
     assert not started(served)
@@ -264,6 +266,39 @@ async def test_how_programs_end(served: World) -> None:
     told = await play(served, "told")
     assert (told.status, told.rewards) == ("ok", {"agent": 0.0}), told.failure
     assert dict(told.metrics)["exit_code"] == 1.0
+
+
+LARGE = """
+# /// script
+# [tool.marlaas]
+# memory_mb = 256
+# ///
+from marlaas.plugins import env
+
+NORESERVE = 0x4000  # Python names it from 3.13 on
+RESERVES = f"import mmap; mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | {NORESERVE})"
+HOLDS = "import os, time; os.fork(); held = bytearray({}); time.sleep({})"
+reserves = env.program(["python", "-c", RESERVES], name="reserves", reward="exit")
+SHARES = f"shared = bytearray(160 << 20); {HOLDS.format(0, 1)}"
+shares = env.program(["python", "-c", SHARES], name="shares", reward="exit")
+holds = env.program(["python", "-c", HOLDS.format("160 << 20", 600)], name="holds", reward="exit", on_error=0.5)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what a process has")
+async def test_the_memory_of_a_program_is_what_it_uses(world: World) -> None:
+    """Of all its processes together: pages that they share count once, and reserved ones do not count, as in Node."""
+    await world.serve(large=LARGE)
+    for name in ("reserves", "shares"):
+        outcome = await play(world, f"large/{name}")
+        assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0}), outcome.failure
+    outcome = await play(world, "large/holds")
+    assert (outcome.status, outcome.rewards) == ("error", {}) and outcome.failure is not None
+    assert outcome.failure.message == (
+        "ProgramFailed: the program took more than 256 MB of memory, and was ended: "
+        "raise memory_mb under [tool.marlaas]"
+    )
+    assert not started(world)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what a process has")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import given, strategies as st
 from marlaas.plugins import BlockingEpisode, Episode, Score, env
 from marlaas.plugins.data import rows_of
 from marlaas.plugins.host.blame import may_pay
-from marlaas.plugins.programs import ProgramFailed, ProgramRun
+from marlaas.plugins.programs import ProgramFailed, ProgramRun, run as running
 from marlaas.plugins.programs.playing import seed_of
 from marlaas.plugins.programs.run import read_text, reward_of
 from marlaas.plugins.rewards import rewards_of
@@ -212,6 +213,21 @@ async def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "mkdir", mkdir)
     with pytest.raises(ProgramFailed, match=r"no folder can be made for the program: .*No space left") as caught:
         await rewards(env.program("true", reward="exit"))
+    assert not may_pay(caught.value)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not watched")
+@pytest.mark.parametrize("folder", [".", "~", "$TMPDIR"])
+async def test_a_program_that_fills_the_disk_is_ended(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links count once, and what they lead to does not count."""
+    monkeypatch.setattr(running, "DISK", 1 << 20)
+    fits = f"cd {folder}; ln -s /usr usr; head -c 900000 /dev/zero > a; ln a b; sleep 0.5"
+    assert (await rewards(env.program(["bash", "-c", fits], reward="exit"))).by_agent == {"agent": 1.0}
+    fills = f"cd {folder}; mkdir in; while :; do n=$((n+1)); head -c 100000 /dev/zero > in/$n; done"
+    with pytest.raises(ProgramFailed, match="took more than 1 MB of disk space, and was ended: have it") as caught:
+        await rewards(env.program(["bash", "-c", fills], reward="exit"))
     assert not may_pay(caught.value)
 
 
