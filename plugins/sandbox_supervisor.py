@@ -1,4 +1,4 @@
-"""Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [FOLDER BYTES COMMAND]``.
+"""Supervises a program: ``python sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [FOLDER BYTES MOUNT COMMAND]``.
 
 The child becomes the program; the parent then kills what it started. It exits as the program did: 128 + n for signal n,
 SIGALRM if time was up, SIGVTALRM if the machine was too busy to judge, SIGUSR1 if it took too much memory, SIGUSR2 if
@@ -6,8 +6,8 @@ too much of the disk.
 
 SECONDS: processor seconds of all processes. Waiting is bounded separately, without time that lacked a core. The program
 is a model's ``main.py``; the system keeps its limits. Or it is the author's COMMAND in its own session: others bound
-its time; the memory of all its processes (0: no limit) and the BYTES in FOLDER are measured. GROUP: control group, or
-empty.
+its time; the memory of all its processes (0: no limit) and the BYTES in FOLDER are measured. The program sees FOLDER at
+MOUNT, too, unless that is empty. GROUP: control group, or empty.
 
 If a program kills its supervisor, the supervisor's parent knows its processes by a limit that none can raise again.
 Imports nothing of marlaas.
@@ -39,6 +39,7 @@ _SOONEST, _LATEST = 0.02, 0.25
 """Seconds between two looks."""
 _REST = 20.0
 """Times as long as a look took, until the next one: a folder may hold very many files."""
+_CLONE_NEWNS, _CLONE_NEWUSER, _MS_BIND = 0x20000, 0x10000000, 4096
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -121,7 +122,7 @@ class Space:
 def main() -> None:
     """The child becomes the program, the parent waits."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    command = sys.argv[7:]
+    command = sys.argv[8:]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
     adopt_orphans(True)
     if os.getppid() != parent:
@@ -137,6 +138,8 @@ def main() -> None:
         _keep(program, Watch(seconds, used, cores), group, False)
     for number in (signal.SIGTERM, *_VERDICTS):
         signal.signal(number, signal.SIG_DFL)
+    if command and sys.argv[7]:
+        mount(sys.argv[5], sys.argv[7])
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
@@ -147,6 +150,24 @@ def main() -> None:
         _become(command)
     _limit(int(seconds) + 2, memory_mb)
     _run()
+
+
+def mount(folder: str, place: str) -> None:
+    """Show a folder at another place to this process and what it starts, and go there. Raises ``OSError``.
+
+    Linux with namespaces for every user; the caller keeps its user and group.
+    """
+    import ctypes
+
+    libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "no namespace of its own")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    if libc.mount(os.fsencode(folder), os.fsencode(place), None, _MS_BIND, None):
+        raise OSError(ctypes.get_errno(), "no mount", place)
+    os.chdir(os.path.join(place, os.path.relpath(os.getcwd(), folder)))
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

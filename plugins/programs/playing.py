@@ -21,7 +21,7 @@ from ..episode import Episode
 from ..json_values import not_json
 from ..rewards import DEFAULT_AGENT
 from ..sandbox import remove_folder
-from .run import LARGEST, NOT_RUN, ProgramFailed, ProgramRun, places, read_text, reward_of, run
+from .run import LARGEST, NOT_RUN, ProgramFailed, ProgramRun, mount_place, places, read_text, reward_of, run
 from .words import Addresses, filled
 
 # New for each episode.
@@ -215,7 +215,8 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
     if fault := not_json(ep.task):
         raise TypeError(f"the program {program.name} reads its task as JSON, which cannot hold it: {fault}")
     task = json.dumps(ep.task)  # ASCII: its length is its bytes
-    work, temporary, home, file = (os.path.join(top, name) for name in ("work", "tmp", "home", "task.json"))
+    mount = await asyncio.to_thread(mount_place)
+    work, home = os.path.join(top, "work"), os.path.join(top, "home")
     names = program.agents or (DEFAULT_AGENT,)
     endpoints = {name: await ep.endpoint(name) for name in names}
     first = endpoints[names[0]]
@@ -235,23 +236,23 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
     def fill() -> None:
         for placed in program.files:
             placed.put(home if placed.name.startswith(_HOME) else work, values)
-        Path(file).write_text(task, "utf-8")
+        Path(top, "task.json").write_text(task, "utf-8")
 
     await asyncio.to_thread(fill)
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _OF_THE_PERSON},
-        "HOME": home,
+        "HOME": os.path.join(mount or top, "home"),
         "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
-        "TMPDIR": temporary,
+        "TMPDIR": os.path.join(mount or top, "tmp"),
         **first.environment(),
         "MARLAAS_ENDPOINTS": json.dumps(several),
         "MARLAAS_TASK": task if len(task) <= _LONGEST_VARIABLE else "",
-        "MARLAAS_TASK_FILE": file,
+        "MARLAAS_TASK_FILE": os.path.join(mount or top, "task.json"),
         "MARLAAS_CONFIG": json.dumps(ep.config),
         **{name: filled(value, values) for name, value in program.environment.items()},
     }
     words = [filled(word, values) for word in program.words]
-    return await run(words, work, variables, filled(program.stdin, values), top)
+    return await run(words, work, variables, filled(program.stdin, values), top, mount)
 
 
 def _prompt(task: object) -> str:

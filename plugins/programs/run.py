@@ -10,12 +10,13 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO
 from weakref import WeakKeyDictionary
 
@@ -212,15 +213,42 @@ def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]
     raise ProgramFailed(f"the program {first} is not on the PATH: install it, or name it by its path")
 
 
+def mount_place() -> str:
+    """Where each program of a plugin sees its own folders, so that the members of a group have equal prompts.
+
+    Empty if this system mounts nothing for its users.
+    """
+    place = os.path.join(gettempdir(), "program")
+    return place if _mounts(place) else ""
+
+
+@functools.cache
+def _mounts(place: str) -> bool:
+    code = "import sys; sys.path.append(sys.argv[1]); from sandbox_supervisor import mount; mount(*sys.argv[2:])"
+    try:
+        os.makedirs(place, exist_ok=True)
+        words = (sys.executable, "-I", "-S", "-c", code, os.path.dirname(SUPERVISOR), place, place)
+        return not subprocess.run(words, cwd=place, capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
 async def run(
-    words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str, bounded: str = ""
+    words: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str],
+    stdin: str,
+    bounded: str = "",
+    mount: str = "",
 ) -> ProgramRun:
-    """Cancelling kills all processes. ``bounded``: the folder that is limited in size, if not ``folder``.
+    """Cancelling kills all processes. ``bounded``: the folder that is limited in size, if not ``folder``; the program
+    sees it at ``mount``.
 
     Raises ``ProgramFailed`` if it cannot be started, or takes more memory or disk space than it may.
     """
     mark = os.urandom(16).hex()
-    command = executable(words, folder, environment)
+    first, *others = executable(words, folder, environment)
+    command = (first.replace(bounded, mount) if mount else first, *others)
     began, loop = time.monotonic(), asyncio.get_running_loop()
     with ExitStack() as stack:
         given = stack.enter_context(TemporaryFile(buffering=0))
@@ -234,7 +262,7 @@ async def run(
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", SUPERVISOR, "inf", str(memory_mb()), str(os.getpid())),
-                *(group.path if group is not None else "", bounded or folder, str(DISK), *command),
+                *(group.path if group is not None else "", bounded or folder, str(DISK), mount, *command),
                 stdin=given,
                 stdout=out_end,
                 stderr=err_end,

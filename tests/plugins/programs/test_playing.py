@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import math
@@ -21,7 +22,7 @@ from marlaas.plugins.data import rows_of
 from marlaas.plugins.host.blame import may_pay
 from marlaas.plugins.programs import ProgramFailed, ProgramRun, run as running
 from marlaas.plugins.programs.playing import seed_of
-from marlaas.plugins.programs.run import read_text, reward_of
+from marlaas.plugins.programs.run import mount_place, read_text, reward_of
 from marlaas.plugins.rewards import rewards_of
 from tests.loading import load
 
@@ -39,7 +40,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
-    assert not list(folder.iterdir())
+    assert [path.name for path in folder.rglob("*")] in ([], ["program"])
 
 
 @pytest.mark.processes
@@ -101,9 +102,27 @@ async def test_what_a_program_is_given(scratch: Path) -> None:
     assert json.loads(variables["MARLAAS_ENDPOINTS"]) == {
         "agent": {"url": "http://127.0.0.1:9/v1", "key": "tml-nobody"}
     }
-    assert folder == seen[0].folder and Path(folder).is_relative_to(scratch)
+    assert Path(seen[0].folder).is_relative_to(scratch) and Path(folder).is_relative_to(mount_place() or scratch)
     assert Path(variables["TMPDIR"]).parent == Path(folder).parent
     assert ep.logged["exit_code"] == 0.0 and ep.logged["program_seconds"] == seen[0].seconds > 0
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("scratch")
+async def test_all_programs_see_their_folders_at_one_path() -> None:
+    """So that equal agents write equal prompts; what lies there is each one's own."""
+    if not mount_place():
+        pytest.skip("this system mounts nothing for its users")
+    code = "import os, sys, tempfile; open(sys.argv[1], 'x'); print(*os.listdir(), sys.argv[1], os.environ['HOME'])"
+    places: list[str] = []
+
+    @env.program(["python", "-c", code, os.path.join(mount_place(), "work", "a")])
+    def agent(ep: BlockingEpisode, run: ProgramRun) -> float:
+        places.append(run.stdout)
+        return float(run.files == ("a",))
+
+    assert [each.by_agent for each in await asyncio.gather(*(rewards(agent) for _ in range(3)))] == [{"agent": 1.0}] * 3
+    assert set(places) == {f"a {mount_place()}/work/a {mount_place()}/home\n"}
 
 
 @pytest.mark.processes
