@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from time import monotonic
+from time import monotonic, thread_time
 from types import FrameType, ModuleType
 
 _LARGEST_FILE = 16 << 20
@@ -28,7 +28,7 @@ _OPEN_FILES = 64
 MORE_PROCESSES = 128
 """With threads."""
 _SWEEPING = 1.0
-"""Seconds; ``sandbox`` tries again."""
+"""Processor seconds, since a busy machine may give none for a second; ``sandbox`` tries again."""
 STARVED = signal.SIGVTALRM
 NO_MEMORY = signal.SIGUSR1
 NO_DISK = signal.SIGUSR2
@@ -267,10 +267,10 @@ def sweep(chosen: Callable[[int], bool] = lambda pid: True) -> None:
 
     All are stopped first: a stopped process counts, so no new one takes its place.
     """
-    until = monotonic() + _SWEEPING
-    while (heads := [pid for pid in children() if chosen(pid)]) and monotonic() < until:
+    until = thread_time() + _SWEEPING
+    while (heads := [pid for pid in children() if chosen(pid)]) and thread_time() < until:
         stopped: set[int] = set()
-        while (new := set(_with_descendants(heads)) - stopped) and monotonic() < until:
+        while (new := set(_with_descendants(heads)) - stopped) and thread_time() < until:
             _signal(new, signal.SIGSTOP)
             stopped |= new
         _signal(stopped, signal.SIGKILL)
