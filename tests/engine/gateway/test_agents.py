@@ -39,6 +39,7 @@ def requests_of(agent: str) -> list[tuple[str, dict[str, Any]]]:
         ("codex", [12], "tools of type web_search"),
         ("claude-code", [24, 24], ""),
         ("opencode", [0, 10], ""),
+        ("pi", [4, 4], ""),
         ("qwen-code", [11, 4], ""),
     ],
 )
