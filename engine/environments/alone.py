@@ -97,15 +97,8 @@ async def settled(service: EnvironmentService) -> None:
 
 
 def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
-    """The meant environment; a plugin's only one needs no name."""
+    """The meant environment. Raises ``EnvironmentMissing``."""
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
-    if wish.environment == wish.plugin and len(own) == 1:
-        return own[0]
-    names = [info.name for info in own]
-    if own and wish.environment == wish.plugin and f"{wish.plugin}/{wish.plugin}" not in names:
-        raise EnvironmentMissing(
-            f"The plugin {wish.plugin!r} has several environments.", f"Say which: {', '.join(names)}."
-        )
     return find(wish.environment, own or list(infos))
 
 

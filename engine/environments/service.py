@@ -25,7 +25,16 @@ from .outcomes import OutcomeCounts
 from .plugin import Plugin, unserved
 from .pool import ProcessBudget
 from .process.wire import Described
-from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, Ranking
+from .protocol import (
+    DataFacts,
+    EnvironmentEvent,
+    EnvironmentInfo,
+    EpisodeOutcome,
+    EpisodeSpec,
+    Opens,
+    Ranking,
+    environments_named,
+)
 from .served_version import Lease, ServedVersion, first_ask, settings_of
 
 FIRST_PROOFS = 5.0
@@ -370,25 +379,16 @@ def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
 
 
 def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
-    """By the full name, as a plugin's environment of its own name, or by the last part.
+    """The environment that a name stands for.
 
     Raises ``EnvironmentMissing`` with the existing and the nearest names.
     """
-    for full in (name, f"{name}/{name}"):
-        for info in infos:
-            if info.name == full:
-                return info
-    matches = [info for info in infos if info.name.rpartition("/")[2] == name]
-    matches = [info for info in matches if info.version] or matches
+    matches = environments_named(name, infos)
     if len(matches) == 1:
         return matches[0]
     if matches:
         names = " and ".join(info.name for info in matches)
         raise EnvironmentMissing(f"{name!r} is ambiguous: there are {names}.", "Say which one by its full name.")
-    plugin = name.partition("/")[0]
-    for info in infos:  # before it has served, the environments of a plugin are not known for sure
-        if not info.version and info.name.partition("/")[0] == plugin:
-            return info
     raise EnvironmentMissing(f"There is no environment {name!r}.", _advice(name, infos))
 
 

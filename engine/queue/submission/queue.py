@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...environments.protocol import environments_named
 from ...errors import ConfigError, EnvironmentMissing, Mistakes, as_one
 from ...home.paths import Home
 from ...home.settings import load_settings
@@ -53,18 +54,8 @@ def missing_rows(record: Mapping[str, Any]) -> str:
 
 
 def find_environment(name: str, environments: list[EnvironmentRow], path: str = "environment") -> EnvironmentRow:
-    """By "plugin/environment", as a plugin's environment of its own name, or by the last part.
-
-    A plugin that has not served yet stands for all its environments. Raises ``EnvironmentMissing`` for none or several.
-    """
-    matches = (
-        [e for e in environments if e.name == name]
-        or [e for e in environments if e.name == f"{name}/{name}"]
-        or [e for e in environments if e.name.rpartition("/")[2] == name]
-    )
-    plugin = name.partition("/")[0]
-    matches = [e for e in matches if e.version] or matches  # serving ones go first
-    matches = matches or [e for e in environments if not e.version and e.name.partition("/")[0] == plugin][:1]
+    """The environment that a name stands for. Raises ``EnvironmentMissing`` for none or several."""
+    matches = environments_named(name, environments)
     if len(matches) == 1:
         return matches[0]
     says, hint = f"There is no environment {name!r}.", "`marlaas env new NAME` writes one."

@@ -322,7 +322,7 @@ async def test_a_file_that_vanishes_is_not_waited_for(
 @pytest.mark.processes
 async def test_names_that_mean_nothing_or_too_much_are_sentences(folder: Path, tmp_path: Path) -> None:
     for name, sentence, words in (
-        ("two", "The plugin 'two' has several environments.", "Say which: two/first, two/other."),
+        ("two", "'two' is ambiguous: there are two/first and two/other.", "Say which one by its full name."),
         ("othr", "There is no environment 'othr'.", "Did you mean 'two/other'?"),
     ):
         with pytest.raises(EnvironmentMissing, match=sentence) as raised:
