@@ -97,8 +97,10 @@ async def settled(service: EnvironmentService) -> None:
 
 
 def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
-    """The meant environment. Raises ``EnvironmentMissing``."""
+    """The meant environment; a plugin's only one needs no name. Raises ``EnvironmentMissing``."""
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
+    if wish.environment == wish.plugin and len(own) == 1:
+        return own[0]
     return find(wish.environment, own or list(infos))
 
 

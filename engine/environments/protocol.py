@@ -268,14 +268,13 @@ Row = TypeVar("Row", bound=Named)
 def environments_named(name: str, rows: Sequence[Row]) -> list[Row]:
     """Those that a name stands for; serving ones go first.
 
-    By the full name, as a plugin's environment of its own name, by the last part, as all of a plugin.
+    By the full name, as a plugin's environment of its own name, or by the last part.
     """
     own = [row for row in rows if row.name.partition("/")[0] == name.partition("/")[0]]
     matches = (
         [row for row in own if row.name == name]
         or [row for row in own if row.name == f"{name}/{name}"]
         or [row for row in rows if row.name.rpartition("/")[2] == name]
-        or [row for row in own if "/" not in name]
     )
     matches = [row for row in matches if row.version] or matches
     return matches or [row for row in own if not row.version][:1]

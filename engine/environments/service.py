@@ -386,9 +386,9 @@ def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
     matches = environments_named(name, infos)
     if len(matches) == 1:
         return matches[0]
-    if matches:
-        names = " and ".join(info.name for info in matches)
-        raise EnvironmentMissing(f"{name!r} is ambiguous: there are {names}.", "Say which one by its full name.")
+    if matches := matches or [info for info in infos if info.name.partition("/")[0] == name]:
+        names = " or ".join(info.name for info in matches)
+        raise EnvironmentMissing(f"The environment {name!r} could be {names}.", "Write its full name.")
     raise EnvironmentMissing(f"There is no environment {name!r}.", _advice(name, infos))
 
 

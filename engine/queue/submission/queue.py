@@ -59,9 +59,9 @@ def find_environment(name: str, environments: list[EnvironmentRow], path: str = 
     if len(matches) == 1:
         return matches[0]
     says, hint = f"There is no environment {name!r}.", "`marlaas env new NAME` writes one."
-    if matches:
-        says = f"The environment name {name!r} is ambiguous: {', '.join(e.name for e in matches)}."
-        hint = "Write the whole name."
+    if matches := matches or [e for e in environments if e.name.partition("/")[0] == name]:
+        says = f"The environment {name!r} could be {' or '.join(e.name for e in matches)}."
+        hint = "Write its full name."
     elif environments:
         whole = {e.name for e in environments if "/" in name}
         hint = nearest(name, sorted({e.name.rpartition("/")[2] for e in environments} | whole))

@@ -62,7 +62,7 @@ async def test_names_and_parameters_are_checked(world: World) -> None:
     assert world.service.resolve("unique").name == "other/unique"
     assert world.service.resolve("other/echo").name == "other/echo"
     assert world.service.resolve("echo").name == "echo/echo", "the plugin of that name"
-    with pytest.raises(EnvironmentMissing, match=r"ambiguous: there are other/twice and third/twice"):
+    with pytest.raises(EnvironmentMissing, match=r"could be other/twice or third/twice"):
         world.service.resolve("twice")
     with pytest.raises(EnvironmentMissing, match=r"Did you mean 'other/unique'\? There are: echo/echo, other/echo"):
         world.service.resolve("unikue")
@@ -322,7 +322,7 @@ async def test_a_file_that_vanishes_is_not_waited_for(
 @pytest.mark.processes
 async def test_names_that_mean_nothing_or_too_much_are_sentences(folder: Path, tmp_path: Path) -> None:
     for name, sentence, words in (
-        ("two", "'two' is ambiguous: there are two/first and two/other.", "Say which one by its full name."),
+        ("two", "The environment 'two' could be two/first or two/other.", "Write its full name."),
         ("othr", "There is no environment 'othr'.", "Did you mean 'two/other'?"),
     ):
         with pytest.raises(EnvironmentMissing, match=sentence) as raised:

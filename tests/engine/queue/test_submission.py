@@ -105,7 +105,7 @@ def test_a_plugins_own_name_is_not_ambiguous() -> None:
     """A person's plugin ``sums`` stands beside an environment of that name which ships with marlaas."""
     rows = [served("instruct/sums"), served("sums/sums", DIGITS)]
     check_environment(submission(task("sums", digits=3)), rows)
-    with pytest.raises(ConfigError, match=r"'sums' is ambiguous: instruct/sums, other/sums\."):
+    with pytest.raises(ConfigError, match=r"'sums' could be instruct/sums or other/sums\. Write its"):
         check_environment(submission(task("sums")), [served("instruct/sums"), served("other/sums")])
 
 
