@@ -236,7 +236,7 @@ TRACEBACK_LINES = 20
 LINE_END = "↵"
 """Before a line break in tokens, which itself shows no colour."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
-_ANEW = "a new prompt begins here: the template rewrote earlier turns, or this is a fork"
+_ANEW = "a new prompt begins here: earlier text has changed, or this is a fork"
 
 
 def head(conversation: StoredConversation) -> str:
@@ -295,7 +295,7 @@ def episode_blocks(
 def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], decode: Decode | None) -> Iterator[Block]:
     """Turns with rewards, or shaded tokens."""
     several = len(episode) > 1
-    names = [(line(one.agent, 20) or "an agent") if several else "" for one in episode]
+    names = [(line(one.agent, 50) or "an agent") if several else "" for one in episode]
     payments = [_payments(one, name) for one, name in zip(episode, names, strict=True)]
     decoders = [None if shade.name == TURNS or shade.lacking else decode for shade in shadings]
     if not several and decoders[0] is not None:

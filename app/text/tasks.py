@@ -55,7 +55,7 @@ def policy_and_version(policy: str, version: int, speaker: str = "", spoke: int 
 
 def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
     """An agent and its speaker; empty for the only agent of an only policy."""
-    name = line(agent, 20) if agent not in PLAIN else ""
+    name = line(agent, 50) if agent not in PLAIN else ""
     if policy in ("", ONLY) and not speaker:
         return name
     said = policy_and_version(policy, version, speaker, spoke)

@@ -232,7 +232,7 @@ def test_a_fork_is_shown_where_it_was_made() -> None:
     told = lines(conversation(parts=parts))[2:]
     assert told == [
         "user", "a", "assistant", "b",
-        "— a new prompt begins here: the template rewrote earlier turns, or this is a fork —",
+        "— a new prompt begins here: earlier text has changed, or this is a fork —",
         "user", "c", "assistant", "d", "— trajectory 1 goes on here —", "user", "e",
     ]  # fmt: skip
     record = json.loads(json_line(conversation(parts=parts)))

@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
+from ...trajectories import SIDE_CALL
 from ..rows import PLAY, POLICY, Turn
 from .reader import Reader
 
@@ -403,8 +404,9 @@ def _group(reader: Reader, group: sqlite3.Row) -> GroupSummary:
     told: dict[tuple[int, str], list[sqlite3.Row]] = {}
     for row in reader.all(
         'SELECT member, agent, status, reward, turns, places FROM trajectories WHERE "group" = ?'
-        " AND speaker = '' ORDER BY member, id",
+        " AND speaker = '' AND NOT instr(agent, ?) ORDER BY member, id",
         group["id"],
+        SIDE_CALL,
     ):
         told.setdefault((row["member"], row["agent"]), []).append(row)
     members: list[MemberSummary] = []
