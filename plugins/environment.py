@@ -85,6 +85,8 @@ class Environment:
     """The reward of an episode that an exception ended after a reply; None: such an episode has no reward."""
     train: str = "all"
     """The conversations of a program that are trained on: ``all``, the ``main`` or the ``longest`` thread."""
+    program: bool = False
+    """True if an external program plays it."""
 
     def score(self, function: Function) -> Function:
         """Declare how an episode is scored: ``def score(task, transcript)``, which may be ``async``.

@@ -18,16 +18,18 @@ from typing import Any
 from marlaas.engine.environments.alone import serve_alone, settled
 from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.process.launch import Folders
-from marlaas.engine.environments.protocol import EnvironmentInfo, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import Answering, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.gateway.processes import Gateways, check_installed, open_gateways
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.machine.lone_sampler import LoneSampler, plan_alone
 from marlaas.engine.queue.submission.references import choose, named_by
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Role
+from marlaas.engine.rollout.programs import FIRST, canned
 from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.samplers.sampling import WHOLE, Truncation
 from marlaas.engine.samplers.seeds import noise_seed
@@ -252,8 +254,10 @@ class Game:
         self._mine = mine
         self._turns: Counter[ConversationKey] = Counter()
         self._tools: dict[ConversationKey, tuple[dict[str, Any], ...]] = {}
-        self._shown: ConversationKey = (DEFAULT_AGENT, 0)
-        """The conversation whose lines were printed last."""
+        self._shown = DEFAULT_AGENT
+        """The title of the conversation whose lines were printed last."""
+        self.rejected = ""
+        """The last refusal that its program heard."""
 
     def answering(self, policy: Answer | None) -> Answer:
         """The person answers for their agents, ``policy`` for the others. Raises ``Left``."""
@@ -283,9 +287,9 @@ class Game:
         self._print(place, [*rows, *(row for message in ask.messages for row in environments.message(message))])
 
     def _print(self, place: ConversationKey, rows: list[str]) -> None:
-        if place != self._shown:
-            self._shown = place
-            output.result(f"--- {_title(place)}")
+        if self._shown != (title := _title(place)):
+            self._shown = title
+            output.result(f"--- {title}")
         for row in rows:
             output.quote(row)
 
@@ -326,7 +330,8 @@ def show_help() -> None:
 
 def _title(place: ConversationKey) -> str:
     agent, branch = place
-    return f"{line(agent, 60)}{f', fork {branch}' if branch else ''}"
+    number, kind = (branch, "fork") if branch < FIRST else (branch - FIRST, "conversation")  # FIRST: of its program
+    return f"{line(agent, 60)}{f', {kind} {number}' if number else ''}"
 
 
 CHOICES = ("next", "again", "quit")
@@ -343,24 +348,36 @@ async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
         interpreters = Interpreters(home.venvs, load_settings(home).environments)
         serving = serve_alone(args.name, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters)
         service, info = await stack.enter_async_context(serving)
-        session = _Session(service, info, args, Folders.of(scratch, info.name.partition("/")[0]).log)
+        gateways = await stack.enter_async_context(open_gateways(scratch, lambda _, text, level: output.talk(text)))
+        session = _Session(service, info, gateways, args, Folders.of(scratch, info.name.partition("/")[0]).log)
         (await session.bind()).release()  # errors in the environment have been shown before a sampler is started
+        if info.program:
+            check_installed()
         waiting.end()
         if args.policy or args.base or args.agents:
             session.players = find_players(home, args)
             session.check_agents(info)
             session.lone = await _sampler(home, session.players.values(), stack)
+            session.lone.rollout.endpoints = gateways
         return await session.run()
 
 
 class _Session:
-    def __init__(self, service: EnvironmentService, info: EnvironmentInfo, args: argparse.Namespace, log: Path) -> None:
+    def __init__(
+        self,
+        service: EnvironmentService,
+        info: EnvironmentInfo,
+        gateways: Gateways,
+        args: argparse.Namespace,
+        log: Path,
+    ) -> None:
         """``log``: the file of the plugin's output."""
         self.players: Players = {}
         self.lone: LoneSampler | None = None
         """None: the person plays all agents."""
         self._service = service
         self._name = info.name
+        self._gateways = gateways
         self._args = args
         self._keyboard = Keyboard()
         self._log = log
@@ -419,27 +436,37 @@ class _Session:
             game = Game(self._keyboard, lambda agent: agent in args.mine)
             seed = args.seed if args.split == "train" else 0
             ended = await self._run(lease, EpisodeSpec(args.split, index, seed, 0, lease.config), game, attempt)
-        for row in [*self._prints("printed"), *environments.outcome(ended)]:
+        told = ended.failure is not None and game.rejected in ended.failure.message
+        refused = environments.labelled("refused", game.rejected) if game.rejected and not told else []
+        for row in [*self._prints("printed"), *refused, *environments.outcome(ended)]:
             output.quote(row)
         unheard = [agent for agent in args.mine if agent not in game.agents]
         if unheard and game.agents:
             names = ", ".join(line(agent, 60) for agent in game.agents)
             output.talk(f"Nobody called {', '.join(map(line, unheard))} was asked; the agents were {names}.")
+        if info.program and not game.agents and not game.rejected:
+            output.talk("The program never asked the model: nothing can be learned from that.")
         return output.FAILED if ended.status in ("error", "timeout") else output.OK
 
     async def _run(self, lease: Lease, spec: EpisodeSpec, game: Game, attempt: int) -> EpisodeOutcome:
         lone = self.lone
         if lone is None:
-            return await self._service.play(lease, spec, game.answering(None))
+            with canned(self._gateways, game.answering(None)) as answering:
+                outcome = await self._service.play(lease, spec, answering)
+                game.rejected = answering.rejected()
+                return outcome
 
         async def playing(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-            return await self._service.play(lease, spec, game.answering(answer))
+            assert isinstance(answer, Answering)
+            return await self._service.play(lease, spec, replace(answer, answer=game.answering(answer.answer)))
 
         def roles(agent: str) -> Role:
             seed = noise_seed("play", spec.index, attempt)
             return Role(player_of(self.players, agent).parameters(seed), Replicas((lone.endpoint,)))
 
-        return (await lone.rollout.run_episode(playing, spec, roles, f"play/{spec.index}/{attempt}")).outcome
+        finished = await lone.rollout.run_episode(playing, spec, roles, f"play/{spec.index}/{attempt}")
+        game.rejected = finished.rejected
+        return finished.outcome
 
     def _prints(self, label: str) -> list[str]:
         """Since the last look, including loading and trial."""

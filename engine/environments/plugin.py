@@ -101,6 +101,7 @@ class Plugin:
                     parameters=environment.parameters,
                     agents=environment.agents,
                     rows=environment.rows,
+                    program=environment.program,
                     failure=failure,
                     path=path,
                     description=environment.description,

@@ -238,6 +238,8 @@ class EnvironmentInfo:
     agents: tuple[str, ...] = ()
     crew: Crew = Crew()
     rows: Rows = ""
+    program: bool = False
+    """True if an external program plays it: it asks at an address."""
 
 
 @dataclass(frozen=True)

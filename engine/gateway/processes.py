@@ -12,6 +12,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -24,7 +26,7 @@ from ..programs import signal_name
 from ..racing import until_first
 from ..wire import Address, Answerer
 from .limits import Limits
-from .link import Desk, Link
+from .link import Desk, Link, Log
 
 PROGRAM = (sys.executable, "-P", "-m", "marlaas.engine.gateway.http.main")
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -156,6 +158,17 @@ class Gateways:
             if before is not None:
                 await before.stop()
             return gateway
+
+
+@asynccontextmanager
+async def open_gateways(folder: Path, log: Log) -> AsyncIterator[Gateways]:
+    """Endpoints without an engine, until the block ends; ``folder`` gets the gateway's logs."""
+    desk = Desk(lambda digest: None, lambda uses: None, log)
+    gateways = Gateways(desk, Limits(log=str(folder / "api.log")), folder / "gateway.log")
+    try:
+        yield gateways
+    finally:
+        await gateways.stop()
 
 
 def check_installed() -> None:

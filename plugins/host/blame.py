@@ -42,7 +42,7 @@ class Blame:
             file, line = self._relative(error.filename or ""), error.lineno or 0
             message = _excerpt(f"{type(error).__name__}: {error.msg}")
         lines = "".join(traceback.format_exception(type(error), error, self._own_part(error), limit=-12))
-        trace = lines.replace(self._prefix, "")[-_LONGEST:]
+        trace = lines.replace(self._prefix, "")[-_LONGEST:] if file or getattr(error, "traced", True) else ""
         return {"message": message, "file": file, "line": line, "traceback": trace}
 
     def _own_part(self, error: BaseException) -> TracebackType | None:

@@ -97,6 +97,7 @@ class PluginHost:
             "agents": list(environment.agents),
             "closes": hasattr(environment.form, "close"),
             "rows": environment.rows,
+            "program": environment.program,
         }
 
     def receive(self, message: Record) -> None:

@@ -88,7 +88,7 @@ def program(
             functools.update_wrapper(play, author)
         play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
         environment = environment_of(play, of.name, data, timeout, score_timeout, agents, on_error)
-        environment = replace(environment, train=train)
+        environment = replace(environment, program=True, train=train)
         if author is None:
             fields = {field: getattr(environment, field) for field in environment.__dataclass_fields__}
             environment = ProgramEnvironment(**fields, over=over)

@@ -117,6 +117,8 @@ EXIT = "exit"
 """1 for exit code 0, else 0."""
 KILLED = 128 + 9
 """SIGKILL comes when memory ends: no signal for learning."""
+_LAST_PRINTED = 300
+"""Characters that an episode shows."""
 _LONGEST_VARIABLE = 100_000
 """Bytes; Linux takes 128 KiB."""
 
@@ -177,6 +179,8 @@ async def played(
         ep.log(exit_code=ended.exit_code, program_seconds=ended.seconds)
         if not ended.ok:
             ep.log(stderr=ended.stderr[-1000:])
+        if printed := ended.stdout.strip():
+            ep.log(stdout=printed[-_LAST_PRINTED:])
         return await _worth(program, ep, ended, judge, settings)
     finally:
         await asyncio.to_thread(remove_folder, top)

@@ -139,6 +139,9 @@ _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakK
 class ProgramFailed(Exception):
     """Its end proves nothing: the episode has no reward."""
 
+    traced = False
+    """The frames are marlaas's own."""
+
 
 @dataclass(frozen=True)
 class ProgramRun:

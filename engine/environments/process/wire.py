@@ -95,6 +95,7 @@ class Described(Struct):
     closes: bool = False
     agents: _List[_Name] = ()
     rows: Rows = ""
+    program: bool = False
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)
