@@ -201,18 +201,26 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
     from marlaas.engine.environments.conformance.check import Scope, check
     from marlaas.engine.environments.dependencies import Interpreters
     from marlaas.engine.environments.service import find
+    from marlaas.engine.gateway.processes import open_gateways
+
+    from ..operations.environments.programs import Programs, find_room
 
     found: dict[str, list[Finding]] = {}
     wish = meant(args.name, (BUNDLED_PLUGINS, home.plugins))
     with TemporaryDirectory(prefix="marlaas-check-", ignore_cleanup_errors=True) as folder:
         interpreters = Interpreters(home.venvs, load_settings(home).environments)
-        async with served(wish.folders, wish.plugins, Path(folder), interpreters) as service:
+        async with (
+            served(wish.folders, wish.plugins, Path(folder), interpreters) as service,
+            open_gateways(Path(folder), lambda _, text, level: output.talk(text)) as gateways,
+        ):
             infos = list(service.infos())
             own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
             whole_plugin = own and wish.environment == wish.plugin
             for info in own if whole_plugin else [find(wish.environment, own or infos)]:
                 config, data = typed(args.config, kinds_of(info)), rows_named(args.rows, info.name)
-                found[info.name] = findings = await check(service, info.name, config, Scope(args.prompts), data)
+                programs = Programs(gateways)
+                findings = await check(service, info.name, config, Scope(args.prompts), data, programs.serve)
+                found[info.name] = findings = [*findings, *programs.findings(), *await find_room(home, programs.first)]
                 if args.json:
                     continue
                 output.result(f"{line(info.name)}: {verdict(findings)}")

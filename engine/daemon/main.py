@@ -20,6 +20,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,9 +51,11 @@ from ..models.weights import check_base
 from ..queue.scheduler.scheduler import Scheduler
 from ..queue.submission.queue import HomeBase, check_use
 from ..racing import until_first
+from ..rollout.programs import canned
 from ..store.queries.reader import Reader
 from ..store.schema import is_current
 from ..store.store import Store
+from ..wire import Endpoints
 from .control import STALE, make_home, open_database
 from .heartbeat import CardMonitor, Heartbeat
 from .lock import EngineLock
@@ -131,7 +134,7 @@ async def start_up(
 Log = Callable[[str, str, str], None]
 
 
-def background(environments: EnvironmentService, store: Store, log: Log) -> Background:
+def background(environments: EnvironmentService, store: Store, log: Log, endpoints: Endpoints) -> Background:
     """An engine's checks, without environments that ship with marlaas: tests check these."""
 
     def known(environment: str, version: str) -> bool:
@@ -143,7 +146,8 @@ def background(environments: EnvironmentService, store: Store, log: Log) -> Back
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")
 
-    return Background(environments, BACKGROUND, known, found, spare=(BUNDLED_PLUGINS,))
+    serve = partial(canned, endpoints)
+    return Background(environments, BACKGROUND, known, found, spare=(BUNDLED_PLUGINS,), serve=serve)
 
 
 def sentence(environment: str, version: str, findings: list[Finding]) -> str:
@@ -313,7 +317,7 @@ class Engine:
         self._yielding = YieldLoop(
             store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
         )
-        self._conformance = background(self._environments, store, log)
+        self._conformance = background(self._environments, store, log, self._api.endpoints)
         self._cluster = cluster
         self._nodes: NodeMonitor | None = None
         if cluster is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from marlaas.plugins.messages import Ask
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from .dependencies import Interpreters
 from .files.source import SUFFIXES, plugin_paths
-from .protocol import EnvironmentInfo, EpisodeSpec
+from .protocol import EnvironmentInfo, EpisodeSpec, Opens
 from .served_version import PATIENCE
 from .service import EnvironmentService, find
 
@@ -144,10 +144,12 @@ async def first_prompts(
     scratch: Path,
     interpreters: Interpreters | None = None,
     data: Mapping[str, Any] | None = None,
+    opening: Callable[[], AbstractContextManager[Opens | None]] = nullcontext,
 ) -> Peek:
     """Draw ``count`` instances; 0: only describe.
 
-    ``data`` as in ``EnvironmentService.bind``. Raises ``EnvironmentMissing`` and ``ConfigError``.
+    ``data`` as in ``EnvironmentService.bind``; ``opening`` gives a program its address, without it prompts are empty.
+    Raises ``EnvironmentMissing`` and ``ConfigError``.
     """
     async with serve_alone(name, folders, scratch, interpreters) as (service, info):
         asks: list[Ask] = []
@@ -157,7 +159,8 @@ async def first_prompts(
             with await service.bind(info.name, config=config, data=data) as lease:
                 for index in range(count):
                     spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
-                    asks.append(await service.peek(lease, spec))
+                    with opening() as opens:
+                        asks.append(await service.peek(lease, spec, opens))
         except EnvironmentFailure as failure:
             return Peek(info, tuple(asks), str(failure))
         return Peek(info, tuple(asks))

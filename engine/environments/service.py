@@ -263,8 +263,8 @@ class EnvironmentService:
     async def look(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
-    async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
-        reached = await self.look(lease, spec)
+    async def peek(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask:
+        reached = await self.look(lease, spec, opens)
         if isinstance(reached, Ask):
             return reached
         reason = reached.failure.message if reached.failure is not None else reached.status

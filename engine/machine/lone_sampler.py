@@ -19,14 +19,14 @@ from ..home.paths import Home
 from ..home.settings import EngineSettings, Settings
 from ..models.config import BaseConfig
 from ..models.find import BaseModel, load_base
-from ..models.memory import MemoryPlan
+from ..models.memory import MemoryPlan, Wanted
 from ..models.weights import check_base, linear_shapes
 from ..rollout.episodes import Rollout
 from ..rollout.renderer import Renderer
 from ..rollout.slots import SamplerEndpoint, SamplerSlots
 from ..rollout.talk import Talk
 from ..samplers.protocol import Sampler
-from .plan import plan_of, sampler_spec, with_sampler
+from .plan import plan_of, sampler_spec, wanted_of, with_sampler
 
 # Samplers always serve a version: the bare base takes an empty adapter.
 
@@ -63,6 +63,8 @@ class LonePlan:
     settings: Settings
     memory: MemoryPlan
     free: int
+    wanted: Wanted
+    """Of an engine with these settings."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +99,19 @@ def plan_alone(settings: Settings) -> LonePlan:
     base = load_base(settings.base)
     check_base(base)
     settings = with_sampler(settings, base)
+    wanted = wanted_of(base, settings, trains=True)
     context = settings.rollout.context or CONTEXT
     rollout_settings = replace(settings.rollout, sequences=SEQUENCES, context=context)
     settings = replace(settings, engine=EngineSettings(tasks=1), rollout=rollout_settings)
     free = available_memory(settings.resources.memory)
-    return LonePlan(base, settings, plan_of(base, settings, free, trains=False), free)
+    return LonePlan(base, settings, plan_of(base, settings, free, trains=False), free, wanted)
 
 
 @asynccontextmanager
 async def open_lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
     """Run a lone sampler during the block. Raises errors of base or worker."""
     base = plan.base
-    renderer = Renderer(base.path)
+    renderer = Renderer(base.path, plan.wanted)
     spec = replace(sampler_spec(base, home, plan.settings, plan.memory), name="play")
     worker = await spec.spawn(home.logs)
     try:

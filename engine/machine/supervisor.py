@@ -41,6 +41,8 @@ from .plan import (
     loading,
     precision_words,
     until_compiled,
+    wanted_of,
+    with_sampler,
     worker_specs,
 )
 from .routing.router import SamplerEndpoints
@@ -280,7 +282,7 @@ class WorkerSupervisor:
         self.store = store
         self.environments = environments
         self.shortage = shortage
-        self._renderer = renderer or Renderer(base.path)
+        self._renderer = renderer or Renderer(base.path, wanted_of(base, with_sampler(settings, base), trains=True))
         self.draining = asyncio.Event()
         self.settling = False
         self._factory = ServicesFactory(

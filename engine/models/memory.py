@@ -495,6 +495,21 @@ def least_plan(wanted: Wanted) -> MemoryPlan:
     return tuple(_plans(wanted))[-1]
 
 
+ROUND = 1024
+"""Tokens of a suggested context."""
+
+
+def context_for(wanted: Wanted, tokens: int) -> str:
+    """What to write for conversations of so many tokens, and what that takes; the end of a sentence."""
+    made_for = wanted.config.context_length
+    if tokens > made_for:
+        return f"the base is made for {made_for:,}, so choose another base or a shorter prompt"
+    context = min(-(-tokens // ROUND) * ROUND, made_for)
+    least = least_plan(replace(wanted, context=context))
+    takes = f"that takes at least {least.total / 1e9:.1f} GB of memory on a processor"
+    return f"write `context = {context}` under [rollout] in marlaas.toml and start the engine again; {takes}"
+
+
 def _best(wanted: Wanted, free: int) -> MemoryPlan | None:
     least = _contexts(wanted)[-1]
     fitting = (plan for plan in _plans(wanted) if plan.total <= (free if plan.context == least else SHARE * free))

@@ -13,6 +13,7 @@ import numpy as np
 from marlaas.plugins.messages import Ask, Message, Reply
 
 from ..errors import BaseModelError, MarlaasError
+from ..models.memory import Wanted, context_for
 from ..samplers.options import Likeliest, Wishes
 from ..samplers.protocol import NewTokens, SampleRequest, SampleResult, Turns
 from ..samplers.sampling import WHOLE, Truncation
@@ -194,7 +195,8 @@ class Conversation:
         else:
             await self._append_ask(ask, sampler, rendering, restated)
             if not self._ends and len(self._now.tokens) >= self.context:
-                raise overfull(str(len(self._now.tokens)), self.context)
+                reply = self.sampling.max_tokens
+                raise overfull(len(self._now.tokens), self.context, rendering.renderer.wanted, reply)
         room = 0 if self._full else max(0, min(self.sampling.max_tokens, self.context - len(self._now.tokens)))
         wanted = min(ask.max_tokens or room, room)
         async with self.allowance.turn(wanted) as turn:
@@ -289,7 +291,7 @@ class Conversation:
                 new = (await rendering.open(ask, thinking, self.context)).tokens
         except TooLong as error:
             if not self._ends:
-                raise overfull(f"at least {error.tokens}", self.context) from error
+                raise overfull(error.tokens, self.context) from error
             self._full = True
             self._now.add_context((), [_excerpt(message, self.context) for message in ask.messages], self.order)
             return
@@ -349,9 +351,16 @@ class Conversation:
         return Reply(text, finish, len(self._ends) - 1, spoken.tool_calls, spoken.thinking)
 
 
-def overfull(tokens: str, context: int) -> Overfull:
-    """For a first prompt without room."""
-    return Overfull(f"its first prompt has {tokens} tokens; a conversation has room for {context}")
+def overfull(tokens: int, context: int, wanted: Wanted | None = None, reply: int = 0) -> Overfull:
+    """For a first prompt without room.
+
+    ``wanted``: the home's base and settings; None: ``tokens`` are a lower bound. ``reply``: tokens of one.
+    """
+    if wanted is None:
+        least = f"its first prompt has at least {tokens:,} tokens; the context is {context:,}"
+        return Overfull(f"{least}: `marlaas env check NAME` counts them, and says which `context` to write")
+    how = context_for(wanted, tokens + reply)
+    return Overfull(f"its first prompt has {tokens:,} tokens; the context is {context:,}: {how}")
 
 
 def _excerpt(message: Message, most: int) -> Message:

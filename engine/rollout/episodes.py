@@ -201,7 +201,7 @@ class Rollout:
         try:
             return (await self.rendering.open(ask, None, room)).digest
         except TooLong as error:
-            raise overfull(f"at least {error.tokens}", room) from error
+            raise overfull(error.tokens, room) from error
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
 
@@ -314,9 +314,12 @@ class LiveEpisode:
         return reply
 
     async def prompt_tokens(self, ask: Ask) -> int:
-        """Of a new conversation. Raises ``ValueError`` and ``BaseModelError`` as the renderer, ``TooLong``."""
+        """Of a new conversation. Raises ``ValueError`` and ``BaseModelError`` as the renderer, ``Overfull``."""
         role = self._role(ask.agent)
-        opening = await self._rollout.rendering.open(ask, role.sampling.thinking, role.replicas.context)
+        try:
+            opening = await self._rollout.rendering.open(ask, role.sampling.thinking, role.replicas.context)
+        except TooLong as error:
+            raise overfull(error.tokens, role.replicas.context) from error
         return len(opening.tokens)
 
     async def endpoint(self, listener: Listener) -> Endpoint:

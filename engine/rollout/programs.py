@@ -30,7 +30,7 @@ from ..samplers.protocol import NewTokens
 from ..samplers.sampling import Truncation
 from ..wire import Address, Answered, Endpoints, Refusal, Tell
 from .conversation import OnPart, Overfull, Sampled, SamplingParameters, Thread, Unplayable
-from .renderer import PLAIN, ROLES, UNSHOWN, TooLong
+from .renderer import PLAIN, ROLES, UNSHOWN
 from .spoken import first_stop
 from .toolcalls import cut_call, forced_call, forces, schema_of_call
 
@@ -475,8 +475,8 @@ class Program:
         ask = Ask(self._agent(request.agent), messages_of(request.messages), tools_of(request))
         try:
             count = 0 if self._episode is None else await self._episode.prompt_tokens(ask)
-        except TooLong as error:
-            raise _no_room(f"the prompt has at least {error.tokens:,} tokens") from error
+        except Overfull as error:
+            raise _no_room(error.message) from error
         except (ValueError, BaseModelError) as error:
             raise refused(f"The messages cannot be put to the base model: {error}", "messages") from error
         return Answered((wire.Choice(0, "", "length"),), request.model, count, 0)

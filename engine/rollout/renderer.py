@@ -19,6 +19,7 @@ import numpy as np
 from marlaas.plugins.messages import Ask, Message, ToolCall
 
 from ..errors import BaseModelError, ConfigError
+from ..models.memory import Wanted
 from ..models.templates import SWITCH, load_template, read_settings, token_name
 from ..samplers.vocabulary import Guard, Vocabulary, strings
 from .spoken import CLOSE, OPEN, ReplyStream, Spoken, opened_thought, read_plain, read_reply, stopped_at
@@ -171,8 +172,9 @@ class TooLong(ValueError):
 class Renderer:
     """A base's template and tokenizer. Thread-safe."""
 
-    def __init__(self, base: Path) -> None:
-        """Raises ``BaseModelError``, also as ``check`` does."""
+    def __init__(self, base: Path, wanted: Wanted | None = None) -> None:
+        """``wanted``: for sentences about memory. Raises ``BaseModelError``, also as ``check`` does."""
+        self.wanted = wanted
         self.template = load_template(base)
         self.vocabulary = Vocabulary(base / "tokenizer.json")
         structure = self._structure(base)

@@ -41,7 +41,7 @@ class SimulatedRenderer:
     stop_ids = (STOP,)
     warning = ""
     thinks = switch = False
-    thread = None
+    thread = wanted = None
 
     def known(self, messages: Sequence[Message], tools: Any = (), thinking: bool | None = None) -> None:
         """See ``Renderer``."""

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.errors import MarlaasError
+from marlaas.engine.gateway.processes import open_gateways
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
@@ -26,12 +26,15 @@ from marlaas.plugins.messages import Ask
 
 from ...text import environments as transcript
 from ...text.format import excerpt
+from .programs import Programs, find_room
 
 T = TypeVar("T")
 
 PROMPTS = 3
 CHARACTERS, LINES = 600, 8
 """Of a message that is shown."""
+WARN = ("junk", "refused")
+"""Checks whose warnings are told, too."""
 TRY_SECONDS = 10.0
 """Time to try out all environments; the engine checks the others."""
 
@@ -55,7 +58,13 @@ def peeked(
 
     Raises ``ConfigError``.
     """
-    return _alone(home, True, partial(first_prompts, data=data), environment, config, count)
+
+    async def looked(folders: Sequence[Path], scratch: Path, interpreters: Interpreters) -> Peek:
+        async with open_gateways(scratch, _unheard) as gateways:
+            opening = Programs(gateways).opens
+            return await first_prompts(environment, config, count, folders, scratch, interpreters, data, opening)
+
+    return _alone(home, True, looked)
 
 
 def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]:
@@ -80,7 +89,7 @@ def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[Envi
         if row is None or not row.version or not Path(row.path).is_relative_to(home.plugins):
             continue
         findings = row.findings if row.checked is not None else _tried(home, row.name, one, until - time.monotonic())
-        worst = next((finding for finding in findings if finding.level == "error" or finding.check == "junk"), None)
+        worst = next((each for each in findings if each.level == "error" or each.check in WARN), None)
         if worst and worst.level != "note":
             found[row.name] = worst
     return found
@@ -88,14 +97,24 @@ def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[Envi
 
 def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
     async def tried(folders: Sequence[Path], scratch: Path, interpreters: Interpreters) -> list[Finding]:
-        async with asyncio.timeout(seconds), serve_alone(name, folders, scratch, interpreters) as (service, info):
+        async with (
+            asyncio.timeout(seconds),
+            serve_alone(name, folders, scratch, interpreters) as (service, info),
+            open_gateways(scratch, _unheard) as gateways,
+        ):
+            programs = Programs(gateways)
             with await service.bind(info.name, config=one.config, data=one.data) as lease:
-                return await try_out(lease)
+                found = await try_out(lease, programs.serve)
+            return [*found, *programs.findings(), *(await find_room(home, programs.first) if info.program else ())]
 
     try:
         return _alone(home, False, tried) if seconds > 0 else []
     except (MarlaasError, OSError):  # too slow, or not served: the engine reports what is wrong
         return []
+
+
+def _unheard(_kind: str, _text: str, _level: str) -> None:
+    """What ends a gateway is seen in the episodes."""
 
 
 def _row(info: EnvironmentInfo) -> EnvironmentRow:

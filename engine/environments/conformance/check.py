@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -17,9 +18,9 @@ from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..served_version import Lease
 from ..service import EnvironmentService
-from .checks import CHECKS, Observed, check_instances, check_junk, failing, far
+from .checks import CHECKS, Observed, check_instances, check_junk, check_program, failing, far
 from .finding import LEVELS, Finding
-from .subject import CONSTANTS, JUNK, Pace, Subject, draw_again, draws, play, reply_again, reply_junk
+from .subject import CONSTANTS, JUNK, OK, Pace, Serve, Subject, draw_again, draws, play, reply_again, reply_junk
 
 ODD = 3
 SETTLED = 2.0
@@ -46,9 +47,10 @@ async def check(
     config: Mapping[str, Any] | None = None,
     scope: Scope | None = None,
     data: Mapping[str, Any] | None = None,
+    serve: Serve = nullcontext,
 ) -> list[Finding]:
-    """``data``: rows in place of its own (``Source.record``). Raises ``EnvironmentMissing``; other failures are
-    findings."""
+    """``data``: rows in place of its own (``Source.record``); ``serve`` gives programs an address. Raises
+    ``EnvironmentMissing``; other failures are findings."""
     info = service.resolve(name)
     state = "does not load" if info.state in ("broken", "stale") else f"is {info.state}"
     broken = [Finding("load", "error", f"{info.name} {state}: {said(info.failure)}.")] if info.failure else []
@@ -61,16 +63,18 @@ async def check(
         return [*broken, Finding("config", "error", problem)]
     try:
         with await service.bind(info.name, config=config or {}, data=data) as lease:
-            return [*broken, *await check_version(lease, scope or Scope())]
+            return [*broken, *await check_version(lease, scope or Scope(), serve)]
     except ConfigError as error:
         return [*broken, Finding("config", "error", error.message)]
     except EnvironmentFailure as error:
         return broken or [Finding("load", "error", error.message)]
 
 
-async def try_out(lease: Lease) -> list[Finding]:
+async def try_out(lease: Lease, serve: Serve = nullcontext) -> list[Finding]:
     """Failures after a few odd replies to one instance. Raises ``BrokenPlugin``."""
-    async with Subject(lease) as subject:
+    async with Subject(lease, serve) as subject:
+        if lease.declared.program:
+            return await _try_program(subject, 0)
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
     asked = [episode for episode in played if episode.outcome.status != "skip"]
     return [found for found in check_junk(Observed(odd=asked)) if found.level != "note"]
@@ -86,9 +90,15 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
     return f"{info.name} needs {names}: give it as in `marlaas env check NAME --config {options}`."
 
 
-async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
+async def _try_program(subject: Subject, index: int) -> list[Finding]:
+    """Once: each start may take seconds."""
+    played = await play(subject, index, OK, Pace(subject.timeout))
+    return list(check_program(played))
+
+
+async def check_version(lease: Lease, scope: Scope, serve: Serve = nullcontext) -> list[Finding]:
     """Run episodes, then judge them; worst findings first. Raises ``BrokenPlugin``."""
-    async with Subject(lease) as subject:
+    async with Subject(lease, serve) as subject:
         seen = Observed(subject.ranked)
         pace = Pace(scope.seconds, scope.pause)
         seen.start = await subject.renew()
@@ -99,7 +109,9 @@ async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
         train = [draw for draw in seen.draws if draw.split == "train"]
         usable = [draw.index for draw in train if draw.prompt is not None]
         if not usable:
-            return _sorted(check_instances(seen))
+            programs = [draw.index for draw in train if isinstance(draw.reached, Ask)]
+            served = await _try_program(subject, programs[0]) if programs and serve is not nullcontext else []
+            return _sorted([*check_instances(seen), *served])
         seen.distant = await draws(subject, far(), pace, share=0.4)
         seen.repeats = await draw_again(subject, seen.draws, pace, share=0.5)
         tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)
@@ -130,14 +142,17 @@ class Background:
         found: Callable[[str, str, list[Finding]], None],
         spare: Collection[Path] = (),
         settled: float = SETTLED,
+        serve: Serve = nullcontext,
     ) -> None:
-        """``known``: True if a version has findings; ``found`` takes them. ``spare``: unchecked folders."""
+        """``known``: True if a version has findings; ``found`` takes them. ``spare``: unchecked folders. ``serve`` as
+        in ``check``."""
         self._service = service
         self._scope = scope
         self._known = known
         self._found = found
         self._spare = tuple(spare)
         self._settled = settled
+        self._serve = serve
         self._checks: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
 
@@ -176,7 +191,7 @@ class Background:
             return None
         try:
             with lease:
-                return await check_version(lease, self._scope)
+                return await check_version(lease, self._scope, self._serve)
         except MarlaasError as error:
             return [Finding("load", "error", error.message)]
         except Exception as error:  # a bug in a check must not end the engine

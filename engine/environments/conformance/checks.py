@@ -223,6 +223,20 @@ def check_junk(seen: Observed) -> Iterator[Finding]:
         yield Finding("junk", "warning" if status == "skip" else "error", f"Given {replies}, {what}")
 
 
+def check_program(played: Played) -> Iterator[Finding]:
+    """A program asks the model, and ends with a reward."""
+    failure = played.outcome.failure
+    if played.agents and played.score is None:
+        yield from check_junk(Observed(odd=[played]))
+    elif not played.agents and failure is not None:
+        yield Finding("program", "error", f"It ends before it asks the model: {said(failure)}.")
+    elif not played.agents:
+        yield Finding("program", "error", "The program never asks the model: nothing can be learned from that.")
+    else:
+        seconds = played.outcome.seconds
+        yield Finding("program", "note", f"Given {played.reply.label}, it ended after {seconds:.1f} s, with a reward.")
+
+
 _FAILS = "it fails: {reason}. A model says anything: give such a reply a reward, or raise Invalid."
 _JUNK = {
     "timeout": "it ends too late: {reason}. Bound the work that a reply can cause.",

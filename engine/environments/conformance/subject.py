@@ -10,6 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -19,15 +20,19 @@ from typing import TypeVar
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 
 from ...trajectories import Failure, Split
-from ..protocol import EpisodeOutcome, EpisodeSpec
+from ..protocol import Answering, EpisodeOutcome, EpisodeSpec
 from ..served_version import PATIENCE, Lease, ServedVersion, first_ask
 
 Item = TypeVar("Item")
+Serve = Callable[[Answer], AbstractContextManager[Answer]]
+"""Gives an answer that programs reach at an address, too."""
 
 LEAST = 2
 NICENESS = 15
 """So that groups' episodes do not slow down."""
 MOST_TURNS = 1000
+STARTING = 60.0
+"""Seconds of a program: some import for long."""
 HOPELESS = 4
 MOST_CHARACTERS = 16 << 20
 INSTANCES = 5
@@ -60,9 +65,11 @@ class Subject:
     Hold the lease during the ``async with`` block.
     """
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, serve: Serve = nullcontext) -> None:
+        """``serve`` gives programs an address."""
         declared = lease.declared
-        self.config, self.timeout = lease.config, min(PATIENCE, declared.timeout)
+        self.serve = serve
+        self.config, self.timeout = lease.config, min(STARTING if declared.program else PATIENCE, declared.timeout)
         self.ranked, self.name = declared.ranked, declared.name
         self._lease = lease
         self._serving: ServedVersion | None = None
@@ -93,7 +100,9 @@ class Subject:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PGRP, pid, NICENESS)
             self._calmed.add(pid)
-        return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
+        serve = nullcontext if isinstance(answer, Answering) else self.serve
+        with serve(answer) as answering:
+            return await self._serving.play(self.name, replace(spec, data=self._lease.data), answering)
 
 
 def instance(subject: Subject, split: Split, index: int, member: int = 0) -> EpisodeSpec:
@@ -201,6 +210,7 @@ JUNK = (
     Canned("control characters and rare Unicode", "\x00\x1b[2J\u202e\ufeff\u0661\U0001f9ea\u0301\n\t\r\x7f"),
     Canned("an unclosed tool call", '<tool_call>{"name": "x", "arguments": {'),
 )
+OK = Canned("the answer 'OK'", "OK")
 WRONG_CALL = Canned("a tool call with a wrong argument", "", calls=True)
 
 

@@ -23,7 +23,7 @@ class FakeRenderer:
     rewrites = False
     """Whether every turn rewrites those before it."""
 
-    thread = None
+    thread = wanted = None
     """Whatever is long is rendered in a thread of asyncio's own."""
 
     def known(

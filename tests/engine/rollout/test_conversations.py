@@ -256,7 +256,7 @@ async def test_a_cancelled_turn_was_never_said(sampler: FakeSampler) -> None:
 
 async def test_a_talk_without_room_says_so_and_keeps_what_it_was(sampler: FakeSampler) -> None:
     conversation = talk(sampler)
-    with pytest.raises(Unplayable, match="first prompt has 200 tokens; a conversation has room for 160"):
+    with pytest.raises(Unplayable, match="first prompt has at least 200 tokens; the context is 160"):
         await conversation.say("x" * 200, WARM, lambda speech: None)
     assert (await conversation.say("x" * 100, WARM, lambda speech: None)).tokens
     assert await conversation.say("y" * 100, WARM, lambda speech: None) == Speech(ended="full")

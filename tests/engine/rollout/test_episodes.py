@@ -277,5 +277,5 @@ async def test_a_prompt_that_does_not_fit_is_named() -> None:
         return EpisodeOutcome("ok", {"agent": 1.0})
 
     episode = (await Stage(Witness(context=40)).run(wordy)).episode
-    assert episode.failure is not None and "has room for 40" in episode.failure.message
+    assert episode.failure is not None and "the context is 40" in episode.failure.message
     assert episode.status == "error" and all(t.reward is None for t in episode.trajectories)
