@@ -495,7 +495,7 @@ def least_plan(wanted: Wanted) -> MemoryPlan:
     return tuple(_plans(wanted))[-1]
 
 
-ROUND = 1024
+ROUND = 4096
 """Tokens of a suggested context."""
 
 

@@ -193,17 +193,20 @@ class Rollout:
     def check_thinking(self, wanted: bool | None) -> None:
         self.rendering.renderer.check_thinking(wanted)
 
-    async def prompt_hash(self, ask: Ask, room: int) -> PromptHash:
+    async def prompt_hash(self, ask: Ask, room: int, reply: int = 0) -> PromptHash:
         """For held-out prompts. Raises ``Unplayable``.
 
-        ``room``: most tokens of a conversation.
+        ``room``: most tokens of a conversation; ``reply``: those of a turn.
         """
         try:
-            return (await self.rendering.open(ask, None, room)).digest
+            opening = await self.rendering.open(ask, None, room)
         except TooLong as error:
             raise overfull(error.tokens, room) from error
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
+        if len(opening.tokens) >= room:
+            raise overfull(len(opening.tokens), room, self.rendering.renderer.wanted, reply)
+        return opening.digest
 
 
 class Stopwatch:
@@ -292,7 +295,9 @@ class LiveEpisode:
                 continue
             self._opening = opened = asyncio.Event()
             try:
-                self._prompt = await self._rollout.prompt_hash(ask, self._role(ask.agent).replicas.context)
+                role = self._role(ask.agent)
+                room, reply = role.replicas.context, role.sampling.max_tokens
+                self._prompt = await self._rollout.prompt_hash(ask, room, reply)
                 self._rollout.asked()
                 self._held_out = self._listener.refuses(self._prompt)
             finally:

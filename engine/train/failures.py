@@ -25,7 +25,8 @@ def never_asks(environment: str, where: str, rejected: str = "") -> Fruitless:
     """The error if episodes end without asking the model; ``rejected``: the last refusal that a program heard."""
     if rejected:
         return Fruitless(
-            f"The requests of {environment} were refused in {where}: {rejected}", "Mend that, then resume the task."
+            f"The requests of {environment} were refused in {where}: {rejected.rstrip('.')}.",
+            "Mend that, then resume the task.",
         )
     return Fruitless(
         f"{environment} never called `ep.ask` in {where}: nothing can be learned from it.",

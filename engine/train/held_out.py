@@ -7,7 +7,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -306,7 +305,7 @@ class HeldOutPrompts:
         )
 
     async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> tuple[list[PromptHash | None], frozenset[int]]:
-        """First prompts, and indices that end well without asking.
+        """First prompts, and indices that end well without asking, or whose prompt is refused.
 
         Failures are repeated: another instance may have killed the process, or the machine was overloaded.
         """
@@ -325,6 +324,8 @@ class HeldOutPrompts:
                     self._rejected = answering.rejected() or self._rejected
             if isinstance(ended, Ask):
                 found[place] = await self._hash(ended)
+                if found[place] is None:
+                    silent.add(place)
             elif ended.status in ("ok", "skip"):
                 found[place] = None
                 if ended.status == "ok":
@@ -347,9 +348,11 @@ class HeldOutPrompts:
 
     async def _hash(self, ask: Ask) -> PromptHash | None:
         room = max(endpoint.context for endpoint in self._services.endpoints.values())
-        with suppress(Unplayable):
+        try:
             return await self._services.rollout.prompt_hash(ask, room)
-        return None
+        except Unplayable as error:
+            self._rejected = error.message
+            return None
 
     def _incomplete(self, lease: Lease, lost: Sequence[EpisodeOutcome], asked: int) -> Blocked:
         plugin = lease.environment.partition("/")[0]

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from marlaas.app.operations.environments.peeking import environments_alone, troubles
+from marlaas.app.operations.submitting import checked, loaded
 from marlaas.engine.gateway import processes
 from marlaas.engine.home.paths import Home
 
@@ -78,7 +80,33 @@ def test_a_program_that_never_asks_is_named(marlaas: Commander, agents: str, mon
     assert said.code == 2 and "needs no_such_package, which is not installed" in said.err and "make install" in said.err
 
 
-@pytest.mark.parametrize("verb", ["play"])
+def test_a_check_plays_a_program_and_says_its_room(marlaas: Commander, agents: str) -> None:
+    said = marlaas("env", "check", f"{agents}/asks")
+    assert said.code == 0 and "· program     Given the answer 'OK', it ended after " in said.out
+    assert "· room        Its first prompt has 8 tokens of this home's base; 504 of 512 are left" in said.out
+    said = marlaas("env", "check", f"{agents}/asks", "--config", "words=120")
+    assert said.code == 1 and "✗ room        Its first prompt has 603 tokens; the context is 512: write " in said.out
+    assert "`context = 1024` under [rollout] in marlaas.toml and start the engine again; that takes" in said.out
+    said = marlaas("env", "check", f"{agents}/mute")
+    assert said.code == 1 and "✗ program     The program never asks the model" in said.out
+
+
+def test_a_submission_shows_and_tries_programs(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    home.create()
+    (home.plugins / "agents.py").write_text(AGENTS)
+    task = tmp_path / "task.toml"
+    task.write_text('tenant = "me"\nname = "mine"\nenvironment = "agents/asks"\nsteps = 1\n')
+    said = marlaas("submit", "--check", str(task))
+    assert said.code == 0 and "\nprompt 1 of agents/asks\n  user       word\n" in said.out
+    assert "endpoint" not in said.out + said.err
+    found = troubles(home, checked(home, loaded(home, [task])[0]), environments_alone(home, ["agents"]))
+    assert found == {}
+    task.write_text(task.read_text().replace("asks", "mute"))
+    found = troubles(home, checked(home, loaded(home, [task])[0]), environments_alone(home, ["agents"]))
+    assert "never asks the model" in found["agents/mute"].message
+
+
+@pytest.mark.parametrize("verb", ["play", "check"])
 def test_ctrl_c_ends_a_program_that_ignores_it(home: Home, agents: str, verb: str) -> None:
     command, pipe = [*ENTRY, "--home", str(home.root), "env", verb, f"{agents}/deaf"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:

@@ -1,5 +1,6 @@
 """Plans stay within the memory, grow with it, and are refused exactly where the least one does not fit."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from marlaas.engine.models.memory import (
     Budget,
     MemoryPlan,
     Wanted,
+    context_for,
     layer_bytes,
     least_plan,
     needs,
@@ -64,6 +66,18 @@ def planned(wanted: Wanted, free: int) -> MemoryPlan | None:
         return plan_memory(wanted, free)
     except BaseModelError:
         return None
+
+
+@given(wishes, st.integers(1, 40_000))
+def test_a_suggested_context_has_room_and_names_its_memory(wanted: Wanted, tokens: int) -> None:
+    says, made_for = context_for(wanted, tokens), wanted.config.context_length
+    if tokens > made_for:
+        assert says.startswith(f"the base is made for {made_for:,}, ")
+        return
+    context = int(re.findall(r"`context = (\d+)`", says)[0])
+    least = least_plan(replace(wanted, context=context))
+    assert tokens <= context <= made_for and least.context == context
+    assert says.endswith(f"at least {least.total / 1e9:.1f} GB of memory on a processor")
 
 
 @given(wishes, memory)

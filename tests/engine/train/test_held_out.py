@@ -19,8 +19,10 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.errors import Fruitless
 from marlaas.engine.machine.services import Services
 from marlaas.engine.queue.scheduler.scheduler import Ending
+from marlaas.engine.rollout.conversation import overfull
 from marlaas.engine.rollout.programs import canned
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.environment import series_of
@@ -136,6 +138,28 @@ async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
             cut=False,
         )
         assert await held_out.of(lease) == {f"{digest} eval {index}".encode() for index in range(16)}
+
+
+async def test_prompts_without_room_pause_before_a_play() -> None:
+    """A program may end in good order after its request was refused, and be paid 0 for ever."""
+
+    async def look(lease: Any, spec: EpisodeSpec, opens: object) -> Ask:
+        return Ask("agent", (Message("user", "long"),))
+
+    async def prompt_hash(ask: Ask, room: int) -> bytes:
+        raise overfull(900, room)
+
+    services = SimpleNamespace(
+        environments=SimpleNamespace(look=look),
+        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: canned(None, answer)),
+        endpoints={"sampler": SimpleNamespace(context=64)},
+        store=SimpleNamespace(telemetry=SimpleNamespace(event=lambda *words: None)),
+    )
+    declared = SimpleNamespace(rows=True)
+    lease: Any = SimpleNamespace(environment="a/a", code="c", digest="d", config={}, declared=declared, cut=False)
+    says = f"refused in {DRAWS} training instances .*: its first prompt has at least 900 tokens; the context is 64: "
+    with pytest.raises(Fruitless, match=says):
+        await HeldOutPrompts(cast(Services, services), 1, 16).of(lease)
 
 
 async def test_an_environment_that_never_asks_pauses_before_a_play(tmp_path: Path) -> None:
