@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,8 @@ from .protocol import (
     endpoint_of,
 )
 
+PROGRAMS_FOR_EACH_CORE, LEAST_PROGRAMS, MOST_PROGRAMS = 4, 8, 64
+"""Episodes of programs at once, in all processes of a version: programs wait for the model or files."""
 PATIENCE = 10.0
 REPLACED = "a newer version took its place"
 IMPORT_PATIENCE = 30.0
@@ -142,6 +145,8 @@ class ServedVersion:
         self._begun = 0
         self._undecided: dict[int, tuple[str, EpisodeSpec]] = {}
         self._expiry: asyncio.TimerHandle | None = None
+        most = max(LEAST_PROGRAMS, PROGRAMS_FOR_EACH_CORE * budget.cores)
+        self._programs = asyncio.Semaphore(min(MOST_PROGRAMS, most))
         bounds, episodes = folders.runtime.workers, folders.runtime.episodes
         self._playing = ProcessPool(self, self._launched, budget, bounds, episodes)
         self._scoring = ProcessPool(self, self._launched, budget, bounds, episodes, scores=True)
@@ -188,6 +193,11 @@ class ServedVersion:
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """The place is freed before scoring, and the answer gets ``over``."""
+        described = self.environments.get(environment)
+        async with self._programs if described is not None and described.program else nullcontext():
+            return await self._play(environment, spec, answer, counts)
+
+    async def _play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool) -> EpisodeOutcome:
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         try:

@@ -296,8 +296,8 @@ class LiveEpisode:
             self._opening = opened = asyncio.Event()
             try:
                 role = self._role(ask.agent)
-                room, reply = role.replicas.context, role.sampling.max_tokens
-                self._prompt = await self._rollout.prompt_hash(ask, room, reply)
+                room, most = role.replicas.context, role.sampling.max_tokens
+                self._prompt = await self._rollout.prompt_hash(ask, room, most)
                 self._rollout.asked()
                 self._held_out = self._listener.refuses(self._prompt)
             finally:

@@ -170,11 +170,11 @@ async def played(
     top = _folder()
     try:
         with ep._queueing():
-            await places().acquire()
+            await places.take()
         try:
             ended = await _run(program, ep, top, prompt)
         finally:
-            places().release()
+            places.leave()
         ended = replace(ended, files=await asyncio.to_thread(listed, ended.folder))
         ep.log(exit_code=ended.exit_code, program_seconds=ended.seconds)
         if not ended.ok:

@@ -7,7 +7,9 @@ import contextlib
 import errno
 import functools
 import json
+import math
 import os
+import resource
 import shutil
 import stat
 import subprocess
@@ -18,7 +20,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from tempfile import TemporaryFile, gettempdir
 from typing import IO
-from weakref import WeakKeyDictionary
 
 from ..host.limits import memory_mb
 from ..rewards import Score, finite
@@ -128,12 +129,11 @@ NOT_RUN = (126, 127)
 """Exit codes: missing, or cannot be run."""
 _PROCESSES = 1024
 """With threads, if the kernel counts them."""
-_FOR_EACH_CORE, _LEAST, _MOST = 4, 8, 64
-"""Programs at once: they wait for the model or files."""
 _LONGEST_FILE = 1 << 20
 _LAST_LINES = 300
 _DRAINING = 1.0
-_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_LOOK = 0.25
+"""Seconds between two looks at the free memory."""
 
 
 class ProgramFailed(Exception):
@@ -189,12 +189,38 @@ class ProgramRun:
         return ProgramFailed(how + (f" {what}" if what else "") + (f"; its last lines: {last}" if last else ""))
 
 
-def places() -> asyncio.Semaphore:
-    """Shared by the process's episodes."""
-    loop = asyncio.get_running_loop()
-    if loop not in _places:
-        _places[loop] = asyncio.Semaphore(min(_MOST, max(_LEAST, _FOR_EACH_CORE * (os.cpu_count() or 1))))
-    return _places[loop]
+class Places:
+    """A process's programs, as many as the memory holds."""
+
+    def __init__(self) -> None:
+        self.running = 0
+
+    async def take(self) -> None:
+        """Wait until memory is free for one more, as if none of those that run had grown yet.
+
+        Each counts as the largest process that has ended.
+        """
+        while self.running and (self.running + 1) * _largest() > _free():
+            await asyncio.sleep(_LOOK)
+        self.running += 1
+
+    def leave(self) -> None:
+        self.running -= 1
+
+
+places = Places()
+
+
+def _largest() -> int:
+    """Bytes of the largest child that has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
+def _free() -> float:
+    """Bytes of memory; infinite if unknown."""
+    with contextlib.suppress(OSError), open("/proc/meminfo", "rb") as file:
+        return next((int(row.split()[1]) << 10 for row in file if row.startswith(b"MemAvailable:")), math.inf)
+    return math.inf
 
 
 def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
+from marlaas.engine.environments.pool import ProcessBudget
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Listener
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.trajectories import TurnReward
@@ -253,6 +254,31 @@ async def test_a_cancelled_episode_takes_its_program_along(served: World) -> Non
     await asyncio.gather(playing, return_exceptions=True)
     while started(served):
         await asyncio.sleep(0.01)
+
+
+async def test_as_many_programs_run_as_the_cores_allow(served: World) -> None:
+    """In all processes of the plugin together; the others wait in the engine."""
+    most = min(64, max(8, 4 * ProcessBudget().cores))
+    running, peak, filled = set[int](), 0, asyncio.Event()
+
+    async def one(number: int) -> EpisodeOutcome:
+        async def opened(listener: Listener) -> Endpoint:
+            nonlocal peak
+            running.add(number)
+            peak = max(peak, len(running))
+            if len(running) >= most:
+                filled.set()
+            await filled.wait()
+            return await nowhere(listener)
+
+        try:
+            return await served.service.play(lease, a_spec(digits=1), Answering(echoing, endpoint=opened))
+        finally:
+            running.discard(number)
+
+    with await served.service.bind("programs/draws") as lease:
+        ended = await asyncio.gather(*map(one, range(most + 4)))
+    assert peak == most and all(outcome.status == "ok" for outcome in ended)
 
 
 async def test_how_programs_end(served: World) -> None:

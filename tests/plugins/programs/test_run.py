@@ -49,6 +49,27 @@ async def test_a_program_reads_prints_and_ends(tmp_path: Path) -> None:
     assert ran.folder == str(tmp_path) and ran.seconds > 0
 
 
+async def test_programs_wait_for_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One runs in any case. Each counts as the largest that has ended, until it has."""
+    free = 100
+    monkeypatch.setattr(running, "_LOOK", 0)
+    monkeypatch.setattr(running, "_largest", lambda: 60)
+    monkeypatch.setattr(running, "_free", lambda: free)
+    places = running.Places()
+    await places.take()
+    second = asyncio.ensure_future(places.take())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not second.done() and places.running == 1
+    free = 120
+    await second
+    third = asyncio.ensure_future(places.take())
+    for _ in range(2):
+        places.leave()
+    await third
+    assert places.running == 1
+
+
 @pytest.mark.processes
 @pytest.mark.usefixtures("mark")
 async def test_signals_are_as_a_shell_has_them(tmp_path: Path) -> None:
