@@ -87,6 +87,8 @@ class Environment:
     """The conversations of a program that are trained on: ``all``, the ``main`` or the ``longest`` thread."""
     program: bool = False
     """True if an external program plays it."""
+    context: int = 0
+    """Tokens of a conversation that the program needs; 0: the author does not say."""
 
     def score(self, function: Function) -> Function:
         """Declare how an episode is scored: ``def score(task, transcript)``, which may be ``async``.
@@ -258,6 +260,7 @@ class Declaration:
         agents: Sequence[str] = (),
         on_error: float | None = None,
         train: str = "all",
+        context: int = 0,
     ) -> ProgramEnvironment:
         """Declare an environment that an external program plays: ``solve = env.program("python my_agent.py", …)``, or
         as a decorator.
@@ -286,7 +289,8 @@ class Declaration:
         without the model's; ``agents`` are the names of those who speak, whose addresses are in ``MARLAAS_ENDPOINTS``,
         as JSON. ``train`` chooses among the conversations of an agent, which are told apart by their system text:
         ``"all"``; ``"main"``, the first that is offered tools, else the first; or ``"longest"``. Others are side calls,
-        which are shown, but not trained on.
+        which are shown, but not trained on. ``context`` are the tokens that a conversation needs: a home with a smaller
+        context plays no episode.
 
         Raises ``TypeError`` or ``ValueError``, in words for the author, for what no task could play.
         """
@@ -307,6 +311,7 @@ class Declaration:
             agents=agents,
             on_error=on_error,
             train=train,
+            context=context,
         )
 
 

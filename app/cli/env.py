@@ -201,7 +201,7 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
     from marlaas.engine.environments.conformance.check import Scope, check
     from marlaas.engine.environments.dependencies import Interpreters
     from marlaas.engine.environments.service import find
-    from marlaas.engine.gateway.processes import open_gateways
+    from marlaas.engine.gateway.processes import check_installed, open_gateways
 
     from ..operations.environments.programs import Programs, find_room
 
@@ -218,9 +218,12 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
             whole_plugin = own and wish.environment == wish.plugin
             for info in own if whole_plugin else [find(wish.environment, own or infos)]:
                 config, data = typed(args.config, kinds_of(info)), rows_named(args.rows, info.name)
+                if info.program:
+                    check_installed()
                 programs = Programs(gateways)
                 findings = await check(service, info.name, config, Scope(args.prompts), data, programs.serve)
-                found[info.name] = findings = [*findings, *programs.findings(), *await find_room(home, programs.first)]
+                findings += [*programs.findings(), *await find_room(home, programs.longest, info.context)]
+                found[info.name] = findings
                 if args.json:
                     continue
                 output.result(f"{line(info.name)}: {verdict(findings)}")

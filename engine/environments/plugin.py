@@ -102,6 +102,7 @@ class Plugin:
                     agents=environment.agents,
                     rows=environment.rows,
                     program=environment.program,
+                    context=environment.context,
                     failure=failure,
                     path=path,
                     description=environment.description,

@@ -240,6 +240,8 @@ class EnvironmentInfo:
     rows: Rows = ""
     program: bool = False
     """True if an external program plays it: it asks at an address."""
+    context: int = 0
+    """Tokens of a conversation that it needs; 0: unknown."""
 
 
 @dataclass(frozen=True)

@@ -510,6 +510,14 @@ def context_for(wanted: Wanted, tokens: int) -> str:
     return f"write `context = {context}` under [rollout] in marlaas.toml and start the engine again; {takes}"
 
 
+def too_short(needed: int, context: int, wanted: Wanted) -> str:
+    """For an environment that asks for more; empty: it has enough."""
+    if needed <= context:
+        return ""
+    says = f"it asks for a context of {needed:,} tokens; the context is {context:,}"
+    return f"{says}: {context_for(wanted, needed)}"
+
+
 def _best(wanted: Wanted, free: int) -> MemoryPlan | None:
     least = _contexts(wanted)[-1]
     fitting = (plan for plan in _plans(wanted) if plan.total <= (free if plan.context == least else SHARE * free))

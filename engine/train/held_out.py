@@ -16,8 +16,9 @@ from ..environments.baselines import HeldOut
 from ..environments.plugin import unserved
 from ..environments.protocol import EpisodeOutcome, EpisodeSpec
 from ..environments.served_version import Lease
-from ..errors import Blocked, ConfigError, Replaced
+from ..errors import Blocked, ConfigError, Fruitless, Replaced
 from ..machine.services import Services
+from ..models.memory import too_short
 from ..rollout.conversation import Unplayable
 from ..rollout.episodes import PromptHash, Roles
 from ..spec.task import EvalSpec
@@ -280,6 +281,9 @@ class HeldOutPrompts:
             self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
 
     async def _look(self, lease: Lease) -> Division:
+        context, wanted = self._context, self._services.rollout.rendering.renderer.wanted
+        if wanted is not None and (says := too_short(lease.declared.context, context, wanted)):
+            raise Fruitless(f"{lease.environment} has too little room: {says}.", "Then resume the task.")
         specs = [held_out_spec(lease, index, split=self.split) for index in range(self._prompts)]
         draws = [held_out_spec(lease, index, split="train") for index in range(DRAWS)]
         taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
@@ -346,10 +350,13 @@ class HeldOutPrompts:
             raise self._incomplete(lease, lost, len(specs))
         return [found.get(place) for place in range(len(specs))], frozenset(silent)
 
+    @property
+    def _context(self) -> int:
+        return max(endpoint.context for endpoint in self._services.endpoints.values())
+
     async def _hash(self, ask: Ask) -> PromptHash | None:
-        room = max(endpoint.context for endpoint in self._services.endpoints.values())
         try:
-            return await self._services.rollout.prompt_hash(ask, room)
+            return await self._services.rollout.prompt_hash(ask, self._context)
         except Unplayable as error:
             self._rejected = error.message
             return None

@@ -98,6 +98,7 @@ class PluginHost:
             "closes": hasattr(environment.form, "close"),
             "rows": environment.rows,
             "program": environment.program,
+            "context": environment.context,
         }
 
     def receive(self, message: Record) -> None:

@@ -21,6 +21,7 @@ from .words import name_of, names, words_of
 THREADS = ("all", "main", "longest")
 Scorer = Callable[..., Any]
 """Plain or ``async``."""
+_MOST_CONTEXT = 1 << 31
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -52,12 +53,15 @@ def program(
     agents: Sequence[str] = (),
     on_error: float | None = None,
     train: str = "all",
+    context: int = 0,
 ) -> ProgramEnvironment:
     """See ``env.program``. ``beside``: the plugin's folder; ``variables``: its ``env``.
 
     Raises ``TypeError`` or ``ValueError``.
     """
     words = words_of(command)
+    if type(context) is not int or not 0 <= context <= _MOST_CONTEXT:
+        raise ValueError(f"context is a number of tokens up to {_MOST_CONTEXT:,}, not {context!r:.40}")
     if train not in THREADS:
         raise ValueError(f"train is one of {', '.join(THREADS)}, not {train!r:.40}")
     _check(reward, variables or {}, stdin, exit_codes)
@@ -88,7 +92,7 @@ def program(
             functools.update_wrapper(play, author)
         play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
         environment = environment_of(play, of.name, data, timeout, score_timeout, agents, on_error)
-        environment = replace(environment, program=True, train=train)
+        environment = replace(environment, program=True, train=train, context=context)
         if author is None:
             fields = {field: getattr(environment, field) for field in environment.__dataclass_fields__}
             environment = ProgramEnvironment(**fields, over=over)
@@ -172,6 +176,7 @@ def program_of_toml(
     timeout: float = 300.0,
     agents: list[str] | None = None,
     train: str = "all",
+    context: int = 0,
     name: str | None = None,
 ) -> Environment:
     """See ``env.program``. A scorer is ``package.module:function``. Raises its module's errors."""
@@ -192,4 +197,5 @@ def program_of_toml(
         timeout=timeout,
         agents=agents or (),
         train=train,
+        context=context,
     )

@@ -33,7 +33,7 @@ T = TypeVar("T")
 PROMPTS = 3
 CHARACTERS, LINES = 600, 8
 """Of a message that is shown."""
-WARN = ("junk", "refused")
+WARN = ("junk", "refused", "room")
 """Checks whose warnings are told, too."""
 TRY_SECONDS = 10.0
 """Time to try out all environments; the engine checks the others."""
@@ -105,7 +105,8 @@ def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
             programs = Programs(gateways)
             with await service.bind(info.name, config=one.config, data=one.data) as lease:
                 found = await try_out(lease, programs.serve)
-            return [*found, *programs.findings(), *(await find_room(home, programs.first) if info.program else ())]
+            room = await find_room(home, programs.longest, info.context) if info.program else []
+            return [*found, *programs.findings(), *room]
 
     try:
         return _alone(home, False, tried) if seconds > 0 else []

@@ -96,6 +96,7 @@ class Described(Struct):
     agents: _List[_Name] = ()
     rows: Rows = ""
     program: bool = False
+    context: _Count = 0
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)

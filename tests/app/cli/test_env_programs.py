@@ -46,6 +46,7 @@ def asks(ep, words: int = 1):
     return "word " * words
 
 
+roomy = env.program(["python", "-c", AGENT, "hi", "a longer one"], name="roomy", reward="exit", context=800)
 mute = env.program("echo hello", name="mute", reward="exit")
 deaf = env.program(["bash", "-c", DEAF], name="deaf", reward="exit")
 '''
@@ -76,8 +77,10 @@ def test_a_program_that_never_asks_is_named(marlaas: Commander, agents: str, mon
     assert said.code == 0 and "stdout hello" in said.out
     assert said.err == "The program never asked the model: nothing can be learned from that.\n"
     monkeypatch.setattr(processes, "NEEDS", ("starlette", "no_such_package"))
-    said = marlaas("env", "play", f"{agents}/mute")
-    assert said.code == 2 and "needs no_such_package, which is not installed" in said.err and "make install" in said.err
+    for verb in ("play", "check"):
+        said = marlaas("env", verb, f"{agents}/mute")
+        assert said.code == 2 and "needs no_such_package, which is not installed" in said.err
+        assert "make install" in said.err and not said.out
 
 
 def test_a_check_plays_a_program_and_says_its_room(marlaas: Commander, agents: str) -> None:
@@ -87,6 +90,9 @@ def test_a_check_plays_a_program_and_says_its_room(marlaas: Commander, agents: s
     said = marlaas("env", "check", f"{agents}/asks", "--config", "words=120")
     assert said.code == 1 and "✗ room        Its first prompt has 603 tokens; the context is 512: write " in said.out
     assert "`context = 1024` under [rollout] in marlaas.toml and start the engine again; that takes" in said.out
+    said = marlaas("env", "check", f"{agents}/roomy")
+    asks = "! room        It asks for a context of 800 tokens; the context is 512: write `context = 1024` under"
+    assert said.code == 0 and asks in said.out
     said = marlaas("env", "check", f"{agents}/mute")
     assert said.code == 1 and "✗ program     The program never asks the model" in said.out
 

@@ -21,6 +21,9 @@ from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Fruitless
 from marlaas.engine.machine.services import Services
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import Wanted
+from marlaas.engine.models.weights import parameters
 from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.rollout.conversation import overfull
 from marlaas.engine.rollout.programs import canned
@@ -112,6 +115,9 @@ async def test_what_always_fails_by_itself_is_a_failure_of_its_own(tmp_path: Pat
         assert row == {"n": 63, "failures": 1}
 
 
+BARE = SimpleNamespace(renderer=SimpleNamespace(wanted=None))
+
+
 async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
     """The file that a task names was edited, and so was a comment of its environment: training must not meet the rows
     that are measured now."""
@@ -124,7 +130,7 @@ async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
 
     services = SimpleNamespace(
         environments=SimpleNamespace(look=look),
-        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: canned(None, answer)),
+        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: canned(None, answer), rendering=BARE),
         endpoints={"sampler": SimpleNamespace(context=64)},
     )
     held_out = HeldOutPrompts(cast(Services, services), 1, 16)
@@ -151,13 +157,26 @@ async def test_prompts_without_room_pause_before_a_play() -> None:
 
     services = SimpleNamespace(
         environments=SimpleNamespace(look=look),
-        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: canned(None, answer)),
+        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: canned(None, answer), rendering=BARE),
         endpoints={"sampler": SimpleNamespace(context=64)},
         store=SimpleNamespace(telemetry=SimpleNamespace(event=lambda *words: None)),
     )
     declared = SimpleNamespace(rows=True)
     lease: Any = SimpleNamespace(environment="a/a", code="c", digest="d", config={}, declared=declared, cut=False)
     says = f"refused in {DRAWS} training instances .*: its first prompt has at least 900 tokens; the context is 64: "
+    with pytest.raises(Fruitless, match=says):
+        await HeldOutPrompts(cast(Services, services), 1, 16).of(lease)
+
+
+async def test_what_asks_for_more_room_pauses_before_a_play() -> None:
+    base = load_base("tiny")
+    renderer = SimpleNamespace(wanted=Wanted(base.config, parameters(base)))
+    services = SimpleNamespace(
+        rollout=SimpleNamespace(rendering=SimpleNamespace(renderer=renderer)),
+        endpoints={"sampler": SimpleNamespace(context=512)},
+    )
+    lease: Any = SimpleNamespace(environment="a/a", code="c", digest="d", declared=SimpleNamespace(context=800))
+    says = "a/a has too little room: it asks for a context of 800 tokens; the context is 512: write `context = 1024`"
     with pytest.raises(Fruitless, match=says):
         await HeldOutPrompts(cast(Services, services), 1, 16).of(lease)
 
