@@ -78,7 +78,7 @@ def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]
 def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[EnvironmentRow]) -> dict[str, Finding]:
     """The worst finding of each of the user's environments.
 
-    ``known`` were checked by an engine. Others are tried now, for a second.
+    ``known`` were checked by an engine. Others are tried now, for a second; so are programs, for their room.
     """
     by_name = {name: row for row in known for name in (row.name.rpartition("/")[2], row.name)}
     played = {one.name: one for submission in reversed(submissions) for one in environments_of(submission)}
@@ -88,7 +88,8 @@ def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[Envi
         row = by_name.get(name)
         if row is None or not row.version or not Path(row.path).is_relative_to(home.plugins):
             continue
-        findings = row.findings if row.checked is not None else _tried(home, row.name, one, until - time.monotonic())
+        checked = row.checked is not None and all(finding.check != "program" for finding in row.findings)
+        findings = row.findings if checked else _tried(home, row.name, one, until - time.monotonic())
         worst = next((each for each in findings if each.level == "error" or each.check in WARN), None)
         if worst and worst.level != "note":
             found[row.name] = worst
