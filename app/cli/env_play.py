@@ -225,12 +225,15 @@ def _as_in_training(words: str, versions: list[VersionRow], spec_of: Callable[[i
     return {agent: playing(name) for agent, name in spec.agents.items()}
 
 
-async def _sampler(home: Home, players: Collection[Player], stack: AsyncExitStack) -> LoneSampler:
+async def _sampler(home: Home, players: Collection[Player], context: int, stack: AsyncExitStack) -> LoneSampler:
     """A sampler with all players, until the stack closes.
 
-    Raises ``AdapterError`` for a damaged version, ``ConfigError``, and the sampler's errors.
+    ``context``: what the environment asks for, or 0; the home's setting counts more. Raises ``AdapterError`` for a
+    damaged version, ``ConfigError``, and the sampler's errors.
     """
     settings = load_settings(home.create())
+    rollout = replace(settings.rollout, context=settings.rollout.context or context)
+    settings = replace(settings, rollout=rollout)
     sides = {player.side.name: player.side for player in players}
     with Waiting(f"Starting a sampler for the base {line(settings.base)}", piped=True):
         lone = await stack.enter_async_context(talking(home, plan_alone(settings), list(sides.values())))
@@ -357,7 +360,7 @@ async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
         if args.policy or args.base or args.agents:
             session.players = find_players(home, args)
             session.check_agents(info)
-            session.lone = await _sampler(home, session.players.values(), stack)
+            session.lone = await _sampler(home, session.players.values(), info.context, stack)
             session.lone.rollout.endpoints = gateways
         return await session.run()
 

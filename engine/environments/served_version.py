@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -194,7 +193,9 @@ class ServedVersion:
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """The place is freed before scoring, and the answer gets ``over``."""
         described = self.environments.get(environment)
-        async with self._programs if described is not None and described.program else nullcontext():
+        if described is None or not described.program:
+            return await self._play(environment, spec, answer, counts)
+        async with self._programs:
             return await self._play(environment, spec, answer, counts)
 
     async def _play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool) -> EpisodeOutcome:

@@ -233,8 +233,10 @@ def check_program(played: Played) -> Iterator[Finding]:
     elif not played.agents:
         yield Finding("program", "error", "The program never asks the model: nothing can be learned from that.")
     else:
-        seconds = played.outcome.seconds
-        yield Finding("program", "note", f"Given {played.reply.label}, it ended after {seconds:.1f} s, with a reward.")
+        seconds, code = played.outcome.seconds, played.outcome.metrics.get("exit_code")
+        ended = "it ended" if code is None else f"it ended with exit code {code:g}"
+        earned = f"{ended} after {seconds:.1f} s, and earned {_earned(played)}"
+        yield Finding("program", "note", f"Given {played.reply.label}, {earned}.")
 
 
 _FAILS = "it fails: {reason}. A model says anything: give such a reply a reward, or raise Invalid."

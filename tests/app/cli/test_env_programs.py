@@ -85,7 +85,7 @@ def test_a_program_that_never_asks_is_named(marlaas: Commander, agents: str, mon
 
 def test_a_check_plays_a_program_and_says_its_room(marlaas: Commander, agents: str) -> None:
     said = marlaas("env", "check", f"{agents}/asks")
-    assert said.code == 0 and "· program     Given the answer 'OK', it ended after " in said.out
+    assert said.code == 0 and "· program     Given the answer 'OK', it ended with exit code 0 after " in said.out
     assert "· room        Its first prompt has 8 tokens of this home's base; 504 of 512 are left" in said.out
     said = marlaas("env", "check", f"{agents}/asks", "--config", "words=120")
     assert said.code == 1 and "✗ room        Its first prompt has 603 tokens; the context is 512: write " in said.out
