@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import subprocess
 import sys
@@ -112,12 +113,18 @@ def test_a_submission_shows_and_tries_programs(home: Home, marlaas: Commander, t
     assert "never asks the model" in found["agents/mute"].message
 
 
+def name_of(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.name()
+    return ""
+
+
 @pytest.mark.parametrize("verb", ["play", "check"])
 def test_ctrl_c_ends_a_program_that_ignores_it(home: Home, agents: str, verb: str) -> None:
     command, pipe = [*ENTRY, "--home", str(home.root), "env", verb, f"{agents}/deaf"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         top = psutil.Process(process.pid)
-        while not any(child.name() == "sleep" for child in top.children(recursive=True)):
+        while not any(name_of(child) == "sleep" for child in top.children(recursive=True)):
             assert process.poll() is None
         children = top.children(recursive=True)
         process.send_signal(2)
