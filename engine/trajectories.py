@@ -18,13 +18,6 @@ Logprobs = NDArray[np.float32]
 Split = Literal["train", "eval", "test"]
 """Training; held-out, to choose the best version; measured once, at the end."""
 EpisodeStatus = Literal["ok", "skip", "timeout", "error", "cancelled"]
-SIDE_CALL = ", side call: "
-"""Between the name of an agent and that of a thread that is not trained on."""
-
-
-def agent_of(name: str) -> str:
-    """The agent that made a side call; else the name."""
-    return name.partition(SIDE_CALL)[0]
 
 
 @dataclass(frozen=True)

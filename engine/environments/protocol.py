@@ -3,9 +3,9 @@ hostile."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 from marlaas.plugins.parameters import Parameter
@@ -252,33 +252,3 @@ class EnvironmentEvent:
     plugin: str
     version: str
     failure: Failure | None = None
-
-
-class Named(Protocol):
-    """An environment, or a plugin that has not served yet."""
-
-    @property
-    def name(self) -> str:
-        """``plugin/environment``; only the plugin if it has not served."""
-
-    @property
-    def version(self) -> str:
-        """Empty if none serves."""
-
-
-Row = TypeVar("Row", bound=Named)
-
-
-def environments_named(name: str, rows: Sequence[Row]) -> list[Row]:
-    """Those that a name stands for; serving ones go first.
-
-    By the full name, as a plugin's environment of its own name, or by the last part.
-    """
-    own = [row for row in rows if row.name.partition("/")[0] == name.partition("/")[0]]
-    matches = (
-        [row for row in own if row.name == name]
-        or [row for row in own if row.name == f"{name}/{name}"]
-        or [row for row in rows if row.name.rpartition("/")[2] == name]
-    )
-    matches = [row for row in matches if row.version] or matches
-    return matches or [row for row in own if not row.version][:1]

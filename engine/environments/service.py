@@ -16,6 +16,7 @@ from marlaas.plugins.parameters import complete
 
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..home.settings import EnvironmentSettings
+from ..spec.rules import environments_named
 from ..trajectories import Failure
 from .dependencies import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
@@ -33,7 +34,6 @@ from .protocol import (
     EpisodeSpec,
     Opens,
     Ranking,
-    environments_named,
 )
 from .served_version import Lease, ServedVersion, first_ask, settings_of
 

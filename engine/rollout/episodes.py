@@ -27,8 +27,8 @@ from ..environments.protocol import (
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.line import NOBODY, Ledger, Payer
 from ..samplers.seeds import noise_seed
+from ..store.rows import SIDE_CALL
 from ..trajectories import (
-    SIDE_CALL,
     Episode,
     Failure,
     Timing,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import ConfigError
 from .losses import published
@@ -659,3 +659,33 @@ def truncation_faults(table: dict[str, Any]) -> list[ConfigError]:
         for key in ("top_p", "top_k", "min_p")
         if isinstance(table.get(name), dict) and key in table[name]
     ]
+
+
+class Named(Protocol):
+    """An environment, or a plugin that has not served yet."""
+
+    @property
+    def name(self) -> str:
+        """``plugin/environment``; only the plugin if it has not served."""
+
+    @property
+    def version(self) -> str:
+        """Empty if none serves."""
+
+
+Row = TypeVar("Row", bound=Named)
+
+
+def environments_named(name: str, rows: Sequence[Row]) -> list[Row]:
+    """Those that a name stands for; serving ones go first.
+
+    By the full name, as a plugin's environment of its own name, or by the last part.
+    """
+    own = [row for row in rows if row.name.partition("/")[0] == name.partition("/")[0]]
+    matches = (
+        [row for row in own if row.name == name]
+        or [row for row in own if row.name == f"{name}/{name}"]
+        or [row for row in rows if row.name.rpartition("/")[2] == name]
+    )
+    matches = [row for row in matches if row.version] or matches
+    return matches or [row for row in own if not row.version][:1]

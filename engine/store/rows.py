@@ -513,6 +513,8 @@ POLICY = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) O
 """A policy's id. Parameters: task, policy name or None (the first)."""
 BEHIND = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY step, id LIMIT 1)"
 """As ``POLICY``; None: the one with the fewest steps, which decides the task's end."""
+SIDE_CALL = ", side call: "
+"""Between the name of an agent and that of a thread that is not trained on."""
 PLAY = """(SELECT o.id FROM groups g JOIN policies p ON p.id = g.policy JOIN policies q ON q.task = p.task
 JOIN groups o ON o.policy = q.id AND o.split = g.split AND o.number = g.number
 AND coalesce(o.play, o.id) = coalesce(g.play, g.id) WHERE g.id = ?)"""

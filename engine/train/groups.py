@@ -28,8 +28,9 @@ from ..rollout.slots import Replicas
 from ..samplers.seeds import noise_seed
 from ..spec.task import TaskSpec
 from ..store.experience import Beside, Draw, OpenPlay, PolicyGroup
+from ..store.rows import SIDE_CALL
 from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
-from ..trajectories import Dropped, Episode, Group, Transcripts, agent_of
+from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
 from .failures import BiasWatch, DrawHistory, all_lost, never_asks, too_few
@@ -229,6 +230,11 @@ def with_final(episode: FinishedEpisode, final: Mapping[str, FinishedAgent]) -> 
 
 def _unfinished(number: int, final: Mapping[str, FinishedAgent]) -> FinishedEpisode:
     return with_final(FinishedEpisode(Episode(number, "ok", ()), {}, None, EpisodeOutcome("ok")), final)
+
+
+def agent_of(name: str) -> str:
+    """The agent that made a side call; else the name."""
+    return name.partition(SIDE_CALL)[0]
 
 
 def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:

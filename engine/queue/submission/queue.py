@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...environments.protocol import environments_named
 from ...errors import ConfigError, EnvironmentMissing, Mistakes, as_one
 from ...home.paths import Home
 from ...home.settings import load_settings
 from ...models.find import load_base
-from ...spec.rules import check_declared, data_tables
+from ...spec.rules import check_declared, data_tables, environments_named
 from ...spec.task import components_of
 from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
 from ...store.queries.reader import Reader

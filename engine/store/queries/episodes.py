@@ -12,8 +12,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
-from ...trajectories import SIDE_CALL
-from ..rows import PLAY, POLICY, Turn
+from ..rows import PLAY, POLICY, SIDE_CALL, Turn
 from .reader import Reader
 
 TRAIN, EVAL = "train", "eval"
