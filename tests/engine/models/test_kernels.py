@@ -54,6 +54,19 @@ def test_products_are_float32_in_every_order_of_memory(rows: int, inner: int, co
             torch.testing.assert_close(sums, exact + draw(rows, columns, seed=4), rtol=0, atol=1e-4)
 
 
+@pytest.mark.usefixtures("each_library")
+@pytest.mark.parametrize("rows", [8, 32, 63, 64])
+def test_a_rows_bits_do_not_depend_on_its_place(rows: int) -> None:
+    """Episodes share calls, and repeat to the last bit."""
+    left, row, right = draw(rows, 512), draw(1, 512, seed=1), draw(96, 512, seed=2).T
+    results = set()
+    for place in range(rows):
+        placed = left.clone()
+        placed[place] = row
+        results.add(bytes(product(placed, right)[place].numpy()))
+    assert len(results) == 1
+
+
 def test_the_variable_says_which_library_multiplies(each_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
     by_onednn = kernels.by_onednn
