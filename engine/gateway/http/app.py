@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -56,11 +56,14 @@ class Gateway:
         self.log = Log(limits)
         self.under_way = 0
         """Requests in progress."""
+        self._asking: list[str] = []
+        """The keys of requests in progress."""
+        self.application = self._routes()
         self._bytes = 0
         """Of all bodies in progress."""
         self.requests = metrics.Requests()
 
-    def application(self) -> Starlette:
+    def _routes(self) -> Starlette:
         handlers: dict[str, Handle] = {
             "/": self._health,  # Claude Code asks whether its server is there
             "/healthz": self._health,
@@ -101,13 +104,17 @@ class Gateway:
             self.requests.add(line)
 
     async def crowded(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve a key that has no request in progress: no program takes the place of another."""
+        with suppress(Refusal):
+            if key_of(Request(scope)) not in self._asking:
+                return await self.application(scope, receive, send)
         sentence = f"There are {self.limits.connections} connections already; try again when one has been closed."
         refusal = Refusal(503, "too_many_connections", sentence, retry_after=1.0)
         await refuse(send, Request(scope), refusal, {"Connection": "close"})
 
     async def _ask(self, make: type[Exchange], request: Request, line: Line, send: Send) -> None:
         line.key, line.agent = key_of(request), agent_of(request)
-        async with self._body(request) as body:
+        async with self._body(request, line.key) as body:
             tries = request.headers.get("x-stainless-retry-count", "")
             retry = int(tries[:9]) if tries.isdecimal() else -1
             try:
@@ -124,21 +131,24 @@ class Gateway:
                 line.said = answered.choices
 
     @asynccontextmanager
-    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+    async def _body(self, request: Request, key: str) -> AsyncIterator[bytes]:
         """Counted until the block ends.
 
         Raises ``Refusal`` if too large, too slow, or compressed: a few bytes could expand without limit.
         """
         limits, body = self.limits, bytearray()
         encoding = request.headers.get("content-encoding", "identity")
-        if encoding.strip().lower() not in ("", "identity"):
-            sentence = f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
-            raise Refusal(415, "compressed", sentence)
         announced = request.headers.get("content-length", "")[:18]
         large = f"The body has more than {limits.body_bytes:,} bytes, the most that is read."
-        if announced.isdecimal() and int(announced) > limits.body_bytes:
-            raise Refusal(413, "too_large", large)
+        self._asking.append(key)
         try:
+            if encoding.strip().lower() not in ("", "identity"):
+                sentence = (
+                    f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
+                )
+                raise Refusal(415, "compressed", sentence)
+            if announced.isdecimal() and int(announced) > limits.body_bytes:
+                raise Refusal(413, "too_large", large)
             async with asyncio.timeout(limits.head_seconds):
                 async for part in request.stream():
                     self._bytes += len(part)
@@ -153,10 +163,14 @@ class Gateway:
             raise Refusal(408, "too_slow", sentence) from None
         except ClientDisconnect:
             raise Refusal(499, "gone", "The client went away while it sent its body.") from None
+        except Refusal as refusal:
+            self.link.reject(key, refusal.message)
+            raise
         else:
             yield bytes(body)
         finally:
             self._bytes -= len(body)
+            self._asking.remove(key)
 
     async def _models(self, request: Request, line: Line, send: Send) -> Response:
         line.key, line.agent = key_of(request), agent_of(request)

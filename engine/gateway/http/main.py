@@ -60,7 +60,7 @@ async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> N
 
     client = Link()
     gateway = Gateway(client, limits)
-    server = Server(config_of(gateway.application(), limits, gateway.crowded))
+    server = Server(config_of(gateway.application, limits, gateway.crowded))
     linked = asyncio.create_task(client.serve(link))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:

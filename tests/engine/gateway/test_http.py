@@ -161,6 +161,11 @@ async def test_a_body_that_is_too_large() -> None:
     async with gateway(echo) as client:
         async with client.session.post(client.url(CHAT), data=large(), headers=client.headers) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (413, "too_large")
+        rejected = await client.engine.begun.get()
+        assert (rejected.key, rejected.message) == (
+            KEY,
+            "The body has more than 16,777,216 bytes, the most that is read.",
+        )
         assert (await client.post(CHAT, SAY))[0] == 200
 
 
@@ -172,7 +177,7 @@ async def test_a_body_that_says_it_is_too_large_is_not_waited_for() -> None:
         async with asyncio.timeout(10):
             assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         writer.close()
-        assert not client.engine.asked
+        assert (await client.engine.begun.get()).key == "k" and len(client.engine.asked) == 1
 
 
 async def test_a_body_that_is_compressed() -> None:
@@ -200,6 +205,7 @@ async def test_slow_clients_are_ended() -> None:
 
 
 async def test_many_connections_are_answered_or_sent_away() -> None:
+    """They take no other key's place."""
     release = asyncio.Event()
 
     async def held(engine: Engine, request: Any) -> None:
@@ -207,15 +213,15 @@ async def test_many_connections_are_answered_or_sent_away() -> None:
         await echo(engine, request)
 
     async with gateway(held, Limits(connections=40)) as client:
-        posts = [asyncio.create_task(client.posted(CHAT, SAY)) for _ in range(60)]
-        away: set[asyncio.Task[Any]] = set()
-        while len(away) < 20:
-            done, _ = await asyncio.wait(set(posts) - away, return_when=asyncio.FIRST_COMPLETED)
-            away |= done
-        assert {(task.result()[0], task.result()[2]["Retry-After"]) for task in away} == {(503, "1")}
+        posts = [asyncio.create_task(client.posted(CHAT, SAY)) for _ in range(40)]
+        for _ in posts:
+            await client.engine.begun.get()
+        away = await asyncio.gather(*(client.posted(CHAT, SAY) for _ in range(20)))
+        assert {(status, headers["Retry-After"]) for status, _, headers in away} == {(503, "1")}
+        posts.append(asyncio.create_task(client.posted(CHAT, SAY, Authorization="Bearer tml-other")))
+        assert (await client.engine.begun.get()).key == "tml-other"
         release.set()
-        answered = await asyncio.gather(*(set(posts) - away))
-        assert [status for status, *_ in answered] == [200] * 40
+        assert [status for status, *_ in await asyncio.gather(*posts)] == [200] * 41
 
 
 async def test_a_line_of_the_log_has_no_prompt_unless_asked_for(tmp_path: Path) -> None:

@@ -508,7 +508,7 @@ def test_what_is_no_json_beside_half_a_character_is_refused() -> None:
 
 
 def test_every_route_is_described() -> None:
-    routes = [route for route in Gateway(Link(), Limits()).application().routes if isinstance(route, Route)]
+    routes = [route for route in Gateway(Link(), Limits()).application.routes if isinstance(route, Route)]
     served = {route.path.replace("{id:path}", "{id}"): {*(route.methods or {"GET"})} - {"HEAD"} for route in routes}
     told = {path: {method.upper() for method in methods} for path, methods in document()["paths"].items()}
     assert told == served
