@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -130,6 +131,39 @@ async def test_a_cancelled_program_ends_with_all_that_it_started(tmp_path: Path)
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert task.cancelled() and not alive(pid)
+
+
+def landlock() -> int:
+    """The version of the kernel's Landlock; negative without it."""
+    return int(ctypes.CDLL(None).syscall(444, None, 0, 1)) if sys.platform == "linux" else -1
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("mark")
+@pytest.mark.skipif(landlock() < 6, reason="this kernel lets a program signal all of its user's processes")
+async def test_a_program_can_end_nothing_but_its_own(tmp_path: Path) -> None:
+    """Neither the program of another episode, nor who watches it, nor the plugin's process."""
+    code = """
+import os, signal, subprocess, sys
+for pid in map(int, sys.argv[1:] or [os.getppid()]):
+    try:
+        os.kill(pid, 0)
+        print("can")
+    except PermissionError:
+        print("cannot")
+own = subprocess.Popen(["sleep", "600"])
+own.kill()
+print(own.wait() == -signal.SIGKILL)
+"""
+    other = asyncio.create_task(python(DAEMON + "time.sleep(600)", tmp_path))
+    while not (tmp_path / "pid").exists():
+        await asyncio.sleep(0.01)
+    pids = ((tmp_path / "pid").read_text(), str(os.getpid()))
+    for words, says in ((pids, "cannot\ncannot\nTrue\n"), ((), "cannot\nTrue\n")):
+        ran = await run(("python", "-c", code, *words), str(tmp_path), dict(os.environ), "")
+        assert ran.stdout == says, ran.stderr
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)
 
 
 HOST = """
