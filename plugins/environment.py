@@ -314,5 +314,55 @@ class Declaration:
             context=context,
         )
 
+    @staticmethod
+    def agent(
+        which: str,
+        *,
+        flags: Sequence[str] = (),
+        reward: str | Callable[..., Any] | None = None,
+        files: Mapping[str, str | Path] | Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        exit_codes: Sequence[int] = (0,),
+        name: str | None = None,
+        data: Data | None = None,
+        timeout: float = 300.0,
+        score_timeout: float = 30.0,
+        agents: Sequence[str] = (),
+        on_error: float | None = None,
+        train: str = "main",
+        context: int | None = None,
+    ) -> ProgramEnvironment:
+        """Declare an environment that a known coding agent plays: ``solve = env.agent("codex", data="rows.jsonl", …)``.
+
+        It is ``env.program`` with a command, settings files and variables that are ready-made for ``which``: ``codex``,
+        ``claude-code``, ``opencode``, ``pi``, ``qwen-code``, ``aider`` or ``mini-swe-agent``. The agent does what
+        ``{prompt}`` asks, and needs no person. ``flags`` are further words of its command. ``files`` and ``env`` are
+        added; those with a ready-made one's name, and all other settings, take its place. They are ``env.program``'s.
+        Its ``main`` thread is trained on, unless ``train`` is another, and ``context`` is what its own prompt needs.
+
+        Raises ``TypeError`` or ``ValueError``, in words for the author, for what no task could play.
+        """
+        from .programs.declaring import agent_program  # as above
+
+        return agent_program(
+            which,
+            beside=Path(sys._getframe(1).f_globals.get("__file__", "")).parent,
+            flags=flags,
+            reward=reward,
+            files=files,
+            variables=env,
+            stdin=stdin,
+            exit_codes=exit_codes,
+            name=name,
+            data=data,
+            timeout=timeout,
+            score_timeout=score_timeout,
+            agents=agents,
+            on_error=on_error,
+            train=train,
+            context=context,
+        )
+
 
 env = Declaration()

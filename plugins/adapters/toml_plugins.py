@@ -6,8 +6,9 @@
     [args]
     min_terms = 2
 
-``on_error`` is next to ``adapter``. The adapter ``program`` is ``env.program``. Several environments are
-``[[environments]]`` tables; an error in one does not affect the others. Mistakes raise ``TomlError``.
+``on_error`` is next to ``adapter``. The adapters ``program`` and ``agent`` are ``env.program`` and ``env.agent``.
+Several environments are ``[[environments]]`` tables; an error in one does not affect the others. Mistakes raise
+``TomlError``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import Environment, paid_on_error
-from ..programs.declaring import program_of_toml
+from ..programs.declaring import agent_of_toml, program_of_toml
 from ..programs.words import name_about
 from .declaring import missing, usable
 from .gymnasium_worlds import gymnasium
@@ -38,6 +39,7 @@ ADAPTERS: dict[str, Callable[..., Environment]] = {
     "verifiers_taskset": verifiers_taskset,
     "openenv": openenv,
     "program": program_of_toml,
+    "agent": agent_of_toml,
 }
 _OF_THE_FILE = ("dependencies", "requires-python", "tool")
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")

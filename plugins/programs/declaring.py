@@ -15,6 +15,7 @@ from ..adapters.declaring import missing
 from ..environment import Data, Environment, environment_of
 from ..episode import Episode
 from ..parameters import signature_of
+from .agents import form_of
 from .playing import EXIT, Files, Function, Judge, Program, called, inside, placed, played
 from .words import name_of, names, words_of
 
@@ -116,6 +117,37 @@ def program(
     return bare
 
 
+def agent_program(
+    which: str,
+    *,
+    beside: Path,
+    flags: Sequence[str] = (),
+    files: Files = (),
+    variables: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    context: int | None = None,
+    **settings: Any,
+) -> ProgramEnvironment:
+    """See ``env.agent``. What is given wins over the form's.
+
+    Raises ``TypeError`` or ``ValueError``.
+    """
+    form = form_of(which)
+    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+        raise TypeError(f'flags are further words of the command, as ["--verbose"], not {flags!r:.40}')
+    placed(files, (), beside)  # its faults are told of what the author gave
+    given = files if isinstance(files, Mapping) else {file: Path(file) for file in files}
+    return program(
+        (*form.command, *flags),
+        beside=beside,
+        files={**form.files, **given},
+        variables={**form.variables, **(variables or {})},
+        stdin=form.stdin if stdin is None else stdin,
+        context=form.context if context is None else context,
+        **settings,
+    )
+
+
 _TASK = inspect.Parameter("task", inspect.Parameter.KEYWORD_ONLY)
 _EPISODE = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -152,7 +184,13 @@ def _check(reward: object, variables: Mapping[str, str], stdin: object, codes: o
         raise TypeError(f"exit_codes are the whole numbers that are an end in good order, as (0, 1), not {codes!r:.40}")
 
 
-def _named(reward: str) -> Scorer:
+def _reward_of_toml(reward: str | None) -> str | Scorer:
+    if reward is None:
+        raise ValueError(
+            f'the reward is missing: "{EXIT}", the file in which the program leaves it, or "module:function"'
+        )
+    if not _FUNCTION.fullmatch(reward):
+        return reward
     module, _, function = reward.partition(":")
     try:
         scorer = getattr(importlib.import_module(module), function, None)
@@ -180,19 +218,51 @@ def program_of_toml(
     name: str | None = None,
 ) -> Environment:
     """See ``env.program``. A scorer is ``package.module:function``. Raises its module's errors."""
-    if reward is None:
-        raise ValueError(
-            f'the reward is missing: "{EXIT}", the file in which the program leaves it, or "module:function"'
-        )
     return program(
         command,
         beside=folder,
-        reward=_named(reward) if _FUNCTION.fullmatch(reward) else reward,
+        reward=_reward_of_toml(reward),
         files=files or {},
         variables=env,
         stdin=stdin,
         exit_codes=exit_codes or (0,),
         name=name,
+        data=data,
+        timeout=timeout,
+        agents=agents or (),
+        train=train,
+        context=context,
+    )
+
+
+def agent_of_toml(
+    agent: str,
+    *,
+    folder: Path,
+    flags: list[str] | None = None,
+    reward: str | None = None,
+    files: dict[str, str] | list[str] | None = None,
+    env: dict[str, str] | None = None,
+    stdin: str | None = None,
+    exit_codes: list[int] | None = None,
+    data: str | None = None,
+    timeout: float = 300.0,
+    agents: list[str] | None = None,
+    train: str = "main",
+    context: int | None = None,
+    name: str | None = None,
+) -> Environment:
+    """See ``env.agent`` and ``program_of_toml``."""
+    return agent_program(
+        agent,
+        beside=folder,
+        flags=flags or (),
+        reward=_reward_of_toml(reward),
+        files=files or {},
+        variables=env,
+        stdin=stdin,
+        exit_codes=exit_codes or (0,),
+        name=name or agent,
         data=data,
         timeout=timeout,
         agents=agents or (),

@@ -25,6 +25,7 @@ from ..host.limits import memory_mb
 from ..rewards import Score, finite
 from ..sandbox import SUPERVISOR, adopting, end_of, end_strays, new_group
 from ..sandbox_supervisor import NO_DISK, NO_MEMORY
+from .agents import install_of
 
 KEPT = 512 << 10
 """Bytes of a stream's beginning, and of its end."""
@@ -239,7 +240,8 @@ def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]
         raise ProgramFailed(f"the program {first} {why}, or put its interpreter before it")
     if (found := shutil.which(first, path=environment.get("PATH", os.defpath))) is not None:
         return (found, *others)
-    raise ProgramFailed(f"the program {first} is not on the PATH: install it, or name it by its path")
+    how = f"install it with `{install_of(first)}`" if install_of(first) else "install it"
+    raise ProgramFailed(f"the program {first} is not on the PATH: {how}, or name it by its path")
 
 
 def mount_place() -> str:

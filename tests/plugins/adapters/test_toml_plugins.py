@@ -129,7 +129,7 @@ def test_mistakes_have_a_line(tmp_path: Path, text: str, line: int, says: str) -
 
 def test_default_dependencies() -> None:
     needed = {adapter: len(dependencies_of({"adapter": adapter})) for adapter in ADAPTERS}
-    assert needed == dict.fromkeys(ADAPTERS, 1) | {"program": 0}
+    assert needed == dict.fromkeys(ADAPTERS, 1) | {"program": 0, "agent": 0}
     one, other = {"adapter": "textarena"}, {"adapter": "gymnasium"}
     both = dependencies_of(one) + dependencies_of(other)
     assert dependencies_of({"environments": [one, other, one]}) == both

@@ -198,6 +198,7 @@ async def test_a_file_that_says_nothing_is_an_error() -> None:
         (["python", "-c", "import os; os.kill(os.getpid(), 9)"], "exit", "was ended by signal 9"),
         (["bash", "-c", "exec no-such-thing"], "exit", "exit code 127; its last lines: .*no-such-thing"),
         ("no-such-thing", "exit", "the program no-such-thing is not on the PATH: install it, or name it by its path"),
+        ("opencode run", "exit", "opencode is not on the PATH: install it with `npm install -g opencode-ai`, or name"),
         ("./none.sh", "exit", "the program ./none.sh is not there: name it under files"),
         (["true", "a\0b"], "exit", "the program true cannot be started: embedded null byte"),
         (["true", "x" * (1 << 20)], "exit", "the program true cannot be started: .*too long"),

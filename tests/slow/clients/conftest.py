@@ -24,7 +24,8 @@ from tools.random_base.make import make_base
 from tools.steps import python_of
 
 PROGRAMS = Path(__file__).parent / "programs"
-CONTEXT = 32768
+CONTEXT = 49_152
+"""Claude Code's prompt has 42,000 tokens of the random base, which has 4,096 different ones."""
 LONG = """\
 base = {base}
 [rollout]
@@ -133,9 +134,11 @@ def _served(folder: Path, settings: str) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def long_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A random base with room for 32,768 tokens, and its engine."""
+    """A random base with room for long prompts, and its engine."""
     folder = tmp_path_factory.mktemp("long")
     base = make_base(folder / "base", "qwen2.5", "mini", rows=4096).path
+    config = base / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": CONTEXT}))
     yield from _served(folder, LONG.format(base=json.dumps(str(base)), context=CONTEXT))
 
 
