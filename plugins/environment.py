@@ -261,6 +261,8 @@ class Declaration:
         on_error: float | None = None,
         train: str = "all",
         context: int = 0,
+        tasks: str | None = None,
+        image: str = "",
     ) -> ProgramEnvironment:
         """Declare an environment that an external program plays: ``solve = env.program("python my_agent.py", …)``, or
         as a decorator.
@@ -292,6 +294,10 @@ class Declaration:
         which are shown, but not trained on. ``context`` are the tokens that a conversation needs: a home with a smaller
         context plays no episode.
 
+        ``tasks`` names a folder of tasks in the form of Harbor, next to the plugin or by its path. Each is a row, and
+        brings its prompt, the program's root folder, and the tests that say its reward. ``podman`` or ``docker`` runs a
+        program in an OCI ``image``.
+
         Raises ``TypeError`` or ``ValueError``, in words for the author, for what no task could play.
         """
         from .programs.declaring import program  # here, because most plugins never need it
@@ -312,6 +318,8 @@ class Declaration:
             on_error=on_error,
             train=train,
             context=context,
+            tasks=tasks,
+            image=image,
         )
 
     @staticmethod
@@ -332,6 +340,8 @@ class Declaration:
         on_error: float | None = None,
         train: str = "main",
         context: int | None = None,
+        tasks: str | None = None,
+        image: str = "",
     ) -> ProgramEnvironment:
         """Declare an environment that a known coding agent plays: ``solve = env.agent("codex", data="rows.jsonl", …)``.
 
@@ -362,6 +372,8 @@ class Declaration:
             on_error=on_error,
             train=train,
             context=context,
+            tasks=tasks,
+            image=image,
         )
 
 

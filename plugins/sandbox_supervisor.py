@@ -1,4 +1,5 @@
-"""Supervises a program: ``python sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [FOLDER BYTES MOUNT COMMAND]``.
+"""Supervises a program: ``python sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP
+[FOLDER BYTES MOUNT CONTAINER COMMAND]``.
 
 The child becomes the program; the parent then kills what it started. It exits as the program did: 128 + n for signal n,
 SIGALRM if time was up, SIGVTALRM if the machine was too busy to judge, SIGUSR1 if it took too much memory, SIGUSR2 if
@@ -7,7 +8,8 @@ too much of the disk.
 SECONDS: processor seconds of all processes. Waiting is bounded separately, without time that lacked a core. The program
 is a model's ``main.py``; the system keeps its limits. Or it is the author's COMMAND in its own session: others bound
 its time; the memory of all its processes (0: no limit) and the BYTES in FOLDER are measured. The program sees FOLDER at
-MOUNT, too, unless that is empty. GROUP: control group, or empty.
+MOUNT, too, unless that is empty; if it is ``/``, nothing else but the system. If COMMAND runs a container, its name is
+CONTAINER, and it is removed unless COMMAND ends by itself. GROUP: control group, or empty.
 
 If a program kills its supervisor, the supervisor's parent knows its processes by a limit that none can raise again.
 Imports nothing of marlaas.
@@ -39,7 +41,12 @@ _SOONEST, _LATEST = 0.02, 0.25
 """Seconds between two looks."""
 _REST = 20.0
 """Times as long as a look took, until the next one: a folder may hold very many files."""
-_CLONE_NEWNS, _CLONE_NEWUSER, _MS_BIND = 0x20000, 0x10000000, 4096
+_CLONE_NEWNS, _CLONE_NEWUSER, _MS_BIND, _MS_REC = 0x20000, 0x10000000, 4096, 16384
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, _MNT_DETACH = 442, -100, 0x8000, 1, 2
+_WRITABLE = ("dev", "proc", "sys")
+SYSTEM = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "nix", "run/systemd/resolve", "sbin", "usr", *_WRITABLE)
+"""Folders of the host for a program with a root of its own."""
+_UNMARKED = {name: value for name, value in os.environ.items() if name != "MARLAAS_PROGRAM"}
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -125,7 +132,7 @@ class Space:
 def main() -> None:
     """The child becomes the program, the parent waits."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    command = sys.argv[8:]
+    container, command = "".join(sys.argv[8:9]), sys.argv[9:]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
     adopt_orphans(True)
     if os.getppid() != parent:
@@ -136,17 +143,18 @@ def main() -> None:
     supervisor, program = os.getpid(), os.fork()
     if program:
         if command:
-            _keep(program, Space(memory_mb << 20, sys.argv[5], int(sys.argv[6])), group, True)
+            _keep(program, Space(memory_mb << 20, sys.argv[5], int(sys.argv[6])), group, True, command[0], container)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         _keep(program, Watch(seconds, used, cores), group, False)
     for number in (signal.SIGTERM, *_VERDICTS):
         signal.signal(number, signal.SIG_DFL)
     if command and sys.argv[7]:
-        mount(sys.argv[5], sys.argv[7])
+        mount(sys.argv[5], sys.argv[7], command[0])
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
-    _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else it could start something as another user, which nobody here can kill
+    if not container:  # podman needs newuidmap
+        _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else it could start something as another user, which nobody can kill
     if group:
         _tell_group(group, "cgroup.procs", b"0")
     if command:
@@ -155,29 +163,66 @@ def main() -> None:
     _run()
 
 
-def mount(folder: str, place: str) -> None:
+def mount(folder: str, place: str, program: str = "") -> None:
     """Show a folder at another place to this process and what it starts, and go there. Raises ``OSError``.
 
-    Linux with namespaces for every user; the caller keeps its user and group.
+    At ``/``, it is the root, with ``SYSTEM``, this Python and the ``program``. Linux with namespaces for every user;
+    the caller keeps its user and group.
     """
     import ctypes
 
     libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
+
+    def bind(source: str, target: str) -> None:
+        if libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND | _MS_REC, None):
+            raise OSError(ctypes.get_errno(), "no mount", target)
+
     if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "no namespace of its own")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    if libc.mount(os.fsencode(folder), os.fsencode(place), None, _MS_BIND, None):
-        raise OSError(ctypes.get_errno(), "no mount", place)
-    os.chdir(os.path.join(place, os.path.relpath(os.getcwd(), folder)))
+    here = os.path.relpath(os.getcwd(), folder)
+    bind(folder, folder if place == "/" else place)
+    if place == "/":
+        read_only = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY)
+        for source in (*(f"/{name}" for name in SYSTEM), *_installed(folder, program)):
+            target = folder + source
+            if os.path.lexists(source):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+            if os.path.islink(source) and not os.path.lexists(target):
+                os.symlink(os.readlink(source), target)
+            elif os.path.exists(source) and not os.path.islink(source):
+                if os.path.isdir(source):
+                    os.makedirs(target, exist_ok=True)
+                else:
+                    os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
+                bind(source, target)
+                if source[1:] not in _WRITABLE:
+                    words = os.fsencode(target), _AT_RECURSIVE, ctypes.byref(read_only), ctypes.sizeof(read_only)
+                    libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, *words)  # Linux 5.12; else root could change its system
+        os.chdir(folder)
+        if libc.pivot_root(b".", b".") or libc.umount2(b".", _MNT_DETACH):
+            raise OSError(ctypes.get_errno(), "no root of its own")
+    os.chdir(os.path.join(place, here))
+
+
+def _installed(folder: str, program: str) -> list[str]:
+    """Where this Python and the program lie, unless the system's folders or ``folder`` have them."""
+    files = [sys.executable] if not program or os.path.lexists(folder + program) else [sys.executable, program]
+    files = [path for file in files for path in (file, os.path.realpath(file))]
+    folders = {os.path.dirname(file) for file in files if os.path.basename(os.path.dirname(file)) == "bin"}
+    above = {sys.base_prefix, os.path.realpath(sys.base_prefix), *map(os.path.dirname, folders)}
+    prefixes = {place for place in above if os.path.isdir(os.path.join(place, "lib"))}
+    alone = {file for file in files if os.path.dirname(file) not in folders}
+    return [place for place in sorted(alone | folders | prefixes) if place.split("/")[1] not in SYSTEM]
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
     raise Ended(number)
 
 
-def _keep(program: int, watch: Watch | Space, group: str, session: bool) -> None:
+def _keep(program: int, watch: Watch | Space, group: str, session: bool, client: str = "", container: str = "") -> None:
     def look(_number: int, _frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, watch.look())
 
@@ -200,10 +245,19 @@ def _keep(program: int, watch: Watch | Space, group: str, session: bool) -> None
         with contextlib.suppress(OSError):
             os.killpg(program, signal.SIGKILL)
     sweep()
+    if container and verdict:
+        _remove(client, container)
     if verdict in (signal.SIGALRM, *_VERDICTS):
         signal.signal(verdict, signal.SIG_DFL)
         os.kill(os.getpid(), verdict)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def _remove(client: str, container: str) -> None:
+    """In its own session: this process may be killed meanwhile."""
+    silent = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
+    words = [client, "rm", "--force", "--volumes", container]
+    os.waitpid(os.posix_spawn(client, words, _UNMARKED, file_actions=silent, setsid=True), 0)
 
 
 def used() -> Used:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,12 @@ from ..environment import Data, Environment, environment_of
 from ..episode import Episode
 from ..parameters import signature_of
 from .agents import form_of
+from .harbor import data_of, tasks_in
 from .playing import EXIT, Files, Function, Judge, Program, called, inside, placed, played
 from .words import name_of, names, words_of
 
+_LONGEST = 500
+"""Characters about refused tasks."""
 THREADS = ("all", "main", "longest")
 Scorer = Callable[..., Any]
 """Plain or ``async``."""
@@ -55,6 +59,8 @@ def program(
     on_error: float | None = None,
     train: str = "all",
     context: int = 0,
+    tasks: str | None = None,
+    image: str = "",
 ) -> ProgramEnvironment:
     """See ``env.program``. ``beside``: the plugin's folder; ``variables``: its ``env``.
 
@@ -63,9 +69,17 @@ def program(
     words = words_of(command)
     if type(context) is not int or not 0 <= context <= _MOST_CONTEXT:
         raise ValueError(f"context is a number of tokens up to {_MOST_CONTEXT:,}, not {context!r:.40}")
+    if not isinstance(image, str) or image.startswith("-") or len(image.split()) > 1:
+        raise ValueError(f'image is the name of one, as "docker.io/library/python:3.12-slim", not {image!r:.40}')
     if train not in THREADS:
         raise ValueError(f"train is one of {', '.join(THREADS)}, not {train!r:.40}")
     _check(reward, variables or {}, stdin, exit_codes)
+    folders, refused = tasks_in(beside / os.path.expanduser(tasks), image) if tasks is not None else ({}, [])
+    if folders:
+        if reward is not None or data is not None:
+            raise TypeError("tasks brings rows and rewards: leave out data= and reward=")
+        timeout += max(task.test_seconds for task in folders.values())
+        data = data_of(folders, tasks or "")
     declared = Program(
         name=name or name_of(words),
         words=words,
@@ -75,6 +89,8 @@ def program(
         reward=reward if isinstance(reward, str) else "",
         exit_codes=tuple(exit_codes),
         agents=tuple(agents),
+        tasks=folders,
+        image=image,
     )
     scorer = _judge(reward) if callable(reward) else None
 
@@ -88,7 +104,8 @@ def program(
         async def play(ep: Episode, **settings: Any) -> object:
             return await played(of, lambda: environment.scorer is not None, prepare, judge, ep, settings)
 
-        play.__doc__ = f"Plays {' '.join(words)}"
+        left_out = f". Tasks that it leaves out: {'; '.join(refused)}"[:_LONGEST] if refused else ""
+        play.__doc__ = f"Plays {' '.join(words)}{left_out}"
         if author is not None:
             functools.update_wrapper(play, author)
         play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
@@ -104,8 +121,8 @@ def program(
             raise TypeError(f"env.program stands over a function, not {function!r:.40}")
         of = replace(declared, name=name or function.__name__)
         judges = "run" in inspect.signature(function).parameters
-        if judges and reward is not None:
-            raise TypeError(f"{of.name}(ep, run) says the reward, and so does reward=: declare one")
+        if judges and (reward is not None or folders):
+            raise TypeError(f"{of.name}(ep, run) says the reward, and so does reward= or tasks=: declare one")
         given = _given(function, judges)
         if not judges:
             return made(of, function, function, scorer, given)
@@ -184,12 +201,12 @@ def _check(reward: object, variables: Mapping[str, str], stdin: object, codes: o
         raise TypeError(f"exit_codes are the whole numbers that are an end in good order, as (0, 1), not {codes!r:.40}")
 
 
-def _reward_of_toml(reward: str | None) -> str | Scorer:
-    if reward is None:
+def _reward_of_toml(reward: str | None, tasks: str | None) -> str | Scorer | None:
+    if reward is None and tasks is None:
         raise ValueError(
             f'the reward is missing: "{EXIT}", the file in which the program leaves it, or "module:function"'
         )
-    if not _FUNCTION.fullmatch(reward):
+    if reward is None or not _FUNCTION.fullmatch(reward):
         return reward
     module, _, function = reward.partition(":")
     try:
@@ -215,13 +232,15 @@ def program_of_toml(
     agents: list[str] | None = None,
     train: str = "all",
     context: int = 0,
+    tasks: str | None = None,
+    image: str = "",
     name: str | None = None,
 ) -> Environment:
     """See ``env.program``. A scorer is ``package.module:function``. Raises its module's errors."""
     return program(
         command,
         beside=folder,
-        reward=_reward_of_toml(reward),
+        reward=_reward_of_toml(reward, tasks),
         files=files or {},
         variables=env,
         stdin=stdin,
@@ -232,6 +251,8 @@ def program_of_toml(
         agents=agents or (),
         train=train,
         context=context,
+        tasks=tasks,
+        image=image,
     )
 
 
@@ -250,6 +271,8 @@ def agent_of_toml(
     agents: list[str] | None = None,
     train: str = "main",
     context: int | None = None,
+    tasks: str | None = None,
+    image: str = "",
     name: str | None = None,
 ) -> Environment:
     """See ``env.agent`` and ``program_of_toml``."""
@@ -257,7 +280,7 @@ def agent_of_toml(
         agent,
         beside=folder,
         flags=flags or (),
-        reward=_reward_of_toml(reward),
+        reward=_reward_of_toml(reward, tasks),
         files=files or {},
         variables=env,
         stdin=stdin,
@@ -268,4 +291,6 @@ def agent_of_toml(
         agents=agents or (),
         train=train,
         context=context,
+        tasks=tasks,
+        image=image,
     )

@@ -11,18 +11,22 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..blocking import BlockingEpisode, wait_on
 from ..episode import Episode
 from ..json_values import not_json
 from ..rewards import DEFAULT_AGENT
 from ..sandbox import remove_folder
-from .run import LARGEST, NOT_RUN, ProgramFailed, ProgramRun, mount_place, places, read_text, reward_of, run
+from .containers import CLIENT_FAILED, FIXED, MOUNT, container_of, pull, remove, run_words
+from .run import LARGEST, NOT_RUN, ProgramFailed, ProgramRun, mount_place, mounts, places, read_text, reward_of, run
 from .words import Addresses, filled
+
+if TYPE_CHECKING:
+    from .harbor import Task
 
 # New for each episode.
 
@@ -30,7 +34,10 @@ Files = Mapping[str, str | Path] | Sequence[str]
 """Next to the plugin; or by new name, a text, or a path there."""
 _MOST_LISTED = 1000
 _SETTINGS = (".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".env")
-_OF_THE_PERSON = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+_OF_THE_PERSON = (
+    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"),
+    *("CONTAINER_HOST", "DOCKER_HOST"),
+)
 _HOME = "~/"
 """Begins the names of files in the program's home."""
 MODEL = "policy"
@@ -54,14 +61,22 @@ class Placed:
             if self.name.endswith(_SETTINGS):
                 text = filled(text.decode("utf-8", "replace"), values).encode()
             Path(target).write_bytes(text)
+            _make_executable(target)
         elif self.content.is_dir():
-            shutil.copytree(self.content, target, symlinks=True, dirs_exist_ok=True)
-            return
+            shutil.copytree(self.content, target, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
         else:
-            shutil.copyfile(self.content, target)
-        with open(target, "rb") as file:
-            if file.read(2) == b"#!":  # a plugin's copy keeps no permissions
-                os.chmod(target, 0o755)
+            _copy(self.content, target)
+
+
+def _copy(source: str | Path, target: str) -> None:
+    shutil.copy(source, target)
+    _make_executable(target)
+
+
+def _make_executable(script: str) -> None:
+    with open(script, "rb") as file:
+        if file.read(2) == b"#!":  # a plugin's copy keeps no permissions
+            os.chmod(script, 0o755)
 
 
 def placed(files: Files, words: Sequence[str], beside: Path) -> tuple[Placed, ...]:
@@ -140,6 +155,10 @@ class Program:
     """``exit``, a file's name, or empty: a function or none."""
     exit_codes: tuple[int, ...]
     agents: tuple[str, ...]
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    """Folders by their names; empty: other rows."""
+    image: str = ""
+    """Empty: that of the task, or no container."""
 
     @property
     def templates(self) -> tuple[str, ...]:
@@ -158,7 +177,7 @@ async def played(
 
     ``prepare`` returns ``{prompt}``, or None for the row's; ``judge`` gets the program's end.
     """
-    if not (program.reward or judge or scored()):
+    if not (program.tasks or program.reward or judge or scored()):
         name = program.name
         raise TypeError(
             f'{name} says no reward: give reward="{EXIT}", the name of a file, a function of the program\'s end, or '
@@ -167,12 +186,19 @@ async def played(
     prompt = await called(prepare, ep, settings=settings) if prepare is not None else None
     if prompt is None:
         prompt = _prompt(ep.task)
-    top = _folder()
+    task = await asyncio.to_thread(_task_of, program, ep.task) if program.tasks else None
+    image = program.image or (task.image if task is not None else "")
+    with ep._queueing():  # an image may take minutes, once
+        client = await asyncio.to_thread(pull, image) if image else ""
+    top, reward = _folder("work" if task is None else ""), None
     try:
         with ep._queueing():
             await places.take()
         try:
-            ended = await _run(program, ep, top, prompt)
+            ended = await _run(program, ep, top, prompt, task, client, image)
+            if task is not None:
+                _check_end(ended)
+                reward = await task.test(top, {**_of_host(), **_own_folders("/")}, client)
         finally:
             places.leave()
         ended = replace(ended, files=await asyncio.to_thread(listed, ended.folder))
@@ -181,18 +207,20 @@ async def played(
             ep.log(stderr=ended.stderr[-1000:])
         if printed := ended.stdout.strip():
             ep.log(stdout=printed[-_LAST_PRINTED:])
-        return await _worth(program, ep, ended, judge, settings)
+        return reward if task is not None else await _worth(program, ep, ended, judge, settings)
     finally:
+        if client:
+            await asyncio.to_thread(remove, client, container_of(top))
         await asyncio.to_thread(remove_folder, top)
 
 
-def _folder() -> str:
-    """With the folders ``work``, ``tmp`` and ``home``. Raises ``ProgramFailed``."""
+def _folder(work: str) -> str:
+    """With the folders ``work`` (may be empty), ``tmp`` and ``home``. Raises ``ProgramFailed``."""
     try:
         top = mkdtemp(prefix="program-")
         try:
-            for name in ("work", "tmp", "home"):
-                os.mkdir(os.path.join(top, name))
+            for name in (work, "tmp", "home"):
+                os.makedirs(os.path.join(top, name), exist_ok=True)
         except OSError:
             remove_folder(top)
             raise
@@ -215,12 +243,26 @@ async def called(
     return await apart(functools.partial(function, *blocking, *given, **settings))
 
 
-async def _run(program: Program, ep: Episode, top: str, prompt: object) -> ProgramRun:
+def _task_of(program: Program, row: object) -> Task:
+    if not isinstance(row, Mapping) or row.get("name") not in program.tasks:
+        raise ValueError(f"{program.name} plays the rows of its task folders only: leave out [data]")
+    task = program.tasks[row["name"]]
+    if not task.image and not mounts("/"):
+        raise ProgramFailed(
+            f"{program.name} cannot show its tasks folders such as /app, because nothing can be mounted here: that "
+            "takes a Linux with namespaces for every user, and in a sandbox another user than root; or name an image"
+        )
+    return task
+
+
+async def _run(
+    program: Program, ep: Episode, top: str, prompt: object, task: Task | None, client: str, image: str
+) -> ProgramRun:
     if fault := not_json(ep.task):
         raise TypeError(f"the program {program.name} reads its task as JSON, which cannot hold it: {fault}")
-    task = json.dumps(ep.task)  # ASCII: its length is its bytes
-    mount = await asyncio.to_thread(mount_place)
-    work, home = os.path.join(top, "work"), os.path.join(top, "home")
+    row = json.dumps(ep.task)  # ASCII: its length is its bytes
+    mount = MOUNT if client else "/" if task is not None else await asyncio.to_thread(mount_place)
+    work, home = os.path.join(top, "work") if task is None else task.work(top), os.path.join(top, "home")
     names = program.agents or (DEFAULT_AGENT,)
     endpoints = {name: await ep.endpoint(name) for name in names}
     first = endpoints[names[0]]
@@ -238,25 +280,42 @@ async def _run(program: Program, ep: Episode, top: str, prompt: object) -> Progr
     }
 
     def fill() -> None:
+        if task is not None:
+            task.prepare(top)
         for placed in program.files:
             placed.put(home if placed.name.startswith(_HOME) else work, values)
-        Path(top, "task.json").write_text(task, "utf-8")
+        Path(top, "task.json").write_text(row, "utf-8")
 
     await asyncio.to_thread(fill)
     variables = {
-        **{name: value for name, value in os.environ.items() if name not in _OF_THE_PERSON},
-        "HOME": os.path.join(mount or top, "home"),
-        "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
-        "TMPDIR": os.path.join(mount or top, "tmp"),
+        **_own_folders(mount or top),
+        **({} if task is None else task.variables),
         **first.environment(),
         "MARLAAS_ENDPOINTS": json.dumps(several),
-        "MARLAAS_TASK": task if len(task) <= _LONGEST_VARIABLE else "",
+        "MARLAAS_TASK": row if len(row) <= _LONGEST_VARIABLE else "",
         "MARLAAS_TASK_FILE": os.path.join(mount or top, "task.json"),
         "MARLAAS_CONFIG": json.dumps(ep.config),
         **{name: filled(value, values) for name, value in program.environment.items()},
     }
-    words = [filled(word, values) for word in program.words]
-    return await run(words, work, variables, filled(program.stdin, values), top, mount)
+    words, stdin = [filled(word, values) for word in program.words], filled(program.stdin, values)
+    if not client:
+        return await run(words, work, {**_of_host(), **variables}, stdin, top, mount)
+    words, folder = (words, f"{MOUNT}/work") if task is None else (["sh", f"{MOUNT}/{FIXED}/main", *words], "")
+    words = run_words(client, image, top, folder, variables, words)
+    ended = await run(words, top, os.environ, stdin, top, "", container_of(top))
+    if ended.exit_code == CLIENT_FAILED:
+        raise ended.failure()
+    return replace(ended, folder=work)
+
+
+def _own_folders(top: str) -> dict[str, str]:
+    return {"HOME": os.path.join(top, "home"), "TMPDIR": os.path.join(top, "tmp")}
+
+
+def _of_host() -> dict[str, str]:
+    variables = {name: value for name, value in os.environ.items() if name not in _OF_THE_PERSON}
+    path = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
+    return {**variables, "PATH": os.pathsep.join(path)}
 
 
 def _prompt(task: object) -> str:
@@ -270,11 +329,16 @@ def seed_of(ep: Episode) -> int:
     return int.from_bytes(hashlib.sha256(f"{ep._draw}/program".encode()).digest()[:4], "big") >> 1
 
 
+def _check_end(ended: ProgramRun) -> None:
+    """Raises ``ProgramFailed`` unless the program ran."""
+    if ended.exit_code in NOT_RUN or (ended.exit_code == KILLED and not ended.flooded):
+        raise ended.failure()
+
+
 async def _worth(
     program: Program, ep: Episode, ended: ProgramRun, judge: Judge | None, settings: Mapping[str, Any]
 ) -> object:
-    if ended.exit_code in NOT_RUN or (ended.exit_code == KILLED and not ended.flooded):
-        raise ended.failure()
+    _check_end(ended)
     if program.reward == EXIT:
         return float(ended.ok)
     if program.reward:

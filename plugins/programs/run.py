@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile, gettempdir
+from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
 from typing import IO
 
 from ..host.limits import memory_mb
@@ -250,16 +250,18 @@ def mount_place() -> str:
     Empty if this system mounts nothing for its users.
     """
     place = os.path.join(gettempdir(), "program")
-    return place if _mounts(place) else ""
+    return place if mounts(place) else ""
 
 
 @functools.cache
-def _mounts(place: str) -> bool:
+def mounts(place: str) -> bool:
+    """True if this system shows a program its own folder at ``place``."""
     code = "import sys; sys.path.append(sys.argv[1]); from sandbox_supervisor import mount; mount(*sys.argv[2:])"
     try:
         os.makedirs(place, exist_ok=True)
-        words = (sys.executable, "-I", "-S", "-c", code, os.path.dirname(SUPERVISOR), place, place)
-        return not subprocess.run(words, cwd=place, capture_output=True, check=False).returncode
+        with TemporaryDirectory() as folder:
+            words = (sys.executable, "-I", "-S", "-c", code, os.path.dirname(SUPERVISOR), folder, place)
+            return not subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode
     except OSError:
         return False
 
@@ -271,15 +273,16 @@ async def run(
     stdin: str,
     bounded: str = "",
     mount: str = "",
+    container: str = "",
 ) -> ProgramRun:
     """Cancelling kills all processes. ``bounded``: the folder that is limited in size, if not ``folder``; the program
-    sees it at ``mount``.
+    sees it at ``mount``. ``container``: the name of the one that ``words`` run.
 
     Raises ``ProgramFailed`` if it cannot be started, or takes more memory or disk space than it may.
     """
     mark = os.urandom(16).hex()
     first, *others = executable(words, folder, environment)
-    command = (first.replace(bounded, mount) if mount else first, *others)
+    command = (first.replace(bounded, mount.rstrip("/")) if mount else first, *others)
     began, loop = time.monotonic(), asyncio.get_running_loop()
     with ExitStack() as stack:
         given = stack.enter_context(TemporaryFile(buffering=0))
@@ -293,7 +296,7 @@ async def run(
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", SUPERVISOR, "inf", str(memory_mb()), str(os.getpid())),
-                *(group.path if group is not None else "", bounded or folder, str(DISK), mount, *command),
+                *(group.path if group is not None else "", bounded or folder, str(DISK), mount, container, *command),
                 stdin=given,
                 stdout=out_end,
                 stderr=err_end,

@@ -329,7 +329,7 @@ NICE = 5
 """Added to the settings' niceness, so that workers need not wait."""
 LARGEST_LOG = 8 << 20
 KEPT_LOG = 256 << 10
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "XDG_RUNTIME_DIR", "CONTAINER_HOST", "DOCKER_HOST")
 _UNWATCHED = 0
 
 
