@@ -16,6 +16,8 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
+from marlaas.engine.devices.limits import sum_rows_alike
+
 from .examples import examples
 from .kernels import each_library, main_library
 
@@ -25,6 +27,7 @@ hypothesis.settings.register_profile(
     "repeatable", max_examples=examples(), deadline=None, derandomize=True, database=None
 )
 hypothesis.settings.load_profile("repeatable")
+sum_rows_alike()  # before a test that multiplies without ``kernels``
 
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,15 +7,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from threading import Event
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..devices.limits import ONEDNN, address_space
+from ..devices.limits import ONEDNN, address_space, made_by_intel, sum_rows_alike
 from ..errors import ConfigError
+
+sum_rows_alike()
 
 # --- element-wise pieces ---
 #
@@ -269,20 +270,7 @@ def _give_up(error: RuntimeError) -> None:
 
 def onednn_is_faster() -> bool:
     """True if oneDNN is faster than MKL: on processors not made by Intel, with AVX-512."""
-    return torch.backends.cpu.get_cpu_capability() == "AVX512" and not _by_intel()
-
-
-def _by_intel() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-
-
-# MKL reads it at its first product. Its usual kernels for AVX2 sum a row in an order that depends on its place among
-# the rows; strict ones do not, at the same speed. On processors not made by Intel, MKL would take kernels for SSE2.
-if _by_intel():
-    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and not made_by_intel()
 
 
 def _right() -> bool:
