@@ -219,26 +219,35 @@ def _installed(folder: str, program: str) -> list[str]:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
+    _ignore_signals()
     raise Ended(number)
+
+
+def _ignore_signals() -> None:
+    """A second end must not interrupt the first: the program's processes would stay."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def _keep(program: int, watch: Watch | Space, group: str, session: bool, client: str = "", container: str = "") -> None:
     def look(_number: int, _frame: FrameType | None) -> None:
-        signal.setitimer(signal.ITIMER_REAL, watch.look())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, watch.look())
+        except Ended:
+            _ignore_signals()
+            raise
 
     verdict = 0
     try:
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, _SOONEST)
         code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _ignore_signals()
     except Ended as end:
         verdict = end.args[0]
         code = -signal.SIGTERM
         with contextlib.suppress(OSError):
             os.kill(program, signal.SIGKILL)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     if group:
         _tell_group(group, "cgroup.kill", b"1")
     if session:
