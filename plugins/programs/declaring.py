@@ -70,7 +70,7 @@ def program(
     if type(context) is not int or not 0 <= context <= _MOST_CONTEXT:
         raise ValueError(f"context is a number of tokens up to {_MOST_CONTEXT:,}, not {context!r:.40}")
     if not isinstance(image, str) or image.startswith("-") or len(image.split()) > 1:
-        raise ValueError(f'image is the name of one, as "docker.io/library/python:3.12-slim", not {image!r:.40}')
+        raise ValueError(f'image is the name of one, as "python:3.12-slim", not {image!r:.40}')
     if train not in THREADS:
         raise ValueError(f"train is one of {', '.join(THREADS)}, not {train!r:.40}")
     _check(reward, variables or {}, stdin, exit_codes)
