@@ -38,7 +38,9 @@ rm -rf /tests; rm -f /logs /logs/verifier /logs/verifier/reward.* 2>/dev/null
 mkdir -p /logs/verifier; mv "$0" /tests; cd "$1"; exec /tests/test.sh
 """
 """Runs in the program's root: a link that it left leads nowhere else."""
-_BEGIN_OF_IMAGE = f"cp -R {MOUNT}/{FIXED}/root/. /; rm -rf /logs; ln -s {MOUNT}/logs /logs; "
+_COPIES = "copies"
+"""Below ``FIXED``: what goes into the image."""
+_BEGIN_OF_IMAGE = f"cp -R {MOUNT}/{FIXED}/{_COPIES}/. /; rm -rf /logs; ln -s {MOUNT}/logs /logs; "
 _TEST_OF_IMAGE = f"""
 rm -rf /tests /logs; ln -s {MOUNT}/logs /logs; rm -f /logs/verifier /logs/verifier/reward.* 2>/dev/null
 mkdir -p /logs/verifier; cp -R {MOUNT}/{FIXED}/tests /tests; /tests/test.sh
@@ -67,14 +69,17 @@ class Task:
 
     def work(self, top: str) -> str:
         """Where the program works."""
-        return os.path.join(top, FIXED, "root", self.workdir[1:]) if self.image else os.path.join(top, self.workdir[1:])
+        return os.path.join(self._root(top), self.workdir[1:])
+
+    def _root(self, top: str) -> str:
+        return os.path.join(top, FIXED, _COPIES) if self.image else top
 
     def prepare(self, top: str) -> None:
         """Fill the program's root. Raises ``OSError``."""
         for name in ("logs/agent", "logs/artifacts", _VERIFIER, self.work(top)):
             os.makedirs(os.path.join(top, name), exist_ok=True)
         for placed in self.files:
-            placed.put(os.path.join(top, FIXED, "root") if self.image else top, {})
+            placed.put(self._root(top), {})
         if self.image:
             script = f'{_BEGIN_OF_IMAGE}cd {shlex.quote(self.workdir or ".")}; exec "$@"'
             Path(top, FIXED, "main").write_text(script)
