@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # what changes in system texts from call to call: dates, paths, codes.
 
 _CHANGING = re.compile(
-    r"\S*[\d/\\]\S*|\b(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
+    r"\S*[\d/\\=]\S*|\b(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
     r"|jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:tember)?|oct(?:ober)?"
     r"|nov(?:ember)?|dec(?:ember)?|am|pm)\b",
     re.IGNORECASE,
@@ -55,7 +55,7 @@ _TITLE = 6
 
 
 def lasting(text: str) -> str:
-    """A system text without dates, paths, numbers and codes."""
+    """A system text without dates, paths, numbers, and codes such as ``cch=beef``."""
     return _CHANGING.sub("#", text)
 
 

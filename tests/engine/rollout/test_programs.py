@@ -97,8 +97,8 @@ async def test_another_history_begins_another_trajectory(change: str) -> None:
 
 
 DATED = (
-    "You fix bugs.\nToday is Mon Nov 30 2026, 9:05 AM. Folder: /tmp/a1/work. cch=04f1;",
-    "You fix bugs.\nToday is Tuesday December 1 2026, 10:15 pm. Folder: /tmp/b2/work. cch=9e2;",
+    "You fix bugs.\nToday is Mon Nov 30 2026, 9:05 AM. Folder: /tmp/a1/work. cch=beef;",
+    "You fix bugs.\nToday is Tuesday December 1 2026, 10:15 pm. Folder: /tmp/b2/work. cch=9e2a;",
 )
 
 
