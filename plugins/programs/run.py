@@ -176,7 +176,7 @@ class ProgramRun:
         """
         text = read_text(self.folder, name, _LONGEST_FILE)
         if text is None:
-            raise FileNotFoundError(f"the program left no {name}")
+            raise FileNotFoundError(str(self.failure(f"and left no {name}")))
         return text
 
     def failure(self, what: str = "") -> ProgramFailed:

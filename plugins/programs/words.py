@@ -15,7 +15,9 @@ from ..adapters.declaring import usable
 
 PLACEHOLDERS = ("prompt", "task", "config", "index", "seed", "split", "url", "key", "model")
 """In a command, its variables and its input."""
-_PLACE = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})((?:\[[^\[\]{{}}]*\])*)\}}")
+_PLACE = re.compile(
+    rf"(?!(?<=\{{)\{{[^{{}}]*\}}\}})\{{({'|'.join(PLACEHOLDERS)})((?:\[[^\[\]{{}}]*\])*)\}}"  # not of Jinja's {{task}}
+)
 _STEP = re.compile(r"\[([^\[\]]*)\]")
 _SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".rb", ".pl")
 """Endings of the program; words before are its interpreter."""
@@ -72,7 +74,7 @@ class Addresses:
 def filled(template: str, values: Mapping[str, object]) -> str:
     """``{task[question]}`` becomes that part of the row, as JSON unless a text.
 
-    Other braces stay. Raises ``ValueError`` for a missing part.
+    Other braces stay, as those of ``{{task}}``. Raises ``ValueError`` for a missing part.
     """
 
     def value_of(found: re.Match[str]) -> str:

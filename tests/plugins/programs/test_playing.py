@@ -256,7 +256,7 @@ async def test_a_program_that_fills_the_disk_is_ended(folder: str, monkeypatch: 
 async def test_a_function_prepares_and_another_judges() -> None:
     async def right(ep: Episode, run: ProgramRun) -> bool:
         assert run.files == ("left/behind",) and run.read("left/behind") == "there"
-        with pytest.raises(FileNotFoundError, match="the program left no other"):
+        with pytest.raises(FileNotFoundError, match="the program ended with exit code 0 and left no other"):
             run.read("other")
         return run.stdout.split() == [ep.task["answer"]]
 

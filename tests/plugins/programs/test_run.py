@@ -224,6 +224,7 @@ def test_commands_that_are_none(command: Any, says: str) -> None:
         ("{prompt}", "1+1="),
         ("--n={task[n]} {index}", "--n=3 7"),
         ("{task[choices][1][b]}", "null"),
+        ('{{task}} {{task[n]}} {"n": {task[n]}} {x{index}}', '{{task}} {{task[n]}} {"n": 3} {x7}'),
         ("{task[choices]}", '["a", {"b": null}]'),
         ('{"a": {}} ${HOME} {unknown} {0} {task.n}', '{"a": {}} ${HOME} {unknown} {0} {task.n}'),
         ("{url}/x {url[first]}", "http://127.0.0.1:1/v1/x http://127.0.0.1:1/e/first/v1"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.real.base import smollm2
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
@@ -32,6 +33,13 @@ base = {base}
 sampler = "torch"
 sequences = 8
 context = {context}
+[api]
+port = 0
+"""
+REAL = """\
+base = {base}
+[rollout]
+context = 4096
 [api]
 port = 0
 """
@@ -140,6 +148,12 @@ def long_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     config = base / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": CONTEXT}))
     yield from _served(folder, LONG.format(base=json.dumps(str(base)), context=CONTEXT))
+
+
+@pytest.fixture(scope="module")
+def real_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """SmolLM2-135M with room for a short agent, and its engine."""
+    yield from _served(tmp_path_factory.mktemp("real"), REAL.format(base=json.dumps(str(smollm2()))))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Each ready-made form of ``env.agent`` with the real program, trained for two steps."""
+"""Each ready-made form of ``env.agent`` with the real program, trained for two steps; and one that learns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -65,3 +66,74 @@ def test_an_agent_is_trained_as_it_is(installed: None, long_lab: Lab, agent: str
     assert {len(episode.parts) for episode in episodes} == {REWRITES.get(agent, 1)}
     gaps = metric(long_lab, task, "gap_max")
     assert len(gaps) == STEPS and max(gaps) < 1e-3, "the trainer computes what the sampler drew from the same tokens"
+
+
+SHELL = r"""
+import json
+from marlaas.plugins import env
+
+SHORT = r'''
+agent:
+  system_template: You work in a shell. Answer with one command in a bash block.
+  instance_template: |
+    Answer with one command in a bash block, and no other words. Three examples:
+
+    Show the version of the system.
+    ```bash
+    uname -a
+    ```
+    List the running programs.
+    ```bash
+    ps aux
+    ```
+    Make an empty file named log.
+    ```bash
+    touch log
+    ```
+    {{task}}
+  step_limit: 1
+model:
+  model_class: litellm_textbased
+  action_regex: "```bash\\s*\\n(.*?)\\n```"
+'''
+ASKS = ("Show the files of this folder.", "Show today's date.", "Make a folder named new.", "Show who I am.",
+        "Show the first line of notes.txt.", "Copy notes.txt to copy.txt.", "Show how much space is free.",
+        "Find files that end in .py.", "Show the name of this machine.", "Sort the lines of notes.txt.",
+        "Count the lines of notes.txt.", "Print hello.", "Delete the file old.txt.", "Show this folder's path.",
+        "Show the last line of notes.txt.", "Search notes.txt for the word tea.")
+
+def rows(split):
+    return [dict(prompt=ask) for n, ask in enumerate(ASKS) if (n % 4 == 3) != (split == "train")]
+
+def called(run):
+    messages = json.loads(run.read("out.json"))["messages"]
+    return any(message.get("extra", {}).get("actions") for message in messages if message["role"] == "assistant")
+
+shell = env.agent(
+    "mini-swe-agent",
+    flags=("-c", "mini_textbased.yaml", "-c", "short.yaml", "-o", "out.json"),
+    files={"short.yaml": SHORT},
+    data=rows,
+    reward=called,
+)
+"""
+LEARNING_STEPS = 12
+RISE = 0.1
+"""Of the share of replies with a command: 0.21 in the first three steps, 0.48 in steps 5 to 7 (AVX-512, 16 episodes a
+step). The difference of two means over 48 episodes has a standard error of 0.09."""
+
+
+def test_an_agent_learns_to_call_its_tool(installed: None, real_lab: Lab) -> None:
+    """A curve of a real agent on a real model. Its template has braces of its own, as Jinja does."""
+    (real_lab.home.plugins / "shell.py").write_text(SHELL)
+    task = real_lab.submit(
+        "shell",
+        "shell",
+        steps=LEARNING_STEPS,
+        train={"groups_per_step": 2, "group_size": 8, "learning_rate": 2e-4},
+        sampling={"max_tokens": 40, "max_episode_tokens": 40, "temperature": 0.8},
+        eval={"prompts": 4, "every": 0},
+    )
+    trained(real_lab, task, 3000)
+    rewards = metric(real_lab, task, "reward")
+    assert len(rewards) == LEARNING_STEPS and fmean(rewards[-3:]) - fmean(rewards[:3]) > RISE, rewards
