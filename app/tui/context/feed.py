@@ -69,9 +69,12 @@ class Latest:
         self._owner, self._work, self._then = owner, work, then
         self._requests: list[Any] = []
         self._busy = False
+        self.current = True
+        """Whether the newest request is answered."""
 
     def ask(self, request: Any) -> None:
         self._requests[:] = [request]
+        self.current = False
         if not self._busy:
             self._busy = True
             self._owner.run_worker(self._run())
@@ -80,6 +83,7 @@ class Latest:
         try:
             while self._requests:
                 answer = await asyncio.to_thread(self._work, self._requests.pop())
+                self.current = not self._requests
                 if self._owner.is_attached and self._owner.is_running:  # what is being removed has lost some children
                     self._then(answer)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -190,7 +190,12 @@ class FieldRow(Widget):
             self._open(cleaned)
         self._taken = ""
         self.query_one(".told", Static).update(self._hint(cleaned))
-        self._submit.typed(self.field.key, cleaned)
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Tell the form what stands here."""
+        for field in self.query(Input):
+            self._submit.typed(self.field.key, _cleaned(field.value))
 
     def _open(self, typed: str) -> None:
         field, choices = self.field, self._choices
@@ -470,6 +475,8 @@ class SubmitScreen(ModalScreen[None]):
         self._early: list[str] | None = []
         """Letters that were typed before the fields were there."""
         self._estimated: Sequence[Submission] = ()
+        self._waiting: Callable[[], None] | None = None
+        """What is done as soon as all that was typed is checked."""
         self._asked = ""
         """The environment whose prompts are shown, with its parameters."""
         self._draft = ""
@@ -544,7 +551,27 @@ class SubmitScreen(ModalScreen[None]):
             self.run_worker(self.query_one(Fields).renew(), exclusive=True, group="fields")
         self._checks.ask(form)
 
+    def _once_checked(self, act: Callable[[], None]) -> None:
+        """Do this with all that was typed before."""
+
+        def take() -> None:
+            for row in self.query(FieldRow):
+                row.take_over()
+            self._waiting = act
+            self._go_on()
+
+        (self.focused or self).call_later(take)  # after the letters that it has not read yet
+
+    def _go_on(self) -> None:
+        if self._waiting is not None and self._checks.current:
+            act, self._waiting = self._waiting, None
+            act()
+
     def _show_checked(self, checked: Checked) -> None:
+        self._shown(checked)
+        self._go_on()
+
+    def _shown(self, checked: Checked) -> None:
         self.checked = checked
         self.query_one(Fields).tell()
         self.query_one("#state", Static).update(standing(checked))
@@ -585,6 +612,9 @@ class SubmitScreen(ModalScreen[None]):
             self.query_one(Fields).focus_first()
 
     def action_send(self) -> None:
+        self._once_checked(self._send)
+
+    def _send(self) -> None:
         needed = f"{missing(self.checked)} must be given." if self.checked.missing else ""
         ready = "" if self.checked.submissions else "The form is still being read."
         if reason := self.marlaas.may_act() or next(iter(self.checked.problems.values()), "") or needed or ready:
@@ -604,6 +634,9 @@ class SubmitScreen(ModalScreen[None]):
         self.marlaas.go_to_task(numbers[0])
 
     def action_save(self) -> None:
+        self._once_checked(self._ask_where)
+
+    def _ask_where(self) -> None:
         from .dialogs import ask
 
         if self.marlaas.web:
@@ -626,6 +659,9 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_edit(self) -> None:
         """A valid one is taken over."""
+        self._once_checked(self._edit)
+
+    def _edit(self) -> None:
         table, self._draft, sentence = edited_table(self.marlaas, self._draft or self.checked.text)
         if sentence:
             self.marlaas.say(sentence, bad=True)

@@ -145,6 +145,30 @@ async def test_a_sweep_is_submitted_once_nothing_is_wrong(
     assert [task.name for task in queued(home)] == ["sums [digits=2]", "sums [digits=3]"]
 
 
+async def test_what_is_submitted_is_what_stands_there(
+    home: Home, filling: Filling, engine: FakeEngine, foreseen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the letters before ctrl+s, while the form is still being read."""
+    filling.environment()
+    slow, whole = threading.Event(), Form.checked
+
+    def checked(form: Form) -> Checked:
+        slow.wait(60.0)
+        return whole(form)
+
+    async with opened(home) as driver:
+        await typed(driver, name="sums", environment="arithmetic")
+        monkeypatch.setattr(Form, "checked", checked)
+        field = row(driver, "steps").query_one(Input)
+        field.focus()
+        await driver.pilot.press("2", "ctrl+s")
+        assert not queued(home)
+        slow.set()
+        await driver.settle()
+        assert "Task 1 is in the queue." in driver.notices()
+    assert [task.steps for task in queued(home)] == [2]
+
+
 async def test_a_refusal_keeps_the_form_and_leaving_it_asks(home: Home, filling: Filling, foreseen: None) -> None:
     filling.environment()
     async with opened(home) as driver:

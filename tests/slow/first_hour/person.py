@@ -77,8 +77,9 @@ class Person:
         """Looks a key up in the help, whose frame says how it is scrolled and closed."""
         self.presses("?", "help")
         self.sees("keys of")
-        told = rf"(?<!\S){re.escape(key)} (?:\S+, )?{re.escape(does)}"  # “j down”, or “↑ k ↓ j up, down”
-        while not re.search(told, before := self.screen):
+        named, moves = re.escape(key), re.escape(does)  # “p pause”, or “moving” above “arrows or h j k l”
+        line = rf"(?<!\S){named} (?:\S+, )?{moves}|\s{moves}\s[^;]*\s{named}\s"
+        while not re.search(line, before := self.reads(rf"(?s).*(?:{line}|j k scroll).*")[0]):
             self.presses("j", "scroll")
             self._screen.until_so(before.__ne__, f"more help, with {key} {does}")
         self._learnt.add((key, does))

@@ -39,10 +39,10 @@ def test_the_best_of_a_sweep(lab: Lab, size: Size) -> None:
         best = int(me.reads(r"best held-out [\d.]+: task (\d+)")[1])
         me.presses("enter", "open")
         me.sees("▾ sweep")
-        me.learns("j", "down")
+        me.learns("j", "moving")
         seen = {0}
         while best not in seen:
-            me.presses("j", "down")
+            me.presses("j", "moving")
             others = "|".join(map(str, seen))
             seen.add(int(me.reads(rf"\n (?!(?:{others}) )(\d+) lab / sweep")[1]))
         me.presses("enter", "open")
@@ -58,13 +58,13 @@ def test_an_adapter_used_elsewhere(lab: Lab, size: Size, tmp_path: Path) -> None
     with person(lab.home, size) as me:
         me.finds(name)
         me.opens("adapters")
-        me.sees(f"task-{task}/")
+        me.sees(f"▸ {task} lab/{name}")
         me.presses("e", "export")
         me.types(f"{BACKSPACE * 300}{folder}", f"Export version 2 of task {task}")
-        me.presses("enter", "PEFT")
+        me.presses("enter", "export")
         me.sees("how to use", "Use this adapter", "PeftModel")
         me.presses("esc", "close")
-        me.sees("USE.md says how", "e export", "palette")
+        me.sees("e export", "palette")
         me.leaves()
     said = (folder / "USE.md").read_text()
     assert "PeftModel.from_pretrained" in said and str(folder) in said
