@@ -115,6 +115,7 @@ shell = env.agent(
     files={"short.yaml": SHORT},
     data=rows,
     reward=called,
+    name="shell",
 )
 """
 LEARNING_STEPS = 12
