@@ -47,7 +47,7 @@ class Trajectory:
     mask: Mask
     """uint8 (T,): 1 if sampled by the policy, 0 if given."""
     logprobs: Logprobs
-    """float32 (T,): of the sampled distribution; 0 if the mask is 0."""
+    """float32 (T,): of the sampled distribution; 0 if the mask is 0, NaN if given: a demonstration."""
     spans: tuple[Span, ...]
     """One per turn, in order; together the masked tokens."""
     reward: float | None = None
@@ -64,6 +64,11 @@ class Trajectory:
     @property
     def sampled(self) -> int:
         return int(np.count_nonzero(self.mask))
+
+    @property
+    def given(self) -> bool:
+        """A demonstration: nobody sampled its replies."""
+        return bool(self.spans) and bool(np.isnan(self.logprobs[self.spans[0].start]))
 
 
 @dataclass(frozen=True)

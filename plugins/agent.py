@@ -95,6 +95,12 @@ class Agent:
         finally:
             self._asking = False
 
+    def begin(self) -> None:
+        """Raises ``RuntimeError`` if it has spoken before."""
+        if self._spoke:
+            raise RuntimeError(f"agent {self.name!r} has spoken: an episode shows an agent one demonstration")
+        self._spoke = True
+
     async def act(
         self,
         content: str | Sequence[Message] = "",

@@ -103,6 +103,7 @@ class BlockingEpisode:
     def __init__(self, episode: Episode, wait: Wait) -> None:
         self.split = episode.split
         self.index = episode.index
+        self.member = episode.member
         self.config = episode.config
         self._episode = episode
         self._wait = wait
@@ -142,6 +143,10 @@ class BlockingEpisode:
     ) -> Reply:
         """Ask the only agent of a single-agent environment."""
         return self.agent().ask(content, max_tokens=max_tokens, stop=stop)
+
+    def demonstrate(self, conversation: object, agent: str = DEFAULT_AGENT) -> float:
+        """Show the agent a whole conversation, whose replies are trained on; see ``Episode.demonstrate``."""
+        return self._wait(self._episode.demonstrate(conversation, agent))
 
     def endpoint(self, agent: str = DEFAULT_AGENT) -> Endpoint:
         """An address at which any program finds the model; see ``Episode.endpoint``."""

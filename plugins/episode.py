@@ -14,8 +14,9 @@ from random import Random
 from typing import Any
 
 from .agent import Agent, check_new
+from .conversations import conversation_of
 from .messages import Answer, Ask, Endpoint, Message, Reply
-from .rewards import DEFAULT_AGENT, EVERY_AGENT, finite
+from .rewards import DEFAULT_AGENT, EVERY_AGENT, Skip, finite
 from .sandbox import Sandbox
 from .tools import Apart, Tool, ToolRunner
 
@@ -36,8 +37,9 @@ class Episode:
     """The ``ep`` of an environment function.
 
     ``split`` is ``"train"``, ``"eval"`` or ``"test"``, ``index`` the number of the instance in it: from 0 without an
-    end, as what is drawn again comes from a million ahead. ``config`` has the settings by name, ``task`` the row of the
-    data, None if there is none; an environment may assign to it what its score is to see.
+    end, as what is drawn again comes from a million ahead. ``member`` is the episode's number in its group. ``config``
+    has the settings by name, ``task`` the row of the data, None if there is none; an environment may assign to it what
+    its score is to see.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Episode:
         self._declared = declared
         # Every run and every tenant is measured on the same held-out instances, so their draw ignores the run's seed.
         self._draw = f"{seed if split == 'train' else 0}/{split}/{index}"
-        self._member = member
+        self.member = member
 
     @property
     def payees(self) -> tuple[str, ...]:
@@ -103,7 +105,7 @@ class Episode:
     @cached_property
     def noise(self) -> Random:
         """Differs between the members of a group: for dice that an agent throws, not for what it is asked."""
-        return Random(f"{self._draw}/{self._member}")
+        return Random(f"{self._draw}/{self.member}")
 
     @cached_property
     def sandbox(self) -> Sandbox:
@@ -138,6 +140,25 @@ class Episode:
     ) -> Reply:
         """Ask the only agent of a single-agent environment: ``Agent.ask`` of the agent called ``"agent"``."""
         return await self.agent().ask(content, max_tokens=max_tokens, stop=stop)
+
+    async def demonstrate(self, conversation: object, agent: str = DEFAULT_AGENT) -> float:
+        """Show the agent a whole conversation, whose replies are trained on as if it had written them.
+
+        ``conversation`` is a list of messages, or a row of data in one of the forms of ``conversations``. Returns what
+        the environment may return as its reward: in training 1.0, the weight of the demonstration in the loss; in
+        evaluations the mean log-probability of the replies' tokens, which is the held-out loss with its sign changed.
+
+        Raises ``ValueError`` for another form, ``Skip`` for a conversation that is longer than the context,
+        ``RuntimeError`` for an agent that has spoken.
+        """
+        messages, tools = conversation_of(conversation)
+        speaker = self.agent(agent)
+        speaker.begin()
+        reply = await self._answered(Ask(agent, messages, tools, demonstrated=True))
+        speaker._turns = reply.turn + 1
+        if reply.finish == "length":
+            raise Skip(reply.text)
+        return 1.0 if self.split == "train" or reply.logprob is None else reply.logprob
 
     async def endpoint(self, agent: str = DEFAULT_AGENT) -> Endpoint:
         """An address at which any program finds the model, in OpenAI's and Anthropic's interfaces, until the episode

@@ -63,6 +63,8 @@ class Ask:
     """Which of the agent's conversations: 0 is the first, forks without a name have numbers from 1 on."""
     fork: Fork | None = None
     """The history that this conversation begins with; on the first ask of a fork only."""
+    demonstrated: bool = False
+    """Whether ``messages`` are a whole conversation, whose replies are given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,8 @@ class Reply:
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: str = ""
     """What a thinking model wrote between ``<think>`` and ``</think>``; empty if it did not think."""
+    logprob: float | None = None
+    """Of a demonstration: the mean log-probability of its tokens, in nats; None where nobody measures it."""
 
     def __str__(self) -> str:
         return self.text

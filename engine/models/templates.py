@@ -125,13 +125,17 @@ class ChatTemplate:
         self._with_tools = self._template if with_tools is None else self._compile(with_tools, name)
 
     def render(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool | None = None
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        thinking: bool | None = None,
+        asks: bool = True,
     ) -> str:
-        """With the generation prompt; ``thinking`` None: the template's default.
+        """``asks``: with the generation prompt; ``thinking`` None: the template's default.
 
         Raises ``BaseModelError`` if the template refuses, e.g. two user turns in a row.
         """
-        values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": asks}
         values["documents"] = None
         if thinking is not None:
             values[SWITCH] = thinking

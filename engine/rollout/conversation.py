@@ -228,6 +228,10 @@ class Conversation:
             forked._now.add_context(end.part.tokens[: end.tokens], (), self.order)
         return forked
 
+    def show(self, parts: list[Part]) -> None:
+        """Take tokens whose replies are given."""
+        self._parts = parts
+
     def sampled(self, turn: int) -> Sampled | None:
         spoken = self._history[-1] if self._history else None
         if turn != len(self._ends) - 1 or not self._now.spans or not isinstance(spoken, Spoken):

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
+
+import numpy as np
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
@@ -40,8 +43,9 @@ from ..trajectories import (
 )
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Thread, Unplayable, overfull
+from .demonstrations import parts_of, prompt_of, turns_of
 from .programs import FIRST, Program, ProgramAsk, canned
-from .renderer import Renderer, Rendering, TooLong
+from .renderer import Renderer, Rendering, TooLong, characters
 from .sampler_client import SamplerClient
 from .slots import Backpressure, Replicas, SamplerEndpoint
 
@@ -190,6 +194,10 @@ class Rollout:
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
         return SamplerClient(replicas, self._ledger, replace(self._payer, policy=policy), self._anew)
 
+    def paid(self, tokens: int, sampler: str, policy: str) -> None:
+        """A sampler has read tokens without drawing any."""
+        self._ledger.rollout(self._payer.task, tokens, 0, sampler, policy)
+
     def check_thinking(self, wanted: bool | None) -> None:
         self.rendering.renderer.check_thinking(wanted)
 
@@ -199,7 +207,7 @@ class Rollout:
         ``room``: most tokens of a conversation; ``reply``: those of a turn.
         """
         try:
-            opening = await self.rendering.open(ask, None, room)
+            opening = await self.rendering.open(prompt_of(ask) if ask.demonstrated else ask, None, room)
         except TooLong as error:
             raise overfull(error.tokens, room) from error
         except (ValueError, BaseModelError) as error:
@@ -289,6 +297,24 @@ class LiveEpisode:
     async def answer(self, ask: Ask) -> Reply:
         if ask.agent in self._finished:
             raise Unplayable(f"it asked the agent {ask.agent!r}, whose reward is final")
+        await self._open_with(ask)
+        if ask.demonstrated:
+            return await self._demonstrate(ask)
+        one = self._open.get((ask.agent, ask.branch)) or self._begin(ask)
+        asked, rendering = self.seconds, self._rollout.rendering
+        with self.answering:
+            async with one.lock:
+                if isinstance(ask, ProgramAsk):
+                    self._adjust(one.conversation, ask)
+                    answered = one.conversation.answer(ask, one.client, rendering, ask.on_part, ask.restated)
+                else:
+                    answered = one.conversation.answer(ask, one.client, rendering)
+                reply = await answered
+        self._times.append(Turn(ask.agent, asked, self.seconds))
+        return reply
+
+    async def _open_with(self, ask: Ask) -> None:
+        """Raises ``HeldOutPrompt`` if the episode's first prompt is refused."""
         while self._prompt is None:
             if self._opening is not None:  # the first ask stays first, and the others continue together
                 await self._opening.wait()
@@ -305,18 +331,36 @@ class LiveEpisode:
                 opened.set()
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
-        one = self._open.get((ask.agent, ask.branch)) or self._begin(ask)
-        asked, rendering = self.seconds, self._rollout.rendering
-        with self.answering:
-            async with one.lock:
-                if isinstance(ask, ProgramAsk):
-                    self._adjust(one.conversation, ask)
-                    answered = one.conversation.answer(ask, one.client, rendering, ask.on_part, ask.restated)
-                else:
-                    answered = one.conversation.answer(ask, one.client, rendering)
-                reply = await answered
-        self._times.append(Turn(ask.agent, asked, self.seconds))
-        return reply
+
+    async def _demonstrate(self, ask: Ask) -> Reply:
+        """Take a conversation with its replies; in evaluations also measure how likely they are."""
+        role, rendering = self._role(ask.agent), self._rollout.rendering
+        try:
+            make = partial(turns_of, rendering.renderer, ask.messages, ask.tools, role.sampling.thinking)
+            turns = await rendering.made(characters(ask.messages, ask.tools), make)
+        except (ValueError, BaseModelError) as error:
+            raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
+        one = self._begin(ask)
+        parts = parts_of(turns, role.sampling.number, self._order)
+        longest, room = max(len(part.tokens) for part in parts), role.replicas.context
+        if longest > room:
+            self._open.pop((ask.agent, ask.branch))
+            return Reply(f"the conversation has {longest:,} tokens; the context is {room:,}", "length", 0)
+        one.conversation.show(parts)
+        scored = None if self._spec.split == "train" else await self._likelihood(one.conversation, role)
+        return Reply("", "stop", len(turns) - 1, logprob=scored)
+
+    async def _likelihood(self, conversation: Conversation, role: Role) -> float:
+        """Mean log-probability of a given token, by the sampler that has the least to do."""
+        logprobs: list[float] = []
+        for shown in conversation.trajectories(None):
+            endpoint, _ = role.replicas.choose(shown.tokens, 0, None, 0)
+            start = int(np.argmax(shown.mask))
+            with endpoint.backlog.turn(len(shown.tokens), 0):
+                scores = await endpoint.sampler.score(role.sampling.version, shown.tokens, start, 1.0)
+            self._rollout.paid(len(shown.tokens), endpoint.name, role.policy)
+            logprobs += scores[shown.mask[start:] != 0].tolist()
+        return fmean(logprobs)
 
     async def prompt_tokens(self, ask: Ask) -> int:
         """Of a new conversation. Raises ``ValueError`` and ``BaseModelError`` as the renderer, ``Overfull``."""

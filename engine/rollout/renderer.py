@@ -312,11 +312,21 @@ class Renderer:
                 "Leave the setting out, or choose a base whose template knows enable_thinking.",
             )
 
-    def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
+    def guarded(self, messages: Sequence[Message], tools: Tools) -> tuple[list[dict[str, Any]], list[Any], str]:
+        """Messages and tools for the template, and the mark to encode its text with. Raises as ``opening``."""
+        self._check_tools(tools)
+        said = [plain(message) for message in messages]
+        guard = self.vocabulary.guard(strings([said, list(tools)]), 0)
+        return guard.safe(said), guard.safe(list(tools)), guard.mark
+
+    def _check_tools(self, tools: Tools) -> None:
         if tools and not self.shows_tools:
             raise BaseModelError(
                 NO_TOOLS, "Describe the tools in the system prompt, or choose a base that knows tools."
             )
+
+    def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
+        self._check_tools(tools)
         replies = [each for each in said if isinstance(each, Spoken)]
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
         marks = Placeholders(self.vocabulary.guard(texts, len(replies)), replies, self._trims)
@@ -448,7 +458,7 @@ class Rendering:
         if known := self.renderer.known(ask.messages, ask.tools, thinking):
             return known
         size = characters(ask.messages, ask.tools)
-        return await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
+        return await self.made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
 
     async def follow(
         self,
@@ -463,16 +473,17 @@ class Rendering:
             return Continuation(await self._encoded(new, room), anew=False)
         said = [each for each in history if isinstance(each, Message)]
         size = characters([*said, *new], tools)
-        return await self._made(size, lambda: self.renderer.follow(history, new, tools, thinking, room, anew))
+        return await self.made(size, lambda: self.renderer.follow(history, new, tools, thinking, room, anew))
 
     async def _encoded(self, messages: Sequence[Message], room: int) -> list[int]:
         text = "".join(message.content for message in messages)
         least = len(text) // self.renderer.vocabulary.longest
         if least >= room:
             raise TooLong(least)
-        return await self._made(len(text), lambda: self.renderer.vocabulary.encode(text))
+        return await self.made(len(text), lambda: self.renderer.vocabulary.encode(text))
 
-    async def _made(self, size: int, make: Callable[[], Made]) -> Made:
+    async def made(self, size: int, make: Callable[[], Made]) -> Made:
+        """What ``make`` returns, once it is its turn; ``size`` in characters."""
         loop = asyncio.get_running_loop()
         if size > SHORT:
             async with self._alone:

@@ -15,6 +15,7 @@ Mean = Literal["constant", "episode", "sequence", "token"]
 """
 
 AdvantageKind = Literal["mean", "standard", "leave_one_out"]
+SFT = "sft"
 IN_THE_RATIO = ("truncate", "mask", "sequence_mask", "geometric_mask", "none")
 """For losses with their own ratio to the sampling policy."""
 DUAL = 3.0
@@ -86,6 +87,8 @@ PUBLISHED: dict[str, Published] = {
     ),
     # arXiv 2402.14740, section 3.2 (RLOO)
     "reinforce": Published("nothing is clipped; compared with the mean of the others", "episode", "leave_one_out"),
+    # the negative log-likelihood: TRL's SFTTrainer with the mean over all tokens of a step
+    SFT: Published("of demonstrations: how unlikely their tokens are; mean over tokens", "token", "mean"),
     # arXiv 2505.24298, equation 5
     "ppo": Published(
         "decoupled: for several updates on the same episodes (epochs above 1)", "token", "standard", 0.2, 0.2, DUAL

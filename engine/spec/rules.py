@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import ConfigError
-from .losses import published
+from .losses import SFT, published
 from .validation import CHOICE, CONFLICT, MISSING, RANGE, REFUSED, TYPE, UNKNOWN, fault, nearest, refuse
 
 if TYPE_CHECKING:
@@ -419,7 +419,7 @@ def _training_faults(spec: TaskSpec) -> list[ConfigError]:
         *_if(
             bool(spec.versions),
             "versions",
-            "'versions' is set, but 'kind' is \"train\".",
+            f"'versions' is set, but 'kind' is \"{spec.kind}\".",
             'Write `kind = "eval"`, or remove it.',
         ),
         *_if(
@@ -496,6 +496,25 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             ("sampling.max_tokens", "sampling.max_episode_tokens"),
             f"is {sampling.max_tokens}, but an episode may have only {sampling.max_episode_tokens} tokens.",
             "Raise 'sampling.max_episode_tokens'.",
+        ),
+        *_rule(
+            (train.loss == SFT) != (spec.kind == SFT),
+            ("train.loss", "kind"),
+            f"is {train.loss!r}, but 'kind' is \"{spec.kind}\".",
+            'Write `kind = "sft"` and no loss to learn from demonstrations alone; [[mixture]] tables, one of them with'
+            " the environment `conversations`, mix them into training by rewards.",
+        ),
+        *_rule(
+            train.group_size < 2 and spec.kind != SFT,
+            ("train.group_size", "kind"),
+            "is 1, but rewards are compared within a group.",
+            "Write at least 2.",
+        ),
+        *_rule(
+            spec.kind == SFT and sampling.temperature != 1.0,
+            ("sampling.temperature", "kind"),
+            f"is {sampling.temperature:g}, but 'kind' is \"sft\": nothing is sampled.",
+            "Remove it.",
         ),
         *_rule(
             train.min_members is not None and train.min_members > train.group_size,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from .losses import PUBLISHED
+from .losses import PUBLISHED, SFT
 from .rules import faults_between, truncation_faults
 from .validation import AUTO, between, each_of, one_of, refuse, shaped, spoils
 
@@ -243,7 +243,7 @@ class TrainSpec:
     """How it is trained."""
 
     loss: str = one_of("dr_grpo", *PUBLISHED)
-    """What is minimised; ``trainer/losses.py`` has all of them."""
+    """What is minimised; ``trainer/losses.py`` has all of them. ``sft`` is that of ``kind = "sft"``."""
     learning_rate: float | Literal["auto"] = between(AUTO, 0.0, 1.0)
     """Of AdamW; ``auto``: by the width of the base and the policy's ``alpha``, 5e-4 at most."""
     schedule: str = one_of("constant", "constant", "linear", "cosine")
@@ -252,8 +252,8 @@ class TrainSpec:
     """Steps in which the learning rate rises to its full value."""
     groups_per_step: int = between(8, 1, 4096)
     """Groups that one optimizer step consumes."""
-    group_size: int = between(8, 2, 4096)
-    """Episodes of the same instance, whose rewards are compared."""
+    group_size: int = between(8, 1, 4096)
+    """Episodes of the same instance, whose rewards are compared; 1 only for demonstrations, which are not compared."""
     min_members: int | None = between(None, 2, 4096)
     """Members of a group that must have a reward, or it is played again on another instance; absent: all, less one in
     eight."""
@@ -425,8 +425,9 @@ class TaskSpec:
     """What it plays: "arithmetic", or "plugin/environment" where that is ambiguous; empty with [[mixture]]."""
     steps: int = between(60, 1, 10000000)
     """Optimizer steps; for ``kind = "eval"`` the number of ``versions``."""
-    kind: str = one_of("train", "train", "eval")
-    """What it does: ``train`` trains policies, ``eval`` measures ``versions`` and trains nothing."""
+    kind: str = one_of("train", "train", "sft", "eval")
+    """What it does: ``train`` trains policies by rewards, ``sft`` (supervised fine-tuning) on the replies of the
+    conversations in [data], ``eval`` measures ``versions`` and trains nothing."""
     versions: tuple[str, ...] = ()
     """For ``kind = "eval"``: what is measured, each on the same prompts with the same noise. "17@best", "17@12", a
     version's name, "base" for the bare base, or an exported adapter's folder (./DIR)."""
@@ -466,6 +467,8 @@ class TaskSpec:
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or ``to_json``. Raises ``ConfigError``, with all mistakes."""
     plain: dict[str, Any] = _plain(table)
+    if plain.get("kind") == SFT:
+        plain = _demonstrated(plain)
     faults = truncation_faults(plain)
     for refused in faults:
         name, _, key = refused.path.partition(".")
@@ -476,6 +479,19 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     between_keys = (other for other in faults_between(spec) if not any(spoils(first, other) for first in faults))
     refuse([*faults, *between_keys], where)
     return spec
+
+
+DEMONSTRATIONS = "conversations"
+"""The environment of ``kind = "sft"``."""
+
+
+def _demonstrated(plain: dict[str, Any]) -> dict[str, Any]:
+    """With what ``kind = "sft"`` means, where the author says nothing else."""
+    train = plain.get("train", {})
+    if isinstance(train, dict):
+        train = {"loss": SFT, "group_size": 1} | train
+    own = {} if "mixture" in plain else {"environment": DEMONSTRATIONS}
+    return own | plain | {"train": train}
 
 
 def _plain(value: Any) -> Any:

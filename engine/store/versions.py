@@ -105,6 +105,11 @@ class VersionTable:
             None,
         )
 
+    def borrow(self, task: int, words: str, version: int) -> None:
+        """Bind what a task begins from."""
+        with transaction(self._db):
+            self._db.execute("INSERT INTO borrowed VALUES (?, ?, ?, 0)", [task, words, version])
+
     def wanted(self, policy: int) -> dict[int, int]:
         """Versions that unfinished tasks play with or will begin from, each with one such task."""
         return {

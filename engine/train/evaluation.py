@@ -25,6 +25,7 @@ from ..spec.automatic import by_base
 from ..spec.task import ONLY, AgentMap, DataSpec, EvalSpec, NamedPolicySpec, SuiteSpec, TaskSpec
 from ..store.experience import PolicyGroup
 from ..store.versions import Evaluation, Version, best
+from ..trainer.advantages import demonstrates
 from ..trajectories import Group, Split
 from .admission import Background
 from .drawing import TaskPrompts
@@ -117,7 +118,7 @@ class Evaluator:
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 await self._without_reward(lease, [one for prompt in prompts for one in prompt.episodes], own)
-            elif series not in self._baselines:
+            elif series not in self._baselines and not demonstrates(one.episode for one in own):
                 usable = [each[0] for each, prompt in zip(samples, prompts, strict=True) if prompt.skipped < len(each)]
                 texts = (transcript.turns for one in own for transcript in one.transcripts.values())
                 replies = (text for turns in texts for role, text in turns if role == "assistant")

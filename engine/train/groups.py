@@ -29,7 +29,7 @@ from ..samplers.seeds import noise_seed
 from ..spec.task import TaskSpec
 from ..store.experience import Beside, Draw, OpenPlay, PolicyGroup
 from ..store.rows import SIDE_CALL
-from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, demonstrates
 from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
@@ -278,7 +278,7 @@ def close_groups(
     rewarded = sum(
         episode.status == "ok" and any(t.reward is not None for t in episode.trajectories) for episode in episodes
     )
-    if rewarded < max(rule.min_members for rule in rules):
+    if rewarded < max(rule.min_members for rule in rules) and not demonstrates(episodes):
         return TooFewRewards(rewarded)
     closed = [close_group(group, rule) for group, rule in zip(groups, rules, strict=True)]
     if all(isinstance(group, TooFewRewards) for group in closed):

@@ -50,6 +50,7 @@ class StepTally:
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """``seconds``: wall time since the last commit. Missing measurements are left out.
 
+        - ``reward``: of demonstrations alone minus the loss, as their held-out score.
         - ``reward_min``, ``reward_max``: of a group, means over groups.
         - ``drift_mean``, ``drift_max``: difference of trainer's and sampler's log-probability of a token, in nats. At
           staleness 0 only rounding differs.
@@ -69,6 +70,9 @@ class StepTally:
         lengths = [sum(trajectory.sampled for trajectory in episode.trajectories) for episode in episodes]
         first = [spoken[0] for spoken in map(_spoken, episodes) if spoken]
         replaced = sum(closed.group.replaced for closed in self.groups)
+        loss = math.fsum(stats.loss for stats in self.stats) / result.divisor
+        shown = all(one.given for episode in episodes for one in episode.trajectories) and episodes
+        likelihood = dict.fromkeys(("reward", "reward_min", "reward_max"), -loss) if shown else {}
         return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
             "reward_min": math.fsum(c.rewards.least for c in spoken) / len(spoken),
@@ -77,7 +81,7 @@ class StepTally:
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
             "replaced": float(replaced),
             "discarded": replaced / (replaced + len(self.groups)),
-            "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,
+            "loss": loss,
             "grad_norm": result.grad_norm,
             "learning_rate": result.learning_rate,
             **_passed(self.stats, self.kl),
@@ -95,6 +99,7 @@ class StepTally:
             "trainer_calls": math.fsum(stats.calls for stats in self.stats),
             "seconds": seconds,
             **_dropped(self.groups, sum(lengths) / max(1, len(episodes))),
+            **likelihood,
         } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}
 
 
@@ -145,11 +150,13 @@ def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
 
 
 def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, float]:
-    logprobs = (float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
+    sampled = [t for one in episodes for t in one.trajectories if not t.given]
+    logprobs = (float(t.logprobs.sum(dtype=np.float64)) for t in sampled)
+    drawn = sum(t.sampled for t in sampled)
     replies = Counter(b"|".join(t.tokens[t.mask != 0].tobytes() for t in spoken) for spoken in map(_spoken, episodes))
     del replies[b""]
     return {
-        "surprisal": (0.0 - math.fsum(logprobs)) / sum(lengths),
+        **({"surprisal": (0.0 - math.fsum(logprobs)) / drawn} if drawn else {}),
         "same_reply": max(replies.values()) / replies.total(),
         "length": sum(lengths) / len(episodes),
         "length_max": float(max(lengths)),

@@ -252,7 +252,7 @@ async def check_ready(
 ) -> None:
     """Raise ``Blocked`` without disk room or environment."""
     check_room(shortage)
-    first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
+    first = agent_map_of(spec).trained[0] if spec.kind != "eval" else spec.versions[0]
     policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
     tell = partial(store.telemetry.event, "environment", task=task)
     mixture = Mixture(environments, spec, store.experience, policy, tell)

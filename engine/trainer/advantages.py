@@ -206,6 +206,8 @@ def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> 
 def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooFewRewards:
     """Fix the advantages, per agent name; without a reward: 0.
 
+    A demonstration's advantage is its reward: its weight in the loss. One is enough for a group.
+
     An agent's baseline covers its rewarded episodes; several of its trajectories count with their mean. Each trajectory
     has the full advantage, since a sampled token is marked in exactly one. Masked overlong episodes keep 0.
 
@@ -218,17 +220,25 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
         return ClosedGroup(group, NOTHING)
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
     finished = sum(episode.status == "ok" for episode in group.episodes)
-    if finished < rules.min_members or rewarded < MIN_REWARDED:
+    if (finished < rules.min_members or rewarded < MIN_REWARDED) and not demonstrates(group.episodes):
         return TooFewRewards(rewarded)
     episodes = list(group.episodes)
     for agent in sorted({t.agent for episode in episodes for t in episode.trajectories}):
         scores = _scores(group.episodes, agent, rules)
-        overall = dict(zip(scores, group_advantages(list(scores.values()), rules.advantage).tolist(), strict=True))
-        turns = {} if rules.credit is None else _turn_advantages(group.episodes, agent, scores, rules, rules.credit)
+        given = {place for place in scores if any(t.given for t in episodes[place].trajectories if t.agent == agent)}
+        compared = {place: score for place, score in scores.items() if place not in given}
+        advantages = group_advantages(list(compared.values()), rules.advantage).tolist()
+        overall = {place: scores[place] for place in given} | dict(zip(compared, advantages, strict=True))
+        turns = {} if rules.credit is None else _turn_advantages(group.episodes, agent, compared, rules, rules.credit)
         for place, episode in enumerate(episodes):
             episodes[place] = _with_advantages(episode, agent, overall.get(place, 0.0), turns.get(place, ()))
     closed = replace(group, episodes=tuple(episodes))
     return ClosedGroup(closed, _summary(closed))
+
+
+def demonstrates(episodes: Iterable[Episode]) -> bool:
+    """True if an episode shows what is to be learned, so that nothing need be compared with it."""
+    return any(t.given and t.reward is not None for episode in episodes for t in episode.trajectories)
 
 
 def _scores(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dict[int, float]:

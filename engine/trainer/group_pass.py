@@ -41,13 +41,15 @@ def _fault(sequence: TrainSequence, vocabulary: int) -> str:
         return f"tokens have shape {tokens.shape}, but mask, log-probabilities and advantages have shapes {shapes}"
     if tokens.min() < 0 or tokens.max() >= vocabulary:
         return f"token ids run from {tokens.min()} to {tokens.max()}, the vocabulary from 0 to {vocabulary - 1}"
+    given = np.isnan(logprobs[mask != 0]).all()  # a demonstration, which nobody sampled
+    known = logprobs[mask == 0] if given else logprobs
     faults = {
         "its mask holds values other than 0 and 1": mask.max() > 1,
         "its first token is marked as sampled, but nothing precedes it": mask[0] != 0,
         f"its advantage is {sequence.advantage if advantages is None else 'not finite at a token'}": not np.isfinite(
             per_token
         ).all(),
-        "a log-probability is positive or not finite": not ((logprobs <= 1e-3) & np.isfinite(logprobs)).all(),
+        "a log-probability is positive or not finite": not ((known <= 1e-3) & np.isfinite(known)).all(),
     }
     return next((text for text, broken in faults.items() if broken), "")
 
@@ -76,7 +78,8 @@ def log_weights(passed: Sequence[tuple[Lesson, Tensor]], groups: Iterable[TrainG
     """Importance weights by group, of lessons with their log-probabilities (N,)."""
     by_id: dict[int, LogWeights] = {}  # of sequences: batches hold them in any order
     for lesson, logp in passed:
-        moved = np.clip(logp.cpu().numpy() - lesson.trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        moved = np.nan_to_num(logp.cpu().numpy() - lesson.trained.behaviour)
+        moved = np.clip(moved, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         parts = zip(lesson.sequences, by_sequence(lesson, moved), strict=True)
         by_id.update((id(sequence), part.astype(np.float16)) for sequence, part in parts)
     weights = {group.number: [by_id.get(id(sequence)) for sequence in group.sequences] for group in groups}
@@ -116,6 +119,7 @@ class PolicyLoss:
             torch.from_numpy(array).to(logp.device)
             for array in (trained.behaviour, trained.advantage, trained.sequence, trained.share)
         )
+        behaviour = torch.where(behaviour.isnan(), logp.detach(), behaviour)  # nobody sampled a demonstration
         proximal = None if trained.proximal is None else torch.from_numpy(trained.proximal).to(logp.device)
         with torch.enable_grad():
             leaf = logp.detach().requires_grad_()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..spec.losses import published
+from ..spec.losses import SFT, published
 from .protocol import PolicyConfig
 
 
@@ -24,7 +24,8 @@ class TokenView:
     logp: Tensor
     """float32 (N,): log-probabilities by the policy being trained, with a gradient."""
     behaviour: Tensor
-    """float32 (N,): log-probabilities by the policy that sampled."""
+    """float32 (N,): log-probabilities by the policy that sampled; of demonstrations by the one being trained, so that
+    ratios are 1."""
     advantage: Tensor
     """float32 (N,): that of each token's turn, or of its whole sequence."""
     sequence: Tensor
@@ -153,10 +154,12 @@ def kl_to_base(logp: Tensor, base_logp: Tensor) -> Tensor:
 
 
 def weighted_gradient(view: TokenView, config: PolicyConfig) -> TokenLoss:
-    """``dr_grpo`` and ``reinforce``: −w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient.
+    """``dr_grpo``, ``reinforce``, ``sft``: −w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient.
 
     Dr.GRPO (arXiv 2503.20783) divides by a constant number of tokens, RLOO (arXiv 2402.14740) by episodes, with a
     leave-one-out baseline. At staleness 0 the weights are 1 except for rounding.
+
+    ``sft``: with w = 1 and A = 1 for tokens of demonstrations it is their negative log-likelihood.
     """
     weights, changed = importance_weights(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(-(weights * view.advantage * view.logp), changed)
@@ -223,5 +226,6 @@ LOSSES: dict[str, Loss] = {
     "cispo": cispo,
     "gspo": gspo,
     "reinforce": weighted_gradient,
+    SFT: weighted_gradient,
     "ppo": decoupled_ppo,
 }

@@ -74,7 +74,7 @@ class TrainSequence:
     mask: Mask
     """uint8 (T,): 1 on own tokens."""
     logprobs: Logprobs
-    """float32 (T,): 0 if the mask is 0."""
+    """float32 (T,): 0 if the mask is 0, NaN for tokens of a demonstration."""
     advantage: float
     """Of sampled tokens, unless ``advantages`` are given."""
     episode_tokens: int = 0

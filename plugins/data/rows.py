@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -72,8 +72,8 @@ def rows_of(
     return rows
 
 
-def first_row(source: Source, split: str) -> None:
-    """Check columns without reading all rows.
+def first_row(source: Source, split: str, check: Callable[[Any], object] = lambda row: None) -> None:
+    """Check columns without reading all rows; ``check`` raises ``ValueError`` for a row of another form.
 
     Files for pyarrow: only from outside. Raises ``ValueError`` or ``OSError`` in words for people.
     """
@@ -89,7 +89,7 @@ def first_row(source: Source, split: str) -> None:
     if source.named and not (found.whole or found.named) and not (isinstance(row, dict) and "split" in row):
         raise ValueError(f"{path.name}: {unmarked(source)}")
     try:
-        source.renamed(row)
+        check(source.renamed(row))
     except ValueError as error:
         raise ValueError(f"{path.name}, line 1: {error}") from None
 

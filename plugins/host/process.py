@@ -129,7 +129,7 @@ class PluginHost:
         if ask.tools or len(ask.messages) != 1 or ask.messages[0].tool_calls:  # one text is always within them
             within_limits([messages, ask.tools], "what is said, with its tools,")
         record: Record = {"op": "ask", "episode": run.number, "agent": ask.agent, "messages": messages}
-        for name in ("tools", "max_tokens", "stop", "branch"):
+        for name in ("tools", "max_tokens", "stop", "branch", "demonstrated"):
             if value := getattr(ask, name):
                 record[name] = value
         if ask.fork is not None:
@@ -250,4 +250,4 @@ class PluginHost:
 def reply_of(record: Record) -> Reply:
     """A reply as the engine sent it."""
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in record["tool_calls"])
-    return Reply(record["text"], record["finish"], record["turn"], calls, record["thinking"])
+    return Reply(record["text"], record["finish"], record["turn"], calls, record["thinking"], record["logprob"])

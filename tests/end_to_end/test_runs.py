@@ -254,6 +254,71 @@ def test_one_policy_learns_on_a_mixture_of_files(lab: Lab, tmp_path: Path) -> No
     lab.sound(task)
 
 
+SHOWN = """
+tenant = "lab"
+name = "shown"
+kind = "sft"
+steps = 20
+data = { path = "sums.jsonl" }
+[eval]
+every = 0
+prompts = 8
+[[eval.suite]]
+name = "sums"
+environment = "arithmetic"
+prompts = 16
+"""
+MIXED = """
+tenant = "lab"
+name = "mixed"
+steps = 2
+train = { groups_per_step = 4, group_size = 4 }
+sampling = { max_tokens = 4 }
+eval = { prompts = 4, every = 0 }
+[[mixture]]
+environment = "arithmetic"
+[[mixture]]
+environment = "conversations"
+config = { weight = 0.5 }
+data = { path = "sums.jsonl" }
+"""
+
+
+def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
+    """One chain of the queue; the mixture shows each row once in a group."""
+    sums = [(a, b) for a in range(10) for b in range(10)]
+    write_rows(tmp_path / "sums.jsonl", [{"prompt": f"{a}+{b}=", "completion": str(a + b)} for a, b in sums])
+    write_rows(tmp_path / "wrong.jsonl", [{"prompt": f"{a}+{b}="} for a, b in sums])
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(SHOWN.replace("sums.jsonl", "wrong.jsonl"))
+    assert "wrong.jsonl, line 1: a row has" in lab.marlaas("submit", str(wrong), code=2)
+    task = submitted(lab, tmp_path, SHOWN)
+    then = lab.submit(
+        "then",
+        steps=2,
+        policy={"start": f"{task}@best"},
+        queue={"depends_on": [task]},
+        train={"groups_per_step": 2, "group_size": 4},
+    )
+    mixed = submitted(lab, tmp_path, MIXED)
+    lab.marlaas("wait", str(task), str(then), str(mixed))
+    assert [lab.row(each).state for each in (task, then, mixed)] == ["done"] * 3
+    (policy,) = lab.rows("SELECT id FROM policies WHERE task = ?", task)[0]
+    scores = lab.rows("SELECT score FROM evals WHERE policy = ? AND suite = '' ORDER BY step", policy)
+    assert scores[0] < scores[-1] < (0.0,), "the mean log-probability of a token"
+    measured = [json.loads(line) for line in lab.marlaas("metrics", str(task), "--jsonl").splitlines()]
+    losses = [row["metrics"]["loss"] for row in measured if row["kind"] == "step"]
+    assert len(losses) == 20 and sum(losses[-5:]) < sum(losses[:5]) / 2
+    rows = lab.rows(
+        'SELECT g.component, t.member, t.reward, t.advantage FROM groups g JOIN trajectories t ON t."group" = g.id'
+        " JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = 'train' AND t.reward IS NOT NULL",
+        mixed,
+    )
+    assert {row[1:] for row in rows if row[0] == "conversations"} == {(0, 0.5, 0.5)}
+    assert any(row[0] == "arithmetic" for row in rows)
+    lab.sound(task, then, mixed)
+
+
 LETTERS = """
 from marlaas.plugins import env
 

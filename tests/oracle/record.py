@@ -201,6 +201,11 @@ class Trajectory:
         return sampled
 
     @property
+    def given(self) -> bool:
+        """Whether its replies are a demonstration's, which nobody sampled; unknown, and False, once it is shrunk."""
+        return bool(np.isnan(self.logprobs).any())
+
+    @property
     def shrunk(self) -> bool:
         """Whether its tokens were given up for room."""
         return bool(self.spans) and not len(self.tokens)

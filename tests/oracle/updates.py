@@ -191,7 +191,7 @@ def loss(one: Sampled, made: Recipe, step_tokens: int) -> Tensor:
 def _values(one: Sampled, made: Recipe) -> Tensor:
     """The loss of each token, before the KL term."""
     now = one.logp.detach()
-    if made.loss in ("dr_grpo", "reinforce"):
+    if made.loss in ("dr_grpo", "reinforce", "sft"):
         return -_weight(now, one.behaviour, made) * one.advantage * one.logp
     if made.loss == "cispo":
         ratio = _ratio(now, one.behaviour)
@@ -466,10 +466,11 @@ class Oracle:
             for row, (trajectory, (logp, entropy)) in enumerate(
                 zip(rows, self._scores(rows, made.temperature), strict=True)
             ):
+                behaviour = torch.from_numpy(trajectory.logprobs[1:][trajectory.mask[1:] == 1].copy())
                 sampled = Sampled(
                     logp=logp,
                     entropy=entropy,
-                    behaviour=torch.from_numpy(trajectory.logprobs[1:][trajectory.mask[1:] == 1].copy()),
+                    behaviour=logp.detach() if trajectory.given else behaviour,
                     base=base[row],
                     proximal=proximal[start + row] if proximal else None,
                     advantage=torch.from_numpy(trajectory.advantages.astype(np.float32)),

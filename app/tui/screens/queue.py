@@ -512,4 +512,4 @@ def _learning(current: QueueLine) -> dict[Learner, TaskRow]:
     if current.policy is not None:
         chosen = learner(current.single, current.policy.name)
         return {chosen: rows[chosen]}
-    return dict(list(rows.items())[: MOST_CURVES if current.single.kind == "train" else 1])
+    return dict(list(rows.items())[: MOST_CURVES if current.single.kind != "eval" else 1])

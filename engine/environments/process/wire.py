@@ -197,6 +197,7 @@ class Asked(Struct, tag_field="op", tag="ask"):
     stop: _List[str] = ()
     branch: _Count = 0
     fork: _Fork | None = None
+    demonstrated: bool = False
 
     def __post_init__(self) -> None:
         for tool in self.tools:
@@ -350,6 +351,7 @@ def encode_reply(id: int, reply: Reply) -> Record:
         "turn": reply.turn,
         "tool_calls": calls,
         "thinking": reply.thinking,
+        "logprob": reply.logprob,
     }
 
 

@@ -24,16 +24,19 @@ from ...errors import (
     WorkerDied,
 )
 from ...fairness.line import Payer
+from ...home.paths import Home
 from ...machine.supervisor import WorkerSupervisor
 from ...machine.yielding.decision import reason as reason_to_yield
 from ...racing import until_first
-from ...spec.task import TaskSpec
+from ...spec.task import TaskSpec, start_folder
+from ...store.queries.reader import Reader
 from ...store.rows import NO_REASON, Reason, ReasonCode
 from ...store.store import Store
 from ...store.tasks import QueuedTask
 from ...train.evaluation import EvalRun
 from ...train.loop import TrainRun
 from ...train.opening import check_ready
+from ..submission.references import choose_at, references
 from .commands import Commands
 from .decision import PAUSES, Act, Situation, decide, in_words
 
@@ -65,6 +68,20 @@ class Ending:
         return Reason(CODES[self.state], self.why) if self.why else NO_REASON
 
 
+def bind_starts(home: Home, store: Store, task: int, spec: TaskSpec) -> None:
+    """Bind what training begins from, once its dependencies are done.
+
+    Raises ``AdapterError`` or ``ConfigError`` if there is no such version.
+    """
+    starts = [words for words, _, policy in references(spec) if policy and start_folder(words) is None]
+    for words in starts:
+        if store.versions.start(task, words) is None:
+            with Reader(home.database) as reader:
+                needed = {row.id for row in reader.needs(task)}
+                version = choose_at([version for version in reader.versions() if version.task in needed], words)
+            store.versions.borrow(task, words, version.id)
+
+
 async def run_task(
     task: int,
     spec: TaskSpec,
@@ -86,6 +103,7 @@ async def run_task(
                 supervisor.wake()
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
             lost, deaths = supervisor.lost, supervisor.deaths
+            bind_starts(services.home, services.store, task, spec)
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
             if 0 not in await until_first(runner.run(), lost.wait()):
                 raise WorkerDied("A worker died.")

@@ -143,7 +143,7 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
     near = nearest(spec, runs)
     if not near:
         return None
-    episodes, trains = trained_episodes(spec), spec.kind == "train"
+    episodes, trains = trained_episodes(spec), spec.kind != "eval"
     rates = [(run.seconds / run.steps if trains else run.rollout) / run.episodes for run in near]
     return TimeEstimate(
         seconds=episodes * median(rates),
@@ -169,10 +169,10 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
     adapters = sum(
         adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
         for name, own in zip(agent_map_of(spec).trained, _trained(spec), strict=True)
-        if spec.kind == "train"
+        if spec.kind != "eval"
     )
     agents = _agents(spec)
-    trained = trained_episodes(spec) * agents if spec.kind == "train" else 0
+    trained = trained_episodes(spec) * agents if spec.kind != "eval" else 0
     held_out = measured_episodes(spec) * agents * len(_trained(spec))
     near = nearest(spec, runs)
     if near:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...home.paths import Home
 from ...home.settings import load_settings
 from ...models.find import load_base
 from ...spec.rules import check_declared, data_tables, environments_named
-from ...spec.task import components_of
+from ...spec.task import DEMONSTRATIONS, components_of
 from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
 from ...store.queries.reader import Reader
 from ...store.rows import FINISHED, BoundTask, EnvironmentRow
@@ -29,24 +29,27 @@ def check_data(submissions: Sequence[Submission]) -> None:
     tables = {repr(data): (one, table, data) for one in submissions for table, data in data_tables(one.spec)}
     mistakes = Mistakes()
     for one, table, data in tables.values():
-        if data.record is not None and (says := missing_rows(data.record)):
+        shown = one.spec.environment == DEMONSTRATIONS and table == "data"
+        if data.record is not None and (says := missing_rows(data.record, shown)):
             hint = "Relative paths count from the folder of the task file."
             error = ConfigError(says, hint, where=one.spec.name, path=f"{table}.path", code=REFUSED)
             mistakes.found += of_submission(error, one)
     mistakes.refuse()
 
 
-def missing_rows(record: Mapping[str, Any]) -> str:
+def missing_rows(record: Mapping[str, Any], conversations: bool = False) -> str:
     """Why no rows, in a sentence; empty: nothing seems wrong.
 
-    ``record``: as ``plugins.data.Source.record``.
+    ``record``: as ``plugins.data.Source.record``; ``conversations``: rows must be such.
     """
-    from marlaas.plugins.data import Source, first_row  # imported only if a task names rows
+    from marlaas.plugins.conversations import conversation_of  # imported only if a task names rows
+    from marlaas.plugins.data import Source, first_row
 
+    check: Callable[[Any], object] = conversation_of if conversations else repr
     source = Source.of(record)
     for split in ("train", "eval"):
         try:
-            first_row(source, split)
+            first_row(source, split, check)
         except (ValueError, OSError) as error:
             return f"no rows for {split!r}: {error}."  # the other split most likely has the same reason
     return ""

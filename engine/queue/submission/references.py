@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from graphlib import CycleError, TopologicalSorter
 
 from ...errors import AdapterError, ConfigError, Mistakes, ReferenceMissing, UnknownTask
@@ -175,7 +175,8 @@ def _meaning(
     return [newest.id] if newest.name == wanted else [task.id for task in family_of(of_tenant, wanted)], []
 
 
-# Bound by id at submission: the best version may change before the start.
+# Bound by id at submission: the best version may change before the start. Those of a dependency that is not done are
+# bound at the start.
 
 Found = tuple[str, Mapping[str, float], int | None]
 """Words for an error, rank and alpha, version id; None for a folder."""
@@ -212,6 +213,8 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
         borrowed: dict[str, Borrowed] = {}
         for words, key, policy in wanted:
             try:
+                if policy and _awaited(words, key, policy, submission, submissions, reader):
+                    continue
                 meant[words] = about, numbers, version = meant.get(words) or _look_up(words, versions, reader)
                 _check_fit(submission.spec.name, key, policy, about, numbers)
             except (AdapterError, ConfigError) as error:
@@ -224,6 +227,30 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
         bound.append(replace(submission, borrowed=tuple(borrowed.values())))
     mistakes.refuse()
     return bound
+
+
+def _awaited(
+    words: str,
+    key: str,
+    policy: NamedPolicySpec,
+    submission: Submission,
+    submissions: Sequence[Submission],
+    reader: Reader | None,
+) -> bool:
+    """True if training begins from a version of a dependency that is not done. Raises as ``_check_fit``."""
+    named, own = words.partition("@")[0], submission.spec
+    for place in submission.after:
+        other = submissions[place].spec
+        if named in (other.name, f"{other.tenant}/{other.name}"):
+            _check_fit(own.name, key, policy, f"the task {other.name!r}", asdict(other.policy))
+            return True
+    for number in submission.needs if reader else ():
+        row = reader.task(number) if reader else None
+        if row is not None and row.state != "done" and named in (str(number), row.name, f"{row.tenant}/{row.name}"):
+            config = reader.task_config(number) if reader else {}
+            _check_fit(own.name, key, policy, f"task {number}", config.get("policy", {}))
+            return True
+    return False
 
 
 def _check_fit(name: str, key: str, policy: NamedPolicySpec | None, about: str, numbers: Mapping[str, float]) -> None:

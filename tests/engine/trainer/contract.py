@@ -32,7 +32,7 @@ from marlaas.engine.trainer.protocol import (
 
 from ...seldom import often, seldom
 from .oracle import Oracle
-from .samples import group, sequence
+from .samples import group, sequence, shown
 
 NewTrainer = Callable[..., Trainer]
 """Given how many policies it holds at a time, ``slots``; all of them unless it is said."""
@@ -80,6 +80,21 @@ class StepContract:
             result = await train(trainer, "a", groups, tmp_path / f"{number}")
             assert result.step == number
             assert result.grad_norm == pytest.approx(norm, rel=self.relative)
+        assert oracle.distance(read_state(tmp_path / "2")) < self.moved
+
+    async def test_demonstrations_are_learned_as_labels(self, trainer: Trainer, base: str, tmp_path: Path) -> None:
+        """Those of transformers, of which -100 does not count."""
+        config = replace(CONFIG, loss="sft", clip_norm=0.0)
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        oracle, batches = Oracle(base, tmp_path / "0"), [(shown(1), shown(2)), (shown(3),)]
+        mean = float(oracle.surprise(batches[0]).detach())
+        for number, (groups, norm) in enumerate(zip(batches, oracle.steps(batches, config), strict=True), start=1):
+            stats = await trainer.accumulate("a", groups)
+            result = await trainer.step("a", str(tmp_path / f"{number}"))
+            assert result.grad_norm == pytest.approx(norm, rel=self.relative)
+            if number == 1:
+                assert stats.loss / result.divisor == pytest.approx(mean, rel=self.relative)
+            assert (stats.gap_sum, stats.clipped) == (0.0, 0) and not stats.weights[groups[0].number].any()
         assert oracle.distance(read_state(tmp_path / "2")) < self.moved
 
     async def test_a_step_beside_other_policies_is_the_step_alone(

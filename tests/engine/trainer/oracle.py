@@ -48,6 +48,8 @@ class Oracle:
         return torch.log_softmax(logits[0, :-1] / temperature, -1)
 
     def loss(self, groups: Sequence[TrainGroup], config: PolicyConfig) -> torch.Tensor:
+        if config.loss == "sft":
+            return self.surprise(groups)
         total = torch.zeros(())
         for sequence in (s for group in groups for s in group.sequences):
             targets = torch.from_numpy(sequence.tokens[1:].astype("int64"))[:, None]
@@ -66,6 +68,16 @@ class Oracle:
                 k3 = torch.exp(before - logp) - (before - logp) - 1
                 total = total + config.kl * (mask * k3).sum()
         return total / config.denominator
+
+    def surprise(self, groups: Sequence[TrainGroup]) -> torch.Tensor:
+        """The mean cross entropy of all marked tokens, as transformers computes it: labels of -100 do not count."""
+        losses, counts = [], []
+        for sequence in (s for group in groups for s in group.sequences):
+            ids = torch.from_numpy(sequence.tokens.astype("int64"))[None]
+            labels = ids.masked_fill(torch.from_numpy(sequence.mask == 0)[None], -100)
+            counts.append(int(sequence.mask.sum()))
+            losses.append(self.model(input_ids=ids, labels=labels).loss * counts[-1])
+        return torch.stack(losses).sum() / sum(counts)
 
     def steps(self, batches: Sequence[Sequence[TrainGroup]], config: PolicyConfig) -> list[float]:
         """Train on each batch in turn; return the gradient norms."""

@@ -1,5 +1,6 @@
 """Groups to train on: random tokens, lengths and rewards from a seed."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,16 @@ def group(seed: int, members: int = 4, longest: int = 12) -> TrainGroup:
         tokens = draw.integers(0, VOCABULARY, length).astype(np.int32)
         sequences.append(TrainSequence(tokens, mask, logprobs, float(advantage)))
     return TrainGroup(seed, tuple(sequences))
+
+
+def shown(seed: int) -> TrainGroup:
+    """Demonstrations: nobody has sampled their tokens."""
+    made = group(seed)
+    given = [
+        replace(each, logprobs=np.where(each.mask, np.float32(np.nan), np.float32(0)), advantage=1.0)
+        for each in made.sequences
+    ]
+    return replace(made, sequences=tuple(given))
 
 
 def sequence_logprobs(

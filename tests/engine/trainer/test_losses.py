@@ -293,7 +293,7 @@ TOKENS = st.lists(
     max_size=6,
 )
 
-HELD_CONSTANT = ("dr_grpo", "reinforce", "cispo")
+HELD_CONSTANT = ("dr_grpo", "reinforce", "sft", "cispo")
 """Losses whose weights carry no gradient: it is not the derivative of their value."""
 
 WIDE_GSPO = PolicyConfig(loss="gspo", clip_low=0.3, clip_high=0.4)
