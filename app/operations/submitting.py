@@ -15,7 +15,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.queue import check_bases, check_data, check_environments
-from marlaas.engine.queue.submission.references import choose_at, find_starts, link
+from marlaas.engine.queue.submission.references import check_rollouts, choose_at, find_starts, link
 from marlaas.engine.queue.submission.taskfile import demo_tasks, environments_of, sketch
 from marlaas.engine.spec.task import BASE, start_folder
 from marlaas.engine.store.queries.reader import Reader
@@ -84,6 +84,7 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     with reading(home) as reader:
         with mistakes:
             linked = link(linked, reader.known_tasks() if reader else [])
+            check_rollouts(linked, reader.known_tasks() if reader else [])
         with mistakes:
             linked = find_starts(linked, reader)
     with mistakes:

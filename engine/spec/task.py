@@ -64,13 +64,23 @@ def start_folder(start: str) -> Path | None:
     return Path(start).expanduser() if start.startswith((".", "/", "~")) else None
 
 
+_ROLLOUTS = "rollouts of "
+
+
+def rollouts_of(path: str) -> str | None:
+    """The task in ``rollouts of TASK``, by number or name; None for a file."""
+    return path.removeprefix(_ROLLOUTS).strip() if path.startswith(_ROLLOUTS) else None
+
+
 @dataclass(frozen=True)
 class DataSpec:
     """The rows that the task draws from, in place of the environment's own."""
 
     path: str = ""
     """A file of JSON lines, Parquet or Arrow, a folder or a pattern of such files, or a folder that ``datasets`` has
-    saved; relative to the task file. ``{split}`` in it stands for the name of a split. Empty: the environment's own."""
+    saved; relative to the task file. ``{split}`` in it stands for the name of a split. "rollouts of 17": of each group
+    of that task (a number or a name) the conversation with the highest reward, unless it is the task's lowest. Empty:
+    the environment's own."""
     columns: dict[str, str] = field(default_factory=dict)
     """The columns of the file by the names that the environment knows them by: ``{question = "prompt"}``. Others keep
     their names."""

@@ -295,14 +295,25 @@ def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
     task = submitted(lab, tmp_path, SHOWN)
     then = lab.submit(
         "then",
-        steps=2,
+        steps=4,
         policy={"start": f"{task}@best"},
         queue={"depends_on": [task]},
-        train={"groups_per_step": 2, "group_size": 4},
+        train={"groups_per_step": 4, "group_size": 4},
+    )
+    best = lab.submit(
+        "best",
+        "conversations",
+        kind="sft",
+        steps=2,
+        train={"groups_per_step": 4},
+        data={"path": "rollouts of then"},
+        queue={"depends_on": [then]},
+        eval={"prompts": 1, "every": 0},
     )
     mixed = submitted(lab, tmp_path, MIXED)
-    lab.marlaas("wait", str(task), str(then), str(mixed))
-    assert [lab.row(each).state for each in (task, then, mixed)] == ["done"] * 3
+    chain = task, then, best, mixed
+    lab.marlaas("wait", *map(str, chain))
+    assert [lab.row(each).state for each in chain] == ["done"] * 4
     (policy,) = lab.rows("SELECT id FROM policies WHERE task = ?", task)[0]
     scores = lab.rows("SELECT score FROM evals WHERE policy = ? AND suite = '' ORDER BY step", policy)
     assert scores[0] < scores[-1] < (0.0,), "the mean log-probability of a token"
@@ -316,7 +327,19 @@ def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
     )
     assert {row[1:] for row in rows if row[0] == "conversations"} == {(0, 0.5, 0.5)}
     assert any(row[0] == "arithmetic" for row in rows)
-    lab.sound(task, then, mixed)
+    said = (
+        'SELECT g.number, t.turns, t.reward FROM groups g JOIN trajectories t ON t."group" = g.id'
+        " JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = 'train' AND t.reward IS NOT NULL"
+    )
+    highest = defaultdict[int, float](float)
+    for number, _, reward in lab.rows(said, then):
+        highest[number] = max(highest[number], reward)
+    earned = {turns for number, turns, reward in lab.rows(said, then) if reward == highest[number] > 0.0}
+    assert {turns for _, turns, _ in lab.rows(said, best)} <= earned, "rejection sampling"
+    refused = tmp_path / "refused.toml"
+    refused.write_text(SHOWN.replace("sums.jsonl", "rollouts of nobody"))
+    assert "There is no task 'nobody'" in lab.marlaas("submit", str(refused), code=2)
+    lab.sound(*chain)
 
 
 LETTERS = """

@@ -36,6 +36,7 @@ from ...store.tasks import QueuedTask
 from ...train.evaluation import EvalRun
 from ...train.loop import TrainRun
 from ...train.opening import check_ready
+from ..rollout_rows import with_rollouts
 from ..submission.references import choose_at, references
 from .commands import Commands
 from .decision import PAUSES, Act, Situation, decide, in_words
@@ -104,6 +105,7 @@ async def run_task(
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
             lost, deaths = supervisor.lost, supervisor.deaths
             bind_starts(services.home, services.store, task, spec)
+            spec = await asyncio.to_thread(with_rollouts, services.home, task, spec)
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
             if 0 not in await until_first(runner.run(), lost.wait()):
                 raise WorkerDied("A worker died.")

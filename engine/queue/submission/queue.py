@@ -13,7 +13,7 @@ from ...home.paths import Home
 from ...home.settings import load_settings
 from ...models.find import load_base
 from ...spec.rules import check_declared, data_tables, environments_named
-from ...spec.task import DEMONSTRATIONS, components_of
+from ...spec.task import DEMONSTRATIONS, components_of, rollouts_of
 from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
 from ...store.queries.reader import Reader
 from ...store.rows import FINISHED, BoundTask, EnvironmentRow
@@ -30,7 +30,7 @@ def check_data(submissions: Sequence[Submission]) -> None:
     mistakes = Mistakes()
     for one, table, data in tables.values():
         shown = one.spec.environment == DEMONSTRATIONS and table == "data"
-        if data.record is not None and (says := missing_rows(data.record, shown)):
+        if data.record is not None and rollouts_of(data.path) is None and (says := missing_rows(data.record, shown)):
             hint = "Relative paths count from the folder of the task file."
             error = ConfigError(says, hint, where=one.spec.name, path=f"{table}.path", code=REFUSED)
             mistakes.found += of_submission(error, one)

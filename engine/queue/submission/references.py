@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from graphlib import CycleError, TopologicalSorter
 
 from ...errors import AdapterError, ConfigError, Mistakes, ReferenceMissing, UnknownTask
-from ...spec.rules import inside
-from ...spec.task import BASE, NamedPolicySpec, TaskSpec, agent_map_of, start_folder
+from ...spec.rules import data_tables, inside
+from ...spec.task import BASE, NamedPolicySpec, TaskSpec, agent_map_of, rollouts_of, start_folder
 from ...spec.validation import nearest
 from ...store.queries.reader import Reader
 from ...store.rows import KnownTask, VersionRow
@@ -180,6 +180,22 @@ def _meaning(
 
 Found = tuple[str, Mapping[str, float], int | None]
 """Words for an error, rank and alpha, version id; None for a folder."""
+
+
+def check_rollouts(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> None:
+    """Raise ``UnknownTask`` or ``ConfigError`` for rows of a task that is neither known nor submitted here."""
+    submitted, mistakes = {submission.spec.name for submission in submissions}, Mistakes()
+    for submission in submissions:
+        for table, data in data_tables(submission.spec):
+            source = rollouts_of(data.path)
+            if source is None or source in submitted:
+                continue
+            try:
+                task_number(int(source) if source.isdigit() else source, known)
+            except ConfigError as error:
+                error.path = f"{table}.path"
+                mistakes.found += of_submission(error, submission)
+    mistakes.refuse()
 
 
 def references(spec: TaskSpec) -> Iterator[tuple[str, str, NamedPolicySpec | None]]:

@@ -19,6 +19,7 @@ from ...spec.task import (
     TaskSpec,
     components_of,
     parse,
+    rollouts_of,
     start_folder,
 )
 from ...spec.toml_text import Position, key_positions, read_toml
@@ -141,7 +142,7 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
 
     def rows(part: T) -> T:
         data = part.data
-        if data.path:
+        if data.path and rollouts_of(data.path) is None:
             data = replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
         return replace(part, data=data)
 
