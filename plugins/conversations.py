@@ -49,6 +49,25 @@ def conversation_of(row: object) -> tuple[tuple[Message, ...], tuple[dict[str, A
     return messages, tuple(tools)
 
 
+def pair_of(row: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The chosen and the rejected conversation of a row, each as ``conversation_of`` reads them.
+
+    ``{"prompt": …, "chosen": …, "rejected": …}``, each a text or a list of messages, as TRL has them; without
+    ``prompt`` both are whole conversations. Raises ``ValueError`` as ``conversation_of`` does.
+    """
+    if not isinstance(row, Mapping) or not {"chosen", "rejected"} <= row.keys():
+        names = ", ".join(map(repr, row)) if isinstance(row, Mapping) else repr(row)[:60]
+        raise ValueError(f'a row has "chosen" and "rejected", and mostly "prompt", not {names or "nothing"}')
+    before = _said(row.get("prompt") or [], "user")
+    tools = {"tools": row["tools"]} if row.get("tools") else {}
+    chosen, rejected = (
+        {"messages": [*before, *_said(row[name], "assistant")]} | tools for name in ("chosen", "rejected")
+    )
+    for conversation in (chosen, rejected):
+        conversation_of(conversation)
+    return chosen, rejected
+
+
 def _listed(row: Mapping[str, Any]) -> Any:
     if "messages" in row:
         return row["messages"]

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from .losses import SFT
+from .losses import SHOWN
 from .task import SamplingSpec, TaskSpec
 from .validation import AUTO, Auto
 
@@ -104,7 +104,7 @@ def by_base(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
     if train.learning_rate == AUTO:
         train = replace(train, learning_rate=learning_rate(base.width, spec.policy.alpha))
     spec = replace(spec, sampling=sampling, policies=policies, train=train)
-    if spec.kind == SFT:  # nothing is sampled: a conversation may fill the context
+    if spec.kind in SHOWN:  # nothing is sampled: a conversation may fill the context
         return _limited(spec, base.context, base.context)
     return bounded(spec, base) if base.width <= NARROW else spec
 

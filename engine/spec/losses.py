@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Mean = Literal["constant", "episode", "sequence", "token"]
+Mean = Literal["constant", "episode", "sequence", "token", "pair"]
 """How a step's tokens become one number:
 
 - ``constant``: sum / (episodes · an episode's most tokens) (Dr.GRPO);
 - ``episode``: sum / episodes (the plain policy gradient);
 - ``sequence``: mean over episodes of their means over tokens (GRPO);
-- ``token``: mean over trained tokens (DAPO, equation 8), known only with the step's last group.
+- ``token``: mean over trained tokens (DAPO, equation 8), known only with the step's last group;
+- ``pair``: sum / groups, each of which compares two replies (DPO).
 """
 
 AdvantageKind = Literal["mean", "standard", "leave_one_out"]
-SFT = "sft"
+SFT, DPO = "sft", "dpo"
+SHOWN = (SFT, DPO)
+"""Of demonstrations; as many kinds of tasks."""
 IN_THE_RATIO = ("truncate", "mask", "sequence_mask", "geometric_mask", "none")
 """For losses with their own ratio to the sampling policy."""
 DUAL = 3.0
@@ -89,6 +92,8 @@ PUBLISHED: dict[str, Published] = {
     "reinforce": Published("nothing is clipped; compared with the mean of the others", "episode", "leave_one_out"),
     # the negative log-likelihood: TRL's SFTTrainer with the mean over all tokens of a step
     SFT: Published("of demonstrations: how unlikely their tokens are; mean over tokens", "token", "mean"),
+    # arXiv 2305.18290, equation 7
+    DPO: Published("of pairs: the chosen reply against the rejected one, relative to the reference", "pair", "mean"),
     # arXiv 2505.24298, equation 5
     "ppo": Published(
         "decoupled: for several updates on the same episodes (epochs above 1)", "token", "standard", 0.2, 0.2, DUAL
@@ -106,6 +111,9 @@ def published(name: str) -> Published:
 
 def constant_denominator(name: str, episodes: int, tokens: int) -> float:
     """Of ``PolicyConfig``, for ``episodes`` of at most ``tokens`` each."""
-    return {"constant": float(episodes * tokens), "episode": float(episodes), "sequence": float(episodes)}.get(
-        published(name).mean, 1.0
-    )
+    return {
+        "constant": float(episodes * tokens),
+        "episode": float(episodes),
+        "sequence": float(episodes),
+        "pair": episodes / 2,
+    }.get(published(name).mean, 1.0)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import ConfigError
-from .losses import SFT, published
+from .losses import DPO, SFT, SHOWN, published
 from .validation import CHOICE, CONFLICT, MISSING, RANGE, REFUSED, TYPE, UNKNOWN, fault, nearest, refuse
 
 if TYPE_CHECKING:
@@ -498,11 +498,13 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Raise 'sampling.max_episode_tokens'.",
         ),
         *_rule(
-            (train.loss == SFT) != (spec.kind == SFT),
+            (train.loss if train.loss in SHOWN else "") != (spec.kind if spec.kind in SHOWN else ""),
             ("train.loss", "kind"),
             f"is {train.loss!r}, but 'kind' is \"{spec.kind}\".",
-            'Write `kind = "sft"` and no loss to learn from demonstrations alone; [[mixture]] tables, one of them with'
-            " the environment `conversations`, mix them into training by rewards.",
+            f'Write `kind = "{train.loss}"` and no loss to learn from demonstrations alone; [[mixture]] tables, one of'
+            " them with the environment `conversations`, mix them into training by rewards."
+            if train.loss in SHOWN
+            else "Leave the loss out.",
         ),
         *_rule(
             train.group_size < 2 and spec.kind != SFT,
@@ -511,10 +513,22 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Write at least 2.",
         ),
         *_rule(
-            spec.kind == SFT and sampling.temperature != 1.0,
+            spec.kind in SHOWN and sampling.temperature != 1.0,
             ("sampling.temperature", "kind"),
-            f"is {sampling.temperature:g}, but 'kind' is \"sft\": nothing is sampled.",
+            f"is {sampling.temperature:g}, but 'kind' is \"{spec.kind}\": nothing is sampled.",
             "Remove it.",
+        ),
+        *_rule(
+            spec.kind == DPO and (train.group_size != 2 or train.epochs > 1 or bool(spec.mixture)),
+            ("train.loss", "train.group_size", "train.epochs", "mixture"),
+            'is "dpo", which compares two replies, once in a step.',
+            "Leave 'train.group_size', 'train.epochs' and [[mixture]] out.",
+        ),
+        *_rule(
+            train.beta != 0.1 and train.loss != DPO,
+            ("train.beta", "train.loss"),
+            f"is set, but the loss is {train.loss}.",
+            'Write `kind = "dpo"`, or remove it.',
         ),
         *_rule(
             train.min_members is not None and train.min_members > train.group_size,
@@ -614,7 +628,7 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Set 'train.importance' = \"geometric_mask\", or remove it.",
         ),
         *_rule(
-            train.kl_reference == "start" and train.kl == 0.0,
+            train.kl_reference == "start" and train.kl == 0.0 and train.loss != DPO,
             ("train.kl_reference", "train.kl"),
             "is \"start\", but without 'train.kl' there is no KL term.",
             "Set 'train.kl' above 0, for example to 0.001.",

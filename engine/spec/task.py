@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from .losses import PUBLISHED, SFT
+from .losses import DPO, PUBLISHED, SFT, SHOWN
 from .rules import faults_between, truncation_faults
 from .validation import AUTO, between, each_of, one_of, refuse, shaped, spoils
 
@@ -253,7 +253,7 @@ class TrainSpec:
     """How it is trained."""
 
     loss: str = one_of("dr_grpo", *PUBLISHED)
-    """What is minimised; ``trainer/losses.py`` has all of them. ``sft`` is that of ``kind = "sft"``."""
+    """What is minimised; ``trainer/losses.py`` has all of them. ``sft`` and ``dpo`` are those of the kinds."""
     learning_rate: float | Literal["auto"] = between(AUTO, 0.0, 1.0)
     """Of AdamW; ``auto``: by the width of the base and the policy's ``alpha``, 5e-4 at most."""
     schedule: str = one_of("constant", "constant", "linear", "cosine")
@@ -328,8 +328,10 @@ class TrainSpec:
     kl: float = between(0.0, 0.0, 100.0)
     """Weight of the KL term, with any loss."""
     kl_reference: str = one_of("base", "base", "start")
-    """What the KL term pulls to: the base, or the version that the task starts from. Without a ``start`` both are the
-    same."""
+    """What the KL term pulls to, and ``dpo`` compares with: the base, or the version that the task starts from, which
+    is what ``dpo`` does by default. Without a ``start`` both are the same."""
+    beta: float = between(0.1, 0.0001, 100.0)
+    """Of ``dpo``: how much the reference holds; a smaller one lets the policy move further from it."""
     entropy: float = between(0.0, 0.0, 100.0)
     """Weight of an entropy bonus, with any loss: so much is taken off a token's loss for each nat of the entropy that
     it was drawn with. Above 0 the policy stays more random."""
@@ -435,9 +437,10 @@ class TaskSpec:
     """What it plays: "arithmetic", or "plugin/environment" where that is ambiguous; empty with [[mixture]]."""
     steps: int = between(60, 1, 10000000)
     """Optimizer steps; for ``kind = "eval"`` the number of ``versions``."""
-    kind: str = one_of("train", "train", "sft", "eval")
+    kind: str = one_of("train", "train", *SHOWN, "eval")
     """What it does: ``train`` trains policies by rewards, ``sft`` (supervised fine-tuning) on the replies of the
-    conversations in [data], ``eval`` measures ``versions`` and trains nothing."""
+    conversations in [data], ``dpo`` on pairs of a chosen and a rejected reply, ``eval`` measures ``versions`` and
+    trains nothing."""
     versions: tuple[str, ...] = ()
     """For ``kind = "eval"``: what is measured, each on the same prompts with the same noise. "17@best", "17@12", a
     version's name, "base" for the bare base, or an exported adapter's folder (./DIR)."""
@@ -477,7 +480,7 @@ class TaskSpec:
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or ``to_json``. Raises ``ConfigError``, with all mistakes."""
     plain: dict[str, Any] = _plain(table)
-    if plain.get("kind") == SFT:
+    if plain.get("kind") in SHOWN:
         plain = _demonstrated(plain)
     faults = truncation_faults(plain)
     for refused in faults:
@@ -491,16 +494,18 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     return spec
 
 
-DEMONSTRATIONS = "conversations"
-"""The environment of ``kind = "sft"``."""
+DEMONSTRATIONS = {SFT: "conversations", DPO: "preferences"}
+"""The environments of both kinds."""
 
 
 def _demonstrated(plain: dict[str, Any]) -> dict[str, Any]:
-    """With what ``kind = "sft"`` means, where the author says nothing else."""
-    train = plain.get("train", {})
+    """With what its kind means, where the author says nothing else."""
+    kind, train, policy = plain["kind"], plain.get("train", {}), plain.get("policy", {})
+    begins = isinstance(policy, dict) and bool(policy.get("start"))
     if isinstance(train, dict):
-        train = {"loss": SFT, "group_size": 1} | train
-    own = {} if "mixture" in plain else {"environment": DEMONSTRATIONS}
+        reference = {"kl_reference": "start"} if begins and kind == DPO else {}
+        train = {"loss": kind, "group_size": 2 if kind == DPO else 1} | reference | train
+    own = {} if "mixture" in plain else {"environment": DEMONSTRATIONS[kind]}
     return own | plain | {"train": train}
 
 

@@ -50,7 +50,8 @@ class StepTally:
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """``seconds``: wall time since the last commit. Missing measurements are left out.
 
-        - ``reward``: of demonstrations alone minus the loss, as their held-out score.
+        - ``reward``: of demonstrations alone minus the loss, as their held-out score; of pairs the share whose
+          ``margin`` (DPO's, the mean over pairs) is above 0.
         - ``reward_min``, ``reward_max``: of a group, means over groups.
         - ``drift_mean``, ``drift_max``: difference of trainer's and sampler's log-probability of a token, in nats. At
           staleness 0 only rounding differs.
@@ -72,7 +73,10 @@ class StepTally:
         replaced = sum(closed.group.replaced for closed in self.groups)
         loss = math.fsum(stats.loss for stats in self.stats) / result.divisor
         shown = all(one.given for episode in episodes for one in episode.trajectories) and episodes
-        likelihood = dict.fromkeys(("reward", "reward_min", "reward_max"), -loss) if shown else {}
+        pairs = sum(stats.pairs for stats in self.stats)
+        won = {"margin": math.fsum(s.margins for s in self.stats) / pairs} if pairs else {}
+        score = sum(stats.won for stats in self.stats) / pairs if pairs else -loss
+        likelihood = dict.fromkeys(("reward", "reward_min", "reward_max"), score) if shown else {}
         return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
             "reward_min": math.fsum(c.rewards.least for c in spoken) / len(spoken),
@@ -100,6 +104,7 @@ class StepTally:
             "seconds": seconds,
             **_dropped(self.groups, sum(lengths) / max(1, len(episodes))),
             **likelihood,
+            **won,
         } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}
 
 

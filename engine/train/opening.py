@@ -80,6 +80,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         importance_floor=train.importance_floor,
         geometric_cap=train.geometric_cap,
         kl=train.kl,
+        beta=train.beta,
         entropy=train.entropy,
         denominator=constant_denominator(train.loss, spec.group_episodes, longest),
         temperature=spec.sampling.temperature,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import AdapterError
-from ..spec.losses import published
+from ..spec.losses import DPO, published
 from ..trajectories import Logprobs, Tokens
 from .advantages import has_signal
 from .losses import LOG_RATIO_LIMIT, LOSSES, TokenView, kl_to_base
@@ -146,6 +146,46 @@ class PolicyLoss:
         return Slopes(gradient, by_entropy)
 
 
+@dataclass
+class Preferences:
+    """Sums over the pairs of one call."""
+
+    pairs: int = 0
+    loss: float = 0.0
+    margins: float = 0.0
+    won: int = 0
+
+
+def preferences(
+    model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]
+) -> tuple[list[TrainGroup], Preferences]:
+    """Groups with DPO's derivative as advantages, and the loss (arXiv 2305.18290, equation 7).
+
+    A sequence with a positive advantage is chosen, one with a negative rejected. With the margin
+    m = β · (log π/π_ref of the chosen − that of the rejected), the loss is −log σ(m), and its derivative by the
+    log-probability of each chosen token −β · σ(−m).
+    """
+    whole = TrainGroup(-1, tuple(sequence for group in groups for sequence in group.sequences))
+    now = group_logprobs(model, memory, whole, 1.0)
+    before = group_logprobs(model, memory.reference or memory, whole, 1.0, adapted=memory.reference is not None)
+    ratios = iter([float((a.astype(np.float64) - b).sum()) for a, b in zip(now, before, strict=True)])
+    weighed, sums, beta = [], Preferences(), memory.config.beta
+    for group in groups:
+        signs = [math.copysign(1.0, sequence.advantage) for sequence in group.sequences]
+        margin = beta * math.fsum(sign * next(ratios) for sign in signs)
+        pull = beta / (1.0 + math.exp(min(margin, LOG_RATIO_LIMIT)))
+        pairs = zip(signs, group.sequences, strict=True)
+        weighed.append(
+            TrainGroup(group.number, tuple(replace(s, advantage=sign * pull, advantages=None) for sign, s in pairs))
+        )
+        if group.sequences:
+            sums.pairs += 1
+            sums.loss += math.log1p(math.exp(-abs(margin))) + max(0.0, -margin)
+            sums.margins += margin
+            sums.won += margin > 0.0
+    return weighed, sums
+
+
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
 
@@ -157,6 +197,11 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     """
     begun = perf_counter()
     policies = [memory for memory, _ in work]
+    compared: dict[int, Preferences] = {}
+    for place, (memory, groups) in enumerate(work):
+        if memory.config.loss == DPO:
+            weighed, compared[place] = preferences(model, memory, groups)
+            work = [*work[:place], (memory, weighed), *work[place + 1 :]]
     losses = [PolicyLoss(memory.config) for memory in policies]
     passed: list[list[tuple[Lesson, Tensor]]] = [[] for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
@@ -171,7 +216,7 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     return tuple(
         GroupStats(
             tokens=count,
-            loss=loss.loss,
+            loss=compared[place].loss if place in compared else loss.loss,
             entropy=loss.entropy,
             clipped=loss.clipped,
             gap_sum=loss.gap_sum,
@@ -180,8 +225,11 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
             measured=loss.measured,
             weights=log_weights(own, groups),
+            pairs=(pairs := compared.get(place, Preferences())).pairs,
+            margins=pairs.margins,
+            won=pairs.won,
         )
-        for loss, own, count, (_, groups) in zip(losses, passed, tokens, work, strict=True)
+        for place, (loss, own, count, (_, groups)) in enumerate(zip(losses, passed, tokens, work, strict=True))
     )
 
 
@@ -259,16 +307,16 @@ def scored_group(sequences: Sequence[tuple[Tokens, int]]) -> TrainGroup:
 
 
 def group_logprobs(
-    model: Model[B], memory: PolicyMemory, group: TrainGroup, temperature: float
+    model: Model[B], memory: PolicyMemory, group: TrainGroup, temperature: float, adapted: bool = True
 ) -> tuple[Logprobs, ...]:
-    """Log-probabilities, float32, of marked tokens, in shared passes."""
+    """Log-probabilities, float32, of marked tokens, in shared passes; by the base only unless ``adapted``."""
     if not temperature > 0.0:
         raise ValueError(f"The temperature is {temperature}, but must be above 0.")
     check_group(group, model.vocabulary)
     model.mount([memory])
     scores: dict[int, Logprobs] = {}
     for batch in model.batches([[group]]):
-        logp = model.logprobs(batch, (temperature,)).cpu().numpy()
+        logp = model.logprobs(batch, (temperature,), adapted).cpu().numpy()
         for lesson in batch.lessons:
             parts = by_sequence(lesson, logp[lesson.tokens])
             scores |= {id(own): part.copy() for own, part in zip(lesson.sequences, parts, strict=True)}

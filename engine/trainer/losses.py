@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..spec.losses import SFT, published
+from ..spec.losses import DPO, SFT, published
 from .protocol import PolicyConfig
 
 
@@ -154,12 +154,13 @@ def kl_to_base(logp: Tensor, base_logp: Tensor) -> Tensor:
 
 
 def weighted_gradient(view: TokenView, config: PolicyConfig) -> TokenLoss:
-    """``dr_grpo``, ``reinforce``, ``sft``: −w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient.
+    """``dr_grpo`` and others: −w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient.
 
     Dr.GRPO (arXiv 2503.20783) divides by a constant number of tokens, RLOO (arXiv 2402.14740) by episodes, with a
     leave-one-out baseline. At staleness 0 the weights are 1 except for rounding.
 
-    ``sft``: with w = 1 and A = 1 for tokens of demonstrations it is their negative log-likelihood.
+    ``sft``: with w = 1 and A = 1 for tokens of demonstrations it is their negative log-likelihood. ``dpo``: A is the
+    derivative by the tokens' log-probabilities (``group_pass.preferences``).
     """
     weights, changed = importance_weights(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(-(weights * view.advantage * view.logp), changed)
@@ -227,5 +228,6 @@ LOSSES: dict[str, Loss] = {
     "gspo": gspo,
     "reinforce": weighted_gradient,
     SFT: weighted_gradient,
+    DPO: weighted_gradient,
     "ppo": decoupled_ppo,
 }

@@ -52,7 +52,9 @@ class PolicyConfig:
     kl: float = 0.0
     """Weight of the KL term; 0: off."""
     reference: str = ""
-    """State file of the KL term; empty: the base."""
+    """State file of the KL term, and of DPO; empty: the base."""
+    beta: float = 0.1
+    """Of DPO: how much a log-ratio to the reference counts."""
     entropy: float = 0.0
     """Of the bonus, in loss per nat; 0: off."""
     denominator: float = 1.0
@@ -166,6 +168,12 @@ class GroupStats:
     """Of sampled tokens, by group number, in order."""
     notice: str = field(default="", compare=False)
     """For the event log, or empty."""
+    pairs: int = 0
+    """Of DPO."""
+    margins: float = 0.0
+    """Their sum: beta times the difference of log-ratios to the reference, chosen minus rejected."""
+    won: int = 0
+    """Those above 0."""
     step: StepResult | None = field(default=None, compare=False)
     calls: float = field(default=1.0, compare=False)
     """A fraction for a shared call."""

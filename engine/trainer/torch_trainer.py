@@ -154,7 +154,7 @@ def shares(work: Sequence[Sequence[TrainGroup]], replicas: int) -> list[list[tup
 
 def together(stats: Sequence[GroupStats], seconds: float) -> GroupStats:
     """In order, so that the sum repeats."""
-    sums = ("tokens", "loss", "entropy", "clipped", "gap_sum", "kl", "measured")
+    sums = ("tokens", "loss", "entropy", "clipped", "gap_sum", "kl", "measured", "pairs", "margins", "won")
     return GroupStats(
         **{name: sum(getattr(part, name) for part in stats) for name in sums},
         gap_max=max(part.gap_max for part in stats),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -310,10 +311,21 @@ def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
         queue={"depends_on": [then]},
         eval={"prompts": 1, "every": 0},
     )
+    prefer = lab.submit(
+        "prefer",
+        "preferences",
+        kind="dpo",
+        steps=2,
+        policy={"start": f"{task}@best"},
+        train={"groups_per_step": 2, "group_size": 2},
+        data={"path": "rollouts of then"},
+        queue={"depends_on": [task, then]},
+        eval={"prompts": 1, "every": 0},
+    )
     mixed = submitted(lab, tmp_path, MIXED)
-    chain = task, then, best, mixed
+    chain = task, then, best, prefer, mixed
     lab.marlaas("wait", *map(str, chain))
-    assert [lab.row(each).state for each in chain] == ["done"] * 4
+    assert [lab.row(each).state for each in chain] == ["done"] * 5
     (policy,) = lab.rows("SELECT id FROM policies WHERE task = ?", task)[0]
     scores = lab.rows("SELECT score FROM evals WHERE policy = ? AND suite = '' ORDER BY step", policy)
     assert scores[0] < scores[-1] < (0.0,), "the mean log-probability of a token"
@@ -336,6 +348,10 @@ def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
         highest[number] = max(highest[number], reward)
     earned = {turns for number, turns, reward in lab.rows(said, then) if reward == highest[number] > 0.0}
     assert {turns for _, turns, _ in lab.rows(said, best)} <= earned, "rejection sampling"
+    assert {reward for _, _, reward in lab.rows(said, prefer)} == {1.0, -1.0}
+    assert {turns for _, turns, reward in lab.rows(said, prefer) if reward > 0} <= earned
+    first, *_ = (json.loads(line) for line in lab.marlaas("metrics", str(prefer), "--jsonl").splitlines()[1:])
+    assert first["metrics"]["loss"] == pytest.approx(math.log(2)) and abs(first["metrics"]["margin"]) < 1e-4
     refused = tmp_path / "refused.toml"
     refused.write_text(SHOWN.replace("sums.jsonl", "rollouts of nobody"))
     assert "There is no task 'nobody'" in lab.marlaas("submit", str(refused), code=2)

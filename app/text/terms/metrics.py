@@ -497,6 +497,17 @@ LEARNING_TERMS = (
         important=True,
     ),
     Term(
+        "margin",
+        "how much more a policy prefers the chosen reply to the rejected one than its reference does; of pairs (dpo)",
+        names=("margins", "preference margin"),
+        kind="metric",
+        key="margin",
+        healthy="rises from 0",
+        otherwise="where it stays at 0, take a larger learning rate",
+        formula="β · (log π/π_ref of the chosen reply − log π/π_ref of the rejected one), as the mean over pairs",
+        source="arXiv 2305.18290, equation 7",
+    ),
+    Term(
         "length",
         "tokens that the policy wrote in an episode, on average",
         names=("reply length", "tokens per episode"),

@@ -12,6 +12,7 @@ from ...errors import ConfigError, EnvironmentMissing, Mistakes, as_one
 from ...home.paths import Home
 from ...home.settings import load_settings
 from ...models.find import load_base
+from ...spec.losses import DPO, SFT
 from ...spec.rules import check_declared, data_tables, environments_named
 from ...spec.task import DEMONSTRATIONS, components_of, rollouts_of
 from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
@@ -29,7 +30,7 @@ def check_data(submissions: Sequence[Submission]) -> None:
     tables = {repr(data): (one, table, data) for one in submissions for table, data in data_tables(one.spec)}
     mistakes = Mistakes()
     for one, table, data in tables.values():
-        shown = one.spec.environment == DEMONSTRATIONS and table == "data"
+        shown = one.spec.environment if table == "data" else ""
         if data.record is not None and rollouts_of(data.path) is None and (says := missing_rows(data.record, shown)):
             hint = "Relative paths count from the folder of the task file."
             error = ConfigError(says, hint, where=one.spec.name, path=f"{table}.path", code=REFUSED)
@@ -37,15 +38,16 @@ def check_data(submissions: Sequence[Submission]) -> None:
     mistakes.refuse()
 
 
-def missing_rows(record: Mapping[str, Any], conversations: bool = False) -> str:
+def missing_rows(record: Mapping[str, Any], environment: str = "") -> str:
     """Why no rows, in a sentence; empty: nothing seems wrong.
 
-    ``record``: as ``plugins.data.Source.record``; ``conversations``: rows must be such.
+    ``record``: as ``plugins.data.Source.record``; those of an environment of demonstrations have their form.
     """
-    from marlaas.plugins.conversations import conversation_of  # imported only if a task names rows
+    from marlaas.plugins.conversations import conversation_of, pair_of  # imported only if a task names rows
     from marlaas.plugins.data import Source, first_row
 
-    check: Callable[[Any], object] = conversation_of if conversations else repr
+    forms: dict[str, Callable[[Any], object]] = {DEMONSTRATIONS[SFT]: conversation_of, DEMONSTRATIONS[DPO]: pair_of}
+    check = forms.get(environment, repr)
     source = Source.of(record)
     for split in ("train", "eval"):
         try:

@@ -32,7 +32,7 @@ from marlaas.engine.trainer.protocol import (
 
 from ...seldom import often, seldom
 from .oracle import Oracle
-from .samples import group, sequence, shown
+from .samples import group, pair, sequence, shown
 
 NewTrainer = Callable[..., Trainer]
 """Given how many policies it holds at a time, ``slots``; all of them unless it is said."""
@@ -96,6 +96,31 @@ class StepContract:
                 assert stats.loss / result.divisor == pytest.approx(mean, rel=self.relative)
             assert (stats.gap_sum, stats.clipped) == (0.0, 0) and not stats.weights[groups[0].number].any()
         assert oracle.distance(read_state(tmp_path / "2")) < self.moved
+
+    @pytest.mark.parametrize("start", [False, True])
+    async def test_preferences_are_learned_as_published(
+        self, trainer: Trainer, base: str, tmp_path: Path, start: bool
+    ) -> None:
+        """Equation 7 of arXiv 2305.18290, against the base, or against where training begins."""
+        await trainer.open("before", CONFIG, str(tmp_path / "s0"), resume=False)
+        await train(trainer, "before", (group(7),), tmp_path / "s")
+        first = str(tmp_path / "s")
+        config = replace(CONFIG, loss="dpo", beta=0.5, clip_norm=0.0, reference=first if start else "")
+        await trainer.open("a", config, first, resume=True)
+        oracle, batches = Oracle(base, Path(first)), [(pair(1), pair(2)), (pair(3),)]
+        oracle.reference = Oracle(base, Path(first)) if start else None
+        margins = [float(oracle.margin(each, config).detach()) for each in batches[0]]
+        mean = float(oracle.loss(batches[0], config).detach())
+        stats = await trainer.accumulate("a", batches[0])
+        assert stats.loss / 2 == pytest.approx(mean, rel=self.relative)
+        assert stats.pairs == 2
+        if not start:  # else both are 0 but for rounding
+            assert min(map(abs, margins)) > 1e-3 and stats.won == sum(margin > 0.0 for margin in margins)
+        assert stats.margins == pytest.approx(sum(margins), abs=10 * self.tight)
+        oracle.loss(batches[0], config).backward()  # type: ignore[no-untyped-call]
+        flat = torch.cat([weight.grad.flatten() for weight in oracle.weights.values() if weight.grad is not None])
+        result = await trainer.step("a", str(tmp_path / "a1"))
+        assert result.grad_norm * config.denominator / 2 == pytest.approx(float(flat.norm()), rel=self.relative)
 
     async def test_a_step_beside_other_policies_is_the_step_alone(
         self, new_trainer: NewTrainer, tmp_path: Path

@@ -50,6 +50,9 @@ class Oracle:
     def loss(self, groups: Sequence[TrainGroup], config: PolicyConfig) -> torch.Tensor:
         if config.loss == "sft":
             return self.surprise(groups)
+        if config.loss == "dpo":
+            losses = [-torch.nn.functional.logsigmoid(self.margin(group, config)) for group in groups]
+            return torch.stack(losses).mean()
         total = torch.zeros(())
         for sequence in (s for group in groups for s in group.sequences):
             targets = torch.from_numpy(sequence.tokens[1:].astype("int64"))[:, None]
@@ -68,6 +71,18 @@ class Oracle:
                 k3 = torch.exp(before - logp) - (before - logp) - 1
                 total = total + config.kl * (mask * k3).sum()
         return total / config.denominator
+
+    def margin(self, group: TrainGroup, config: PolicyConfig) -> torch.Tensor:
+        """Of the chosen sequences over the rejected ones, as the paper's equation 7 has it."""
+        margin = torch.zeros(())
+        for sequence in group.sequences:
+            targets = torch.from_numpy(sequence.tokens[1:].astype("int64"))[:, None]
+            mask = torch.from_numpy(sequence.mask[1:].astype("float32"))
+            pulls = self.reference or self
+            before = pulls.logprobs(sequence.tokens, base=self.reference is None).detach().gather(1, targets)[:, 0]
+            ratio = (mask * (self.logprobs(sequence.tokens).gather(1, targets)[:, 0] - before)).sum()
+            margin = margin + config.beta * (ratio if sequence.advantage > 0 else -ratio)
+        return margin
 
     def surprise(self, groups: Sequence[TrainGroup]) -> torch.Tensor:
         """The mean cross entropy of all marked tokens, as transformers computes it: labels of -100 do not count."""

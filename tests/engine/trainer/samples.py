@@ -45,6 +45,15 @@ def shown(seed: int) -> TrainGroup:
     return replace(made, sequences=tuple(given))
 
 
+def pair(seed: int) -> TrainGroup:
+    """A chosen and a rejected demonstration, with and without a common prompt."""
+    made = shown(seed)
+    chosen, rejected = made.sequences[:2]
+    if seed % 2:
+        rejected = replace(rejected, tokens=np.where(rejected.mask, rejected.tokens, 7).astype(np.int32))
+    return replace(made, sequences=(chosen, replace(rejected, advantage=-1.0)))
+
+
 def sequence_logprobs(
     model: Model[Any], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
 ) -> Logprobs:
