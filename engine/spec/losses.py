@@ -16,7 +16,7 @@ Mean = Literal["constant", "episode", "sequence", "token", "pair"]
 """
 
 AdvantageKind = Literal["mean", "standard", "leave_one_out"]
-SFT, DPO = "sft", "dpo"
+SFT, DPO, DISTILL = "sft", "dpo", "distill"
 SHOWN = (SFT, DPO)
 """Of demonstrations; as many kinds of tasks."""
 IN_THE_RATIO = ("truncate", "mask", "sequence_mask", "geometric_mask", "none")
@@ -94,6 +94,8 @@ PUBLISHED: dict[str, Published] = {
     SFT: Published("of demonstrations: how unlikely their tokens are; mean over tokens", "token", "mean"),
     # arXiv 2305.18290, equation 7
     DPO: Published("of pairs: the chosen reply against the rejected one, relative to the reference", "pair", "mean"),
+    # arXiv 2306.13649 (on-policy distillation) with the reverse KL of each sampled token as its reward
+    DISTILL: Published("of a teacher: each token's log-ratio to it is its reward; mean over tokens", "token", "mean"),
     # arXiv 2505.24298, equation 5
     "ppo": Published(
         "decoupled: for several updates on the same episodes (epochs above 1)", "token", "standard", 0.2, 0.2, DUAL

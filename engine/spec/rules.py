@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import ConfigError
-from .losses import DPO, SFT, SHOWN, published
+from .losses import DISTILL, DPO, SFT, SHOWN, published
 from .validation import CHOICE, CONFLICT, MISSING, RANGE, REFUSED, TYPE, UNKNOWN, fault, nearest, refuse
 
 if TYPE_CHECKING:
@@ -525,6 +525,36 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Leave 'train.group_size', 'train.epochs' and [[mixture]] out.",
         ),
         *_rule(
+            not train.kl_reference.strip(),
+            ("train.kl_reference",),
+            "is empty.",
+            'Write "base", "start", or a version such as "17@best".',
+        ),
+        *_rule(
+            train.kl_in == "reward" and train.kl == 0.0,
+            ("train.kl_in", "train.kl"),
+            "is \"reward\", but without 'train.kl' there is no KL term.",
+            "Set 'train.kl' above 0.",
+        ),
+        *_rule(
+            train.rewards != 1.0 and train.kl_in != "reward",
+            ("train.rewards", "train.kl_in"),
+            "is set, but 'train.kl_in' is \"loss\": rewards are all that an episode learns from.",
+            'Write `kl_in = "reward"`, or remove it.',
+        ),
+        *_rule(
+            train.kl_in == "reward" and train.loss in SHOWN,
+            ("train.kl_in", "kind"),
+            f'is "reward", but \'kind\' is "{spec.kind}": nothing is sampled.',
+            "Remove it.",
+        ),
+        *_rule(
+            train.loss == DISTILL and train.kl_in != "reward",
+            ("train.kl_in", "train.loss"),
+            'is "loss", but the loss distill has the teacher in the reward.',
+            "Remove it.",
+        ),
+        *_rule(
             train.beta != 0.1 and train.loss != DPO,
             ("train.beta", "train.loss"),
             f"is set, but the loss is {train.loss}.",
@@ -628,9 +658,9 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Set 'train.importance' = \"geometric_mask\", or remove it.",
         ),
         *_rule(
-            train.kl_reference == "start" and train.kl == 0.0 and train.loss != DPO,
+            train.kl_reference != "base" and train.kl == 0.0 and train.loss != DPO,
             ("train.kl_reference", "train.kl"),
-            "is \"start\", but without 'train.kl' there is no KL term.",
+            f"is \"{train.kl_reference}\", but without 'train.kl' there is no KL term.",
             "Set 'train.kl' above 0, for example to 0.001.",
         ),
         *_rule(

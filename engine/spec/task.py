@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from .losses import DPO, PUBLISHED, SFT, SHOWN
+from .losses import DISTILL, DPO, PUBLISHED, SFT, SHOWN
 from .rules import faults_between, truncation_faults
 from .validation import AUTO, between, each_of, one_of, refuse, shaped, spoils
 
@@ -326,10 +326,17 @@ class TrainSpec:
     weight_decay: float = between(0.0, 0.0, 1.0)
     """Of AdamW."""
     kl: float = between(0.0, 0.0, 100.0)
-    """Weight of the KL term, with any loss."""
-    kl_reference: str = one_of("base", "base", "start")
-    """What the KL term pulls to, and ``dpo`` compares with: the base, or the version that the task starts from, which
-    is what ``dpo`` does by default. Without a ``start`` both are the same."""
+    """Weight of the KL term, with any loss; 1 by default with ``distill``."""
+    kl_in: str = one_of("loss", "loss", "reward")
+    """Where the KL term counts: in the loss (k3, as GRPO has it), or as a reward of each token (its log-ratio to the
+    reference, as ``distill`` has it)."""
+    kl_reference: str = "base"
+    """What the KL term pulls to, and ``dpo`` compares with: ``base``; ``start``, the version that the task starts from,
+    which is what ``dpo`` does by default (without a ``start`` both are the same); or a version of any task and rank,
+    such as "17@best": the teacher of ``distill``."""
+    rewards: float = between(1.0, 0.0, 100.0)
+    """With ``kl_in = "reward"``: what the advantages of rewards count beside the KL term; 0 by default with
+    ``distill``, which then learns from its teacher alone."""
     beta: float = between(0.1, 0.0001, 100.0)
     """Of ``dpo``: how much the reference holds; a smaller one lets the policy move further from it."""
     entropy: float = between(0.0, 0.0, 100.0)
@@ -482,6 +489,9 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     plain: dict[str, Any] = _plain(table)
     if plain.get("kind") in SHOWN:
         plain = _demonstrated(plain)
+    train = plain.get("train")
+    if isinstance(train, dict) and train.get("loss") == DISTILL:
+        plain = plain | {"train": {"kl": 1.0, "kl_in": "reward", "rewards": 0.0} | train}
     faults = truncation_faults(plain)
     for refused in faults:
         name, _, key = refused.path.partition(".")

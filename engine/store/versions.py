@@ -105,10 +105,10 @@ class VersionTable:
             None,
         )
 
-    def borrow(self, task: int, words: str, version: int) -> None:
-        """Bind what a task begins from."""
+    def borrow(self, task: int, words: str, version: int, plays: bool) -> None:
+        """Bind what a task begins from, or needs while it runs (``plays``)."""
         with transaction(self._db):
-            self._db.execute("INSERT INTO borrowed VALUES (?, ?, ?, 0)", [task, words, version])
+            self._db.execute("INSERT INTO borrowed VALUES (?, ?, ?, ?)", [task, words, version, plays])
 
     def wanted(self, policy: int) -> dict[int, int]:
         """Versions that unfinished tasks play with or will begin from, each with one such task."""

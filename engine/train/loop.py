@@ -348,7 +348,8 @@ class PolicyLearner:
     async def _watch_signal(self, tally: StepTally, metrics: dict[str, float]) -> None:
         """After ``patience`` steps of equal rewards, end a policy that has learned, or pause the task."""
         versions, patience = self._services.store.versions, self.spec.train.patience
-        self._silent = 0 if tally.signal else versions.silent_steps(self._policy)
+        taught = self.spec.train.kl_in == "reward"
+        self._silent = 0 if tally.signal or taught else versions.silent_steps(self._policy)
         if self._silent < patience:
             return
         if not tally.spoke and not versions.spoke(self._policy):

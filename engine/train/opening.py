@@ -80,6 +80,8 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         importance_floor=train.importance_floor,
         geometric_cap=train.geometric_cap,
         kl=train.kl,
+        kl_in_reward=train.kl_in == "reward",
+        rewards=train.rewards,
         beta=train.beta,
         entropy=train.entropy,
         denominator=constant_denominator(train.loss, spec.group_episodes, longest),
@@ -124,9 +126,17 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable
     candidates = versions.candidates(policy)
-    pulls = spec.train.kl_reference == "start" and bool(spec.policy.start)
+    words = spec.train.kl_reference
+    pulls = words == "start" and bool(spec.policy.start)
+    if words not in ("base", "start"):
+        teacher = versions.start(task, words)
+        if teacher is None:
+            raise ConfigError(f"Nobody looked up the version {words!r}, which 'train.kl_reference' names.")
+        config = replace(config, reference=await _readable(teacher))
     if pulls and any(version.number > 0 for version in candidates):
-        config = replace(config, reference=await _start_of(candidates[-1]))
+        if candidates[-1].number:
+            raise AdapterError(_UNREADABLE.format("It is not on the disk any more."), _UNREADABLE_HINT)
+        config = replace(config, reference=await _readable(candidates[-1]))
     reach(Point.RECOVER_READY)
     for version in candidates:
         if pulls and version.number == 0:
@@ -155,18 +165,17 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     return await patiently(lambda: versions.commit_first(policy, new_version(result)))
 
 
-async def _start_of(first: Version) -> str:
+_UNREADABLE = "The version that the KL term pulls to cannot be read: {}"
+_UNREADABLE_HINT = 'Submit the task again, or with `kl_reference = "base"`.'
+
+
+async def _readable(version: Version) -> str:
     """Raises ``AdapterError`` if missing: the trainer would blame the current version, and that would be voided."""
     try:
-        if first.number:
-            raise AdapterMissing("It is not on the disk any more.")
-        await asyncio.to_thread(read_expected, Path(first.path), first.checksum)
+        await asyncio.to_thread(read_expected, Path(version.path), version.checksum)
     except (AdapterDamaged, AdapterMissing) as error:
-        raise AdapterError(
-            f"The version that the task started from cannot be read: {error.message}",
-            'The KL term needs it. Submit the task again, or with `kl_reference = "base"`.',
-        ) from error
-    return first.path
+        raise AdapterError(_UNREADABLE.format(error.message), _UNREADABLE_HINT) from error
+    return version.path
 
 
 async def _begin(services: Services, task: int, spec: TaskSpec, path: Path) -> bool:

@@ -112,7 +112,9 @@ class PolicyLoss:
     ) -> Slopes:
         """By ``logp`` and ``entropy``, undivided.
 
-        All (N,). The entropy bonus takes weight × entropy off each token's loss (arXiv 1707.06347, equation 9).
+        All (N,). The entropy bonus takes weight × entropy off each token's loss (arXiv 1707.06347, equation 9). The KL
+        term adds k3, or, in the reward, weight × (log pi_reference − log pi_behaviour) to each token's advantage (k1):
+        then the policy gradient is that of the reverse KL of its own samples.
         """
         config = self.config
         behaviour, advantage, sequence, share = (
@@ -123,11 +125,13 @@ class PolicyLoss:
         proximal = None if trained.proximal is None else torch.from_numpy(trained.proximal).to(logp.device)
         with torch.enable_grad():
             leaf = logp.detach().requires_grad_()
+            if base is not None and config.kl_in_reward:
+                advantage = config.rewards * advantage + config.kl * (base - behaviour)
             terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
             values = terms.values
             if base is not None:
                 divergence = kl_to_base(leaf, base)
-                values = values + config.kl * divergence
+                values = values if config.kl_in_reward else values + config.kl * divergence
                 self.kl += float(divergence.detach().sum())
             spread = entropy.detach().requires_grad_()
             if config.entropy > 0.0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..spec.losses import DPO, SFT, published
+from ..spec.losses import DISTILL, DPO, SFT, published
 from .protocol import PolicyConfig
 
 
@@ -229,5 +229,6 @@ LOSSES: dict[str, Loss] = {
     "reinforce": weighted_gradient,
     SFT: weighted_gradient,
     DPO: weighted_gradient,
+    DISTILL: weighted_gradient,
     "ppo": decoupled_ppo,
 }

@@ -8,7 +8,7 @@ import pickle
 import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -119,6 +119,17 @@ Numbers: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, eq=False)
+class ReferenceState:
+    """What the KL term pulls to, on the host."""
+
+    rank: int
+    alpha: float
+    layout: Layout
+    weights: Numbers
+    """float32 (R,)"""
+
+
+@dataclass(frozen=True, eq=False)
 class TrainingState:
     """A policy's whole training, on the host."""
 
@@ -130,8 +141,8 @@ class TrainingState:
     moment2: Numbers
     gradient: Numbers | None
     """float32 (P,); None: zero."""
-    reference: Numbers | None
-    """float32 (P,), of the KL term; None: the base."""
+    reference: ReferenceState | None
+    """None: the base."""
     updates: int
     version: int
     tokens: int
@@ -174,21 +185,21 @@ class PolicyMemory:
         optimised: AdamState,
         gradient: Tensor | None = None,
         version: int = 0,
-        reference: Tensor | None = None,
+        reference: PolicyMemory | None = None,
     ) -> PolicyMemory:
-        """``reference``: float32 (P,)."""
         gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
         for name, view in layout.views(optimised.weights).items():
             parameters[name] = Parameter(view)
             parameters[name].grad = gradients[name]
-        memory = cls(config, layout, optimised, gradient, parameters, version)
-        if reference is not None:
-            empty = reference.new_empty(0)
-            # shares the policy's gradient: only passes with a gradient add to it
-            memory.reference = cls.of(config, layout, AdamState(reference, empty, empty, 0), gradient)
-        return memory
+        return cls(config, layout, optimised, gradient, parameters, version, reference=reference)
+
+    @classmethod
+    def frozen(cls, config: PolicyConfig, layout: Layout, weights: Tensor) -> PolicyMemory:
+        """A reference with these weights, float32 (P,); no pass with a gradient has it."""
+        nothing = weights.new_empty(0)
+        return cls.of(config, layout, AdamState(weights, nothing, nothing, 0), gradient=weights)
 
     @property
     def scale(self) -> float:
@@ -196,14 +207,15 @@ class PolicyMemory:
 
     @property
     def size(self) -> int:
-        return (VECTORS + (self.reference is not None)) * self.gradient.nbytes
+        return VECTORS * self.gradient.nbytes + (self.reference.gradient.nbytes if self.reference else 0)
 
     def on(self, device: str) -> PolicyMemory:
         """Without moments, its gradient empty."""
         weights = self.optimised.weights.to(device)
         nothing = weights.new_empty(0)
         state = AdamState(weights, nothing, nothing, self.optimised.step)
-        reference = self.reference.optimised.weights.to(device) if self.reference else None
+        own = self.reference
+        reference = own and PolicyMemory.frozen(own.config, own.layout, own.optimised.weights.to(device))
         return PolicyMemory.of(self.config, self.layout, state, reference=reference)
 
     def take(self, copy: PolicyMemory) -> None:
@@ -310,7 +322,7 @@ def to_host(memory: PolicyMemory) -> TrainingState:
         moment1=_array(optimised.moment1),
         moment2=_array(optimised.moment2),
         gradient=_array(memory.gradient) if memory.tokens else None,
-        reference=_array(memory.reference.optimised.weights) if memory.reference else None,
+        reference=None if memory.reference is None else _reference_state(memory.reference),
         updates=optimised.step,
         version=memory.version,
         tokens=memory.tokens,
@@ -324,10 +336,17 @@ def to_device(state: TrainingState, device: str) -> PolicyMemory:
     weights, moment1, moment2 = (_tensor(part, device) for part in (state.weights, state.moment1, state.moment2))
     gradient = None if state.gradient is None else _tensor(state.gradient, device)
     optimised = AdamState(weights, moment1, moment2, state.updates)
-    reference = None if state.reference is None else _tensor(state.reference, device)
+    reference = None
+    if (own := state.reference) is not None:
+        config = replace(state.config, rank=own.rank, alpha=own.alpha)
+        reference = PolicyMemory.frozen(config, own.layout, _tensor(own.weights, device))
     memory = PolicyMemory.of(state.config, state.layout, optimised, gradient, state.version, reference)
     memory.tokens, memory.rehearsal, memory.fault = state.tokens, list(state.rehearsal), state.fault
     return memory
+
+
+def _reference_state(own: PolicyMemory) -> ReferenceState:
+    return ReferenceState(own.config.rank, own.config.alpha, own.layout, _array(own.optimised.weights))
 
 
 def _array(vector: Tensor) -> Numbers:

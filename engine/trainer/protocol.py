@@ -51,8 +51,12 @@ class PolicyConfig:
     """Largest geometric mean of a sequence's ratios; the smallest is its reciprocal."""
     kl: float = 0.0
     """Weight of the KL term; 0: off."""
+    kl_in_reward: bool = False
+    """The term is a reward of each token, not a part of the loss."""
+    rewards: float = 1.0
+    """What the advantages of rewards count beside it."""
     reference: str = ""
-    """State file of the KL term, and of DPO; empty: the base."""
+    """State file of the KL term, of any rank, and of DPO; empty: the base."""
     beta: float = 0.1
     """Of DPO: how much a log-ratio to the reference counts."""
     entropy: float = 0.0

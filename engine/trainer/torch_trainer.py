@@ -371,14 +371,15 @@ class TorchTrainer:
     def _open(self, policy: str, config: PolicyConfig, path: Path, resume: bool) -> StepResult:
         begun = perf_counter()
         self._close(policy)
-        if config.rank > self._largest_rank:
-            raise ValueError(
-                f"rank is {config.rank}, but a slot takes {self._largest_rank} at most: lower `rank` in the task file, "
-                "or raise `largest_rank` under [training] in marlaas.toml and start the engine again."
-            )
+        self._check_rank(config.rank)
         layout, reference = self._model.layout(config.rank), None
         if config.reference:
-            reference = weights_of(read_state(Path(config.reference)), config, layout, self._fingerprint)
+            other = read_state(Path(config.reference))
+            self._check_rank(other.header.rank)
+            own = replace(config, rank=other.header.rank, alpha=other.header.alpha)
+            its = self._model.layout(own.rank)
+            weights = weights_of(other, own, its, self._fingerprint).to(self._device)
+            reference = PolicyMemory.frozen(own, its, weights)
         if resume:
             state = read_state(path)
             optimised, version = from_state(state, config, layout, self._fingerprint), state.header.step
@@ -386,11 +387,17 @@ class TorchTrainer:
         else:
             optimised, version = fresh(config, layout), 0
             digest, size, _ = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
-        reference = None if reference is None else reference.to(self._device)
         optimised = optimised.to(self._device)
         self._cache.add(policy, PolicyMemory.of(config, layout, optimised, version=version, reference=reference))
         self._opened[policy] = next(self._openings)
         return StepResult(version, str(path), digest, size, 0.0, perf_counter() - begun)
+
+    def _check_rank(self, rank: int) -> None:
+        if rank > self._largest_rank:
+            raise ValueError(
+                f"rank is {rank}, but a slot takes {self._largest_rank} at most: lower `rank` in the task file, "
+                "or raise `largest_rank` under [training] in marlaas.toml and start the engine again."
+            )
 
     def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
         before = [memory.gathered() for memory, _ in work]

@@ -322,10 +322,18 @@ def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
         queue={"depends_on": [task, then]},
         eval={"prompts": 1, "every": 0},
     )
+    student = lab.submit(
+        "student",
+        steps=2,
+        policy={"rank": 4},
+        train={"loss": "distill", "kl_reference": f"{task}@best", "groups_per_step": 4, "group_size": 2},
+        queue={"depends_on": [task]},
+        eval={"prompts": 8, "every": 0},
+    )
     mixed = submitted(lab, tmp_path, MIXED)
-    chain = task, then, best, prefer, mixed
+    chain = task, then, best, prefer, student, mixed
     lab.marlaas("wait", *map(str, chain))
-    assert [lab.row(each).state for each in chain] == ["done"] * 5
+    assert [lab.row(each).state for each in chain] == ["done"] * 6
     (policy,) = lab.rows("SELECT id FROM policies WHERE task = ?", task)[0]
     scores = lab.rows("SELECT score FROM evals WHERE policy = ? AND suite = '' ORDER BY step", policy)
     assert scores[0] < scores[-1] < (0.0,), "the mean log-probability of a token"
@@ -352,6 +360,9 @@ def test_examples_are_learned_then_rewards(lab: Lab, tmp_path: Path) -> None:
     assert {turns for _, turns, reward in lab.rows(said, prefer) if reward > 0} <= earned
     first, *_ = (json.loads(line) for line in lab.marlaas("metrics", str(prefer), "--jsonl").splitlines()[1:])
     assert first["metrics"]["loss"] == pytest.approx(math.log(2)) and abs(first["metrics"]["margin"]) < 1e-4
+    lines = [json.loads(line) for line in lab.marlaas("metrics", str(student), "--jsonl").splitlines()]
+    apart = [row["metrics"]["kl"] for row in lines if row["kind"] == "step"]
+    assert len(apart) == 2 and min(apart) > 0.0, "from a teacher of rank 16; the trainer's contract has its gradient"
     refused = tmp_path / "refused.toml"
     refused.write_text(SHOWN.replace("sums.jsonl", "rollouts of nobody"))
     assert "There is no task 'nobody'" in lab.marlaas("submit", str(refused), code=2)

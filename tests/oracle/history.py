@@ -337,7 +337,7 @@ def check_open(record: Record, policies: Sequence[Policy], report: Report) -> No
 
 ADVANTAGE_TOLERANCE = 1e-5
 METRIC_TOLERANCE = 1e-6
-OF_LOSS = {"dr_grpo": "mean", "reinforce": "leave_one_out"}
+OF_LOSS = {"dr_grpo": "mean", "reinforce": "leave_one_out", "distill": "mean"}
 """Which advantage a loss was published with, where it is not ``standard``."""
 EPSILON = 1e-4
 """Added to a deviation before dividing by it."""

@@ -37,7 +37,7 @@ from ...train.evaluation import EvalRun
 from ...train.loop import TrainRun
 from ...train.opening import check_ready
 from ..rollout_rows import with_rollouts
-from ..submission.references import choose_at, references
+from ..submission.references import TEACHER, choose_at, references
 from .commands import Commands
 from .decision import PAUSES, Act, Situation, decide, in_words
 
@@ -70,17 +70,19 @@ class Ending:
 
 
 def bind_starts(home: Home, store: Store, task: int, spec: TaskSpec) -> None:
-    """Bind what training begins from, once its dependencies are done.
+    """Bind what training begins from, and its teacher, once its dependencies are done.
 
     Raises ``AdapterError`` or ``ConfigError`` if there is no such version.
     """
-    starts = [words for words, _, policy in references(spec) if policy and start_folder(words) is None]
-    for words in starts:
+    awaited = [(words, key) for words, key, policy in references(spec) if policy or key == TEACHER]
+    for words, key in awaited:
+        if start_folder(words) is not None:
+            continue
         if store.versions.start(task, words) is None:
             with Reader(home.database) as reader:
                 needed = {row.id for row in reader.needs(task)}
                 version = choose_at([version for version in reader.versions() if version.task in needed], words)
-            store.versions.borrow(task, words, version.id)
+            store.versions.borrow(task, words, version.id, plays=key == TEACHER)
 
 
 async def run_task(

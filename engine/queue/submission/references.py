@@ -178,6 +178,7 @@ def _meaning(
 # Bound by id at submission: the best version may change before the start. Those of a dependency that is not done are
 # bound at the start.
 
+TEACHER = "train.kl_reference"
 Found = tuple[str, Mapping[str, float], int | None]
 """Words for an error, rank and alpha, version id; None for a folder."""
 
@@ -210,6 +211,8 @@ def references(spec: TaskSpec) -> Iterator[tuple[str, str, NamedPolicySpec | Non
             yield policy.start, f"{table}.start", policy
         if policy.frozen and policy.frozen != BASE and inside(policy.frozen, spec) is None:
             yield policy.frozen, f"{table}.frozen", None
+    if spec.train.kl_reference not in (BASE, "start"):
+        yield spec.train.kl_reference, TEACHER, None
     for agent, words in spec.eval.agents.items():
         if words != BASE and words not in spec.policies and inside(words, spec) is None:
             yield words, f"eval.agents.{agent}", None
@@ -229,7 +232,7 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
         borrowed: dict[str, Borrowed] = {}
         for words, key, policy in wanted:
             try:
-                if policy and _awaited(words, key, policy, submission, submissions, reader):
+                if (policy or key == TEACHER) and _awaited(words, key, policy, submission, submissions, reader):
                     continue
                 meant[words] = about, numbers, version = meant.get(words) or _look_up(words, versions, reader)
                 _check_fit(submission.spec.name, key, policy, about, numbers)
@@ -248,12 +251,12 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
 def _awaited(
     words: str,
     key: str,
-    policy: NamedPolicySpec,
+    policy: NamedPolicySpec | None,
     submission: Submission,
     submissions: Sequence[Submission],
     reader: Reader | None,
 ) -> bool:
-    """True if training begins from a version of a dependency that is not done. Raises as ``_check_fit``."""
+    """True for a version of a dependency that is not done. Raises as ``_check_fit``."""
     named, own = words.partition("@")[0], submission.spec
     for place in submission.after:
         other = submissions[place].spec

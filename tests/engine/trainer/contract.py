@@ -97,6 +97,29 @@ class StepContract:
             assert (stats.gap_sum, stats.clipped) == (0.0, 0) and not stats.weights[groups[0].number].any()
         assert oracle.distance(read_state(tmp_path / "2")) < self.moved
 
+    @pytest.mark.parametrize("teacher", [0, 7])
+    async def test_a_teacher_of_another_rank_is_followed(
+        self, trainer: Trainer, base: str, tmp_path: Path, teacher: int
+    ) -> None:
+        """Or the base. Its log-ratio is the reward of each token, beside half of the other rewards."""
+        wise = replace(CONFIG, rank=teacher or 3, alpha=12.0)
+        await trainer.open("teacher", wise, str(tmp_path / "t0"), resume=False)
+        await train(trainer, "teacher", (group(7),), tmp_path / "t")
+        reference = str(tmp_path / "t") if teacher else ""
+        config = replace(CONFIG, loss="distill", kl=0.5, kl_in_reward=True, rewards=0.5, clip_norm=0.0)
+        config = replace(config, reference=reference)
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        oracle = Oracle(base, tmp_path / "0")
+        oracle.reference = Oracle(base, tmp_path / "t") if teacher else None
+        batches = [(group(1), group(2)), (group(3),)]
+        for number, (groups, norm) in enumerate(zip(batches, oracle.steps(batches, config), strict=True), start=1):
+            result = await train(trainer, "a", groups, tmp_path / f"{number}")
+            assert result.grad_norm == pytest.approx(norm, rel=self.relative)
+        assert oracle.distance(read_state(tmp_path / "2")) < self.moved
+        moved = await trainer.get_state("a")
+        assert (moved.reference is not None) == bool(teacher)
+        assert not teacher or (moved.reference is not None and moved.reference.rank == teacher)
+
     @pytest.mark.parametrize("start", [False, True])
     async def test_preferences_are_learned_as_published(
         self, trainer: Trainer, base: str, tmp_path: Path, start: bool

@@ -61,16 +61,22 @@ class Oracle:
             mask = torch.from_numpy(sequence.mask[1:].astype("float32"))
             ratio = torch.exp(logp.detach() - torch.from_numpy(sequence.logprobs[1:]))
             own = sequence.advantage if sequence.advantages is None else torch.from_numpy(sequence.advantages[1:])
+            if config.kl_in_reward:
+                pulls = self.reference or self
+                whole = pulls.logprobs(sequence.tokens, config.temperature, base=self.reference is None).detach()
+                nearer = whole.gather(1, targets)[:, 0] - torch.from_numpy(sequence.logprobs[1:])
+                own = config.rewards * own + config.kl * nearer
             total = total - (mask * ratio.clamp(max=config.importance_cap) * logp * own).sum()
             if config.entropy:
                 total = total + config.entropy * (mask * (whole.exp() * whole).sum(-1)).sum()
-            if config.kl:
+            if config.kl and not config.kl_in_reward:
                 pulls = self.reference or self
                 whole = pulls.logprobs(sequence.tokens, config.temperature, base=self.reference is None).detach()
                 before = whole.gather(1, targets)[:, 0]
                 k3 = torch.exp(before - logp) - (before - logp) - 1
                 total = total + config.kl * (mask * k3).sum()
-        return total / config.denominator
+        trained = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
+        return total / (trained if config.loss == "distill" else config.denominator)
 
     def margin(self, group: TrainGroup, config: PolicyConfig) -> torch.Tensor:
         """Of the chosen sequences over the rejected ones, as the paper's equation 7 has it."""
