@@ -622,6 +622,36 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Set 'train.advantage_level' = \"turn\", or remove it.",
         ),
         *_rule(
+            len(train.betas) != 2,
+            ("train.betas",),
+            f"has {len(train.betas)} numbers.",
+            "AdamW has two, as in [0.9, 0.95].",
+        ),
+        *_rule(
+            train.min_rate > 0.0 and train.schedule not in ("cosine_with_min_lr", "warmup_stable_decay"),
+            ("train.min_rate", "train.schedule"),
+            f"is set, but 'train.schedule' is \"{train.schedule}\".",
+            'Write "cosine_with_min_lr" or "warmup_stable_decay", or remove it.',
+        ),
+        *_rule(
+            (train.decay > 0) != (train.schedule == "warmup_stable_decay"),
+            ("train.decay", "train.schedule"),
+            f"is {train.decay}, but 'train.schedule' is \"{train.schedule}\".",
+            'Only "warmup_stable_decay" has such steps, and needs them.',
+        ),
+        *_rule(
+            train.decay + train.warmup > spec.steps,
+            ("train.decay", "train.warmup", "steps"),
+            f"is {train.decay}, with a warm-up of {train.warmup} steps, but the task has only {spec.steps}.",
+            "Take fewer.",
+        ),
+        *_rule(
+            train.schedule == "constant_with_warmup" and not train.warmup,
+            ("train.schedule", "train.warmup"),
+            "is \"constant_with_warmup\", but 'train.warmup' is 0.",
+            "Set 'train.warmup' to a number of steps.",
+        ),
+        *_rule(
             train.warmup >= spec.steps,
             ("train.warmup", "steps"),
             f"is {train.warmup}, but the task has only {spec.steps} steps.",

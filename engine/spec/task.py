@@ -248,6 +248,11 @@ class Interleaving:
         return min(due, key=lambda place: Fraction((slack - 1) * total - slack * behind[place], self._weights[place]))
 
 
+MIN_RATE = ("cosine_with_min_lr", "warmup_stable_decay")
+"""Schedules that may end above 0."""
+SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine", "inverse_sqrt", *MIN_RATE)
+
+
 @dataclass(frozen=True)
 class TrainSpec:
     """How it is trained."""
@@ -256,8 +261,14 @@ class TrainSpec:
     """What is minimised; ``trainer/losses.py`` has all of them. ``sft`` and ``dpo`` are those of the kinds."""
     learning_rate: float | Literal["auto"] = between(AUTO, 0.0, 1.0)
     """Of AdamW; ``auto``: by the width of the base and the policy's ``alpha``, 5e-4 at most."""
-    schedule: str = one_of("constant", "constant", "linear", "cosine")
-    """How the learning rate falls towards 0 at the last step, after the warm-up."""
+    schedule: str = one_of("constant", *SCHEDULES)
+    """How the learning rate falls after the warm-up, as the schedules of these names in transformers and TRL do."""
+    min_rate: float = between(0.0, 0.0, 1.0)
+    """With ``cosine_with_min_lr`` and ``warmup_stable_decay``: the share of the rate that is left at the end."""
+    decay: int = between(0, 0, 10000000)
+    """With ``warmup_stable_decay``: the last steps, in which the rate falls as half a cosine."""
+    betas: tuple[float, ...] = between((0.9, 0.95), 0.0, 0.999999)
+    """Of AdamW: how long the first and the second moment remember."""
     warmup: int = between(0, 0, 1000000)
     """Steps in which the learning rate rises to its full value."""
     groups_per_step: int = between(8, 1, 4096)

@@ -328,8 +328,8 @@ def group_logprobs(
 
 
 # The sum of groups is divided once, so the update does not depend on their order. The learning rate rises over
-# ``warmup`` steps, then is constant, or falls to 0 after step ``steps``, linearly or as half a cosine (arXiv
-# 1608.03983, equation 5, without restarts), as in transformers.
+# ``warmup`` steps, then is constant or falls: to 0 after step ``steps``, linearly or as half a cosine (arXiv
+# 1608.03983, equation 5, without restarts), or as transformers' schedules of these names do.
 
 
 @dataclass(frozen=True)
@@ -387,8 +387,28 @@ def learning_rate(config: PolicyConfig, step: int) -> float:
     """
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup
-    if config.schedule == "constant":
-        return config.learning_rate
-    done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
-    left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-    return config.learning_rate * left
+    past, whole = step - config.warmup, max(1, config.steps - config.warmup)
+    return config.learning_rate * _left(config, past, min(1.0, past / whole), whole)
+
+
+def _left(config: PolicyConfig, past: int, done: float, whole: int) -> float:
+    """The share of the full rate, ``past`` steps after the warm-up of the ``whole`` ones after it."""
+    cosine = 0.5 * (1.0 + math.cos(math.pi * done))
+    match config.schedule:
+        case "linear":
+            return 1.0 - done
+        case "cosine":
+            return cosine
+        case "cosine_with_min_lr":
+            return config.min_rate + (1.0 - config.min_rate) * cosine
+        case "inverse_sqrt":
+            scale = config.warmup or INVERSE_SQRT
+            return math.sqrt(scale / (past + scale))
+        case "warmup_stable_decay":
+            falling = max(0.0, past - (whole - config.decay)) / max(1, config.decay)
+            return config.min_rate + (1.0 - config.min_rate) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, falling)))
+    return 1.0
+
+
+INVERSE_SQRT = 10_000
+"""Steps without a warm-up after which the rate has fallen by the root of 2, as in transformers."""

@@ -28,7 +28,11 @@ class PolicyConfig:
     loss: str = "dr_grpo"
     learning_rate: float = 5e-4
     schedule: str = "constant"
-    """constant, linear or cosine: fall to 0 at step ``steps``."""
+    """As ``TrainSpec.schedule``."""
+    min_rate: float = 0.0
+    """The share of the rate that is left at the end."""
+    decay: int = 0
+    """Of warmup_stable_decay: its last steps."""
     warmup: int = 0
     steps: int = 0
     """Of the run; only for falling schedules."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -271,3 +271,28 @@ def rates(config: PolicyConfig, count: int) -> list[float]:
 def test_schedules_by_hand(schedule: str, warmup: int, expected: list[float]) -> None:
     config = PolicyConfig(learning_rate=8.0, schedule=schedule, warmup=warmup, steps=4)
     assert rates(config, 6) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [
+        ("linear", {}, {}),
+        ("cosine", {}, {}),
+        ("constant_with_warmup", {}, {}),
+        ("inverse_sqrt", {}, {}),
+        ("cosine_with_min_lr", {"min_rate": 0.2}, {"min_lr_rate": 0.2}),
+        ("warmup_stable_decay", {"min_rate": 0.1, "decay": 5}, {"min_lr_ratio": 0.1, "num_decay_steps": 5}),
+    ],
+)
+def test_schedules_are_those_of_transformers(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """From the end of the warm-up on: its first step has 1 / n of the rate here, and nothing there."""
+    from transformers import get_scheduler
+
+    config = PolicyConfig(learning_rate=1.0, schedule=name, warmup=4, steps=20, **ours)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    made: Any = get_scheduler(name, optimizer, 4, 20, scheduler_specific_kwargs=theirs)
+    for step in range(20):
+        if step >= 4:
+            assert learning_rate(config, step) == pytest.approx(made.get_last_lr()[0]), step
+        optimizer.step()
+        made.step()
