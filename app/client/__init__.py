@@ -18,9 +18,10 @@ from marlaas.engine.store.rows import (
     VersionRow,
 )
 
-from .home import Home, Tasks
+from .home import Columns, Home, Task, Tasks
 
 __all__ = [
+    "Columns",
     "EngineRow",
     "EnvironmentRow",
     "EvalRow",
@@ -30,6 +31,7 @@ __all__ = [
     "Matchup",
     "PolicyRow",
     "StepRow",
+    "Task",
     "TaskRow",
     "Tasks",
     "TrajectoryRow",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +39,10 @@ from ..text.tasks import queue_order
 from ..text.terms import with_new_keys
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..operations.estimating import Estimates
+    from .functions import WrittenEnvironment
 
 
 # Tasks as a tuple that a notebook shows as a table, in HTML with all foreign text escaped.
@@ -73,6 +77,55 @@ TaskName = int | str
 """A task by its number or its name; ``TENANT/NAME`` is that of a tenant."""
 TaskFile = str | os.PathLike[str] | Mapping[str, Any]
 """A task file by its path, or its content as a table."""
+
+
+class Columns(dict[str, "NDArray[Any]"]):
+    """Metrics by name, a value for each step, NaN where a step has none; ``step`` has the steps' numbers."""
+
+    @classmethod
+    def of(cls, steps: Sequence[StepRow]) -> Columns:
+        import numpy as np
+
+        names = dict.fromkeys(name for step in steps for name in step.metrics)
+        columns = {name: np.array([step.metrics.get(name, np.nan) for step in steps]) for name in names}
+        return cls({"step": np.array([step.step for step in steps]), **columns})
+
+    def frame(self) -> Any:
+        """As a pandas frame, with the steps as its index. Raises ``ImportError`` without pandas."""
+        pandas = import_module("pandas")
+        return pandas.DataFrame(self).set_index("step")
+
+
+class Task(int):
+    """A submitted task: its number, with what a home does with it."""
+
+    home: Home
+
+    def __new__(cls, number: int, home: Home) -> Task:
+        task = super().__new__(cls, number)
+        task.home = home
+        return task
+
+    def wait(self, timeout: float | None = None, progress: Callable[[str], None] | None = None) -> TaskRow:
+        """Wait until it has ended or paused itself; see ``Home.wait``."""
+        return self.home.wait(self, timeout=timeout, progress=progress)[0]
+
+    @property
+    def row(self) -> TaskRow:
+        """How it stands."""
+        return self.home.task(self)
+
+    @property
+    def metrics(self) -> Columns:
+        """Its steps as columns: ``task.metrics["reward"]``; ``task.metrics.frame()`` for pandas."""
+        return Columns.of(self.home.metrics(self))
+
+    def rollouts(self, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
+        """See ``Home.rollouts``."""
+        return self.home.rollouts(self, limit, before)
+
+    def _repr_html_(self) -> str:
+        return Tasks([self.row])._repr_html_()
 
 
 class Home:
@@ -171,14 +224,28 @@ class Home:
 
     # Acting.
 
-    def submit(self, *tasks: TaskFile) -> list[int]:
+    def submit(self, *tasks: TaskFile, environment: object = None) -> list[Task]:
         """Add tasks to the queue, all or none; the numbers they got. Starts the engine if none runs.
 
         A table is what a task file would say, ``{"tenant": …, "name": …, "environment": …}``; a list if it has one
-        value is a sweep. Raises ``ConfigError`` and its kin, with the sentence that ``marlaas submit`` says.
+        value is a sweep. ``environment``: a function or class of this session, which ``add_environment`` writes down;
+        tables need not name it. Raises ``ConfigError`` and its kin, with the sentence that ``marlaas submit`` says.
         """
+        if environment is not None:
+            name = self.add_environment(environment).name
+            tasks = tuple({"environment": name, **task} if isinstance(task, Mapping) else task for task in tasks)
+        return [Task(number, self) for number in enqueue(self._home, _read(self._home, tasks))]
 
-        return enqueue(self._home, _read(self._home, tasks))
+    def add_environment(self, function: object) -> WrittenEnvironment:
+        """Write a function or class of this session as a plugin of the home, with what it uses; its source is shown.
+
+        With or without ``@env``. Modules are imported there, functions, classes and plain values of the session
+        are copied. Called again, it replaces what it wrote. Raises ``ConfigError`` for a lambda, for what has no
+        source, and for values that no file can hold.
+        """
+        from .functions import write_environment  # loads what authors import
+
+        return write_environment(self._home, function)
 
     def evaluate(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,7 +45,9 @@ def _alone(home: Home, installs: bool, work: Callable[..., Coroutine[Any, Any, T
     settings = load_settings(home).environments
     interpreters = Interpreters(home.venvs, settings if installs else replace(settings, allow="never"))
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
-        return asyncio.run(work(*arguments, (BUNDLED_PLUGINS, home.plugins), Path(scratch), interpreters))
+        looking = work(*arguments, (BUNDLED_PLUGINS, home.plugins), Path(scratch), interpreters)
+        with ThreadPoolExecutor(1) as thread:  # a notebook's own thread runs a loop already
+            return thread.submit(asyncio.run, looking).result()
 
 
 def peeked(

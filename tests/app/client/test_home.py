@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import FrozenInstanceError
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from marlaas.app.client import Home, MarlaasError
+from marlaas import plugins
+from marlaas.app.client import Home, MarlaasError, Task
 from marlaas.app.operations import commands
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
 from marlaas.engine.home import paths
@@ -26,6 +29,81 @@ def test_an_empty_home(home: paths.Home) -> None:
         client.task(1)
     assert not home.root.exists(), "looking makes no home"
     assert Home().folder == home.root and repr(client) == f"Home({str(home.root)!r})"
+
+
+CELL = """
+import json
+import random as dice
+
+GREETING = {"de": "Hallo", "en": ["Hello"]}
+
+
+def clean(text):
+    return dice.choice([text.strip()])
+
+
+def worth(text):
+    return float(clean(text) in GREETING["en"] or worth("Hello"))
+
+
+async def greets(ep, loud: bool = False):
+    said = await ep.ask(json.dumps(GREETING))
+    return worth(said.text)
+"""
+
+
+def cell(text: str, **names: object) -> dict[str, Any]:
+    """The names after a notebook has run a cell: its lines are known to Python, as in IPython."""
+    file = f"<cell {len(linecache.cache)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    space: dict[str, Any] = {"__name__": "__main__", **names}
+    exec(compile(text, file, "exec"), space)
+    return space
+
+
+def test_a_function_of_a_notebook_is_a_plugin(home: paths.Home) -> None:
+    client = Home(home.root)
+    made = client.add_environment(cell(CELL)["greets"])
+    assert made.name == "greets/greets" and made.path == home.plugins / "greets.py"
+    assert made.path.read_text() == made.source and "def clean" in made._repr_html_()
+    space = cell(made.source)
+    assert space["greets"].name == "greets" and [own.name for own in space["greets"].parameters] == ["loud"]
+    assert space["worth"](" Hello ") == 1.0 and space["GREETING"] == {"de": "Hallo", "en": ["Hello"]}
+    shown = client.add_environment(cell("class Says:\n    async def play(self, ep): return 1.0\n")["Says"])
+    assert shown.source.endswith("@env\nclass Says:\n    async def play(self, ep): return 1.0\n")
+    changed = cell(CELL.replace("Hallo", "Moin").replace("async def", "@env(timeout=5)\nasync def"), env=plugins.env)
+    again = client.add_environment(changed["greets"])
+    assert "Moin" in again.path.read_text() and again.source.count("@env") == 1 and "timeout=5" in again.source
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("it = lambda ep: 1.0", "A lambda has no name"),
+        ("it = 7", "a function or a class, not int"),
+        ("handle = open(__import__('os').devnull)\ndef it(ep): return handle", "'handle', a TextIOWrapper .* no file"),
+        ("def it(ep): return unheard(ep)", "uses 'unheard', which is not defined"),
+        ("exec('def it(ep): return 1.0')", "it has no source"),
+        ("def arithmetic(ep): return 1.0\nit = arithmetic", "a plugin 'arithmetic' that was not written from Python"),
+    ],
+)
+def test_what_no_file_can_hold_is_refused(home: paths.Home, text: str, says: str) -> None:
+    home.create()
+    (home.plugins / "arithmetic.py").write_text("# somebody's\n")
+    space = cell(text)
+    with pytest.raises(ConfigError, match=says):
+        Home(home.root).add_environment(space["it"])
+    if "handle" in space:
+        space["handle"].close()
+
+
+def test_metrics_are_columns(home: paths.Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task("bio", "one", made=12)
+    task = Task(1, Home(home.root))
+    assert task == 1 and task.row.name == "one" and "one" in task._repr_html_()
+    assert task.metrics["step"].tolist() == list(range(1, 13)) and len(task.metrics["reward"]) == 12
+    assert task.metrics["reward"].dtype.kind == "f" and task.rollouts(limit=1)[0].turns
 
 
 def test_a_mistyped_folder_is_refused_as_by_the_verbs(marlaas: Commander, filling: Filling, tmp_path: Path) -> None:
