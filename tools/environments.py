@@ -34,6 +34,14 @@ CLIENTS = {
     "lm-eval": ("lm-eval[api]==0.4.13", "transformers==5.23.0"),
     "verifiers": ("verifiers==0.4.0",),
     "aider": ("aider-chat==0.86.2",),
+    "trackers": (
+        "tensorboard==2.21.0",
+        "wandb==0.31.0",
+        "mlflow-skinny[db]==3.17.2",
+        "sqlalchemy==2.0.54",
+        "alembic==1.18.4",
+        "trackio==0.43.0",
+    ),
 }
 """Each client's packages, in the versions that were tested."""
 NPM = (

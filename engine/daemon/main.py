@@ -55,6 +55,7 @@ from ..rollout.programs import canned
 from ..store.queries.reader import Reader
 from ..store.schema import is_current
 from ..store.store import Store
+from ..tracking.processes import Trackers
 from ..wire import Endpoints
 from .control import STALE, make_home, open_database
 from .heartbeat import CardMonitor, Heartbeat
@@ -324,6 +325,7 @@ class Engine:
             from .nodes import NodeMonitor  # loads nothing of a cluster without one
 
             self._nodes = NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, scheduler.settle, log)
+        self._trackers = Trackers(home, settings.track, log)
         self._cards = CardMonitor(store, settings.resources, supervisor, log)
         self._api.serve(serving.answerer, FigureReader(home.database, ledger).rows)
 
@@ -380,7 +382,7 @@ class Engine:
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
             self._cards.run(),
-            *(self._heartbeat.run(supervisor), self._api.run()),
+            *(self._heartbeat.run(supervisor), self._api.run(), self._trackers.run()),
             *([self._nodes.run()] if self._nodes is not None else []),
         )
 
@@ -390,7 +392,7 @@ class Engine:
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await self._heartbeat.stop(supervisor)
         ends = (self._api.stop(), self._stop_workers(), self._conformance.stop(), self._environments.stop())
-        await asyncio.gather(*ends, self._notifier.stop(), return_exceptions=True)
+        await asyncio.gather(*ends, self._notifier.stop(), self._trackers.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
 

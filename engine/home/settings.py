@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from ..models.config import BFLOAT16, GGUF, PRECISIONS
 from ..models.find import anchored
 from ..spec.toml_text import read_toml
+from ..spec.trackers import TRACKERS
 from ..spec.validation import between, build, each_of, one_of
 from .paths import Home
 
@@ -199,6 +200,15 @@ DOCUMENTED = """\
 # Minutes that a task is blocked before that is told.
 # blocked_minutes = 10
 
+[track]
+# Where the curves of tasks are sent, live, but of those that ended before: "tensorboard", "wandb", "mlflow",
+# "trackio", each of which has to be installed here. Nothing is sent unless asked for; a task file may say it, too.
+# to = []
+# The project, or experiment, that they are part of.
+# project = "marlaas"
+# The folder for what they write on this machine; "" is track in the home.
+# folder = ""
+
 [disk]
 # Gigabytes that stay free: below that, tasks wait, say so, and go on by themselves once there is room.
 # reserve_gb = 0.5
@@ -321,6 +331,15 @@ class NotifySettings:
 
 
 @dataclass(frozen=True)
+class TrackSettings:
+    """Settings of trackers of experiments; see ``engine/tracking``."""
+
+    to: tuple[str, ...] = each_of(*TRACKERS)
+    project: str = "marlaas"
+    folder: str = ""
+
+
+@dataclass(frozen=True)
 class DiskSettings:
     """Settings of the disk space that a home may take."""
 
@@ -352,6 +371,7 @@ class Settings:
     environments: EnvironmentSettings = EnvironmentSettings()
     api: ApiSettings = ApiSettings()
     notify: NotifySettings = NotifySettings()
+    track: TrackSettings = TrackSettings()
     disk: DiskSettings = DiskSettings()
     resources: ResourceSettings = ResourceSettings()  # noqa: RUF009  # it is frozen
     cluster: ClusterSettings = ClusterSettings()

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from ..errors import ConfigError
 from .losses import DISTILL, DPO, PUBLISHED, SFT, SHOWN
 from .rules import faults_between, truncation_faults
+from .trackers import TRACKERS
 from .validation import AUTO, between, each_of, one_of, refuse, shaped, spoils
 
 
@@ -436,6 +437,14 @@ class EvalSpec:
 
 
 @dataclass(frozen=True)
+class TrackSpec:
+    """Where its curves are sent, live."""
+
+    to: tuple[str, ...] = each_of(*TRACKERS, "none")
+    """Trackers, in place of those in marlaas.toml; ``none`` for none. Empty: as marlaas.toml says."""
+
+
+@dataclass(frozen=True)
 class KeepSpec:
     """Which adapter versions stay on the disk besides the best and the last two."""
 
@@ -481,6 +490,7 @@ class TaskSpec:
     keep: KeepSpec = KeepSpec()
     watch: WatchSpec = field(default_factory=WatchSpec)
     data: DataSpec = field(default_factory=DataSpec)
+    track: TrackSpec = TrackSpec()
 
     @property
     def played(self) -> str:

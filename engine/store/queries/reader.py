@@ -223,6 +223,11 @@ class Reader:
             for name, policy_file in named.items()
         )
 
+    def trackers(self) -> set[str]:
+        """Those that task files name."""
+        rows = self.all("SELECT DISTINCT value FROM tasks, json_each(config, '$.track.to')")
+        return {row[0] for row in rows}
+
     def known_tasks(self) -> list[KnownTask]:
         return self.rows(KnownTask, "SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
 
