@@ -37,9 +37,9 @@ CLIENTS = {
     "trackers": (
         "tensorboard==2.21.0",
         "wandb==0.31.0",
-        "mlflow-skinny[db]==3.17.2",
-        "sqlalchemy==2.0.54",
-        "alembic==1.18.4",
+        "mlflow-skinny==3.17.2",
+        "sqlalchemy==2.1.9",
+        "alembic==1.20.1",
         "trackio==0.43.0",
     ),
 }
