@@ -29,6 +29,7 @@ MODULES = {
     "weight_sync": "many_tasks.weight_sync",
     "real": "real.section",
     "one_task": "beside_trl.one_task",
+    "shown": "beside_trl.shown",
     "half_billion_step": "beside_trl.random_bases",
     "terminal": "terminal",
     "gateway": "gateway",
