@@ -36,6 +36,7 @@ from marlaas.engine.spec.task import (
     SamplingSpec,
     SuiteSpec,
     TaskSpec,
+    TrackSpec,
     TrainSpec,
     WatchSpec,
 )
@@ -121,6 +122,7 @@ TABLES = {
     "eval": EvalSpec.__doc__,
     "keep": KeepSpec.__doc__,
     "watch": WatchSpec.__doc__,
+    "track": TrackSpec.__doc__,
     "data": DataSpec.__doc__,
 }
 OF_SUITES = ("eval.suite.name", "eval.suite.environment")

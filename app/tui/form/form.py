@@ -102,7 +102,7 @@ def _last(typed: str) -> str:
 
 PARAMETERS = "environment_config"
 FIRST = ("tenant", "name", "environment", "steps")
-FOLDED = ("train", "sampling", "eval", "policy", "data", "queue", "keep", "watch", "")
+FOLDED = ("train", "sampling", "eval", "policy", "data", "queue", "keep", "watch", "track", "")
 """In order; the last has the file's other keys."""
 POLICIES, AGENTS = "policies", "agents"
 """Fields of these names hold names, and so decide the form's other fields."""

@@ -275,6 +275,7 @@ _TITLES = {
     "queue": "queue: priority, dependencies",
     "keep": "keep: versions that stay on the disk",
     "watch": "watch: what to do when learning goes wrong",
+    "track": "track: where curves are sent",
     "": "more",
 }
 
