@@ -622,12 +622,6 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Set 'train.advantage_level' = \"turn\", or remove it.",
         ),
         *_rule(
-            len(train.betas) != 2,
-            ("train.betas",),
-            f"has {len(train.betas)} numbers.",
-            "AdamW has two, as in [0.9, 0.95].",
-        ),
-        *_rule(
             train.min_rate > 0.0 and train.schedule not in ("cosine_with_min_lr", "warmup_stable_decay"),
             ("train.min_rate", "train.schedule"),
             f"is set, but 'train.schedule' is \"{train.schedule}\".",

@@ -268,8 +268,10 @@ class TrainSpec:
     """With ``cosine_with_min_lr`` and ``warmup_stable_decay``: the share of the rate that is left at the end."""
     decay: int = between(0, 0, 10000000)
     """With ``warmup_stable_decay``: the last steps, in which the rate falls as half a cosine."""
-    betas: tuple[float, ...] = between((0.9, 0.95), 0.0, 0.999999)
-    """Of AdamW: how long the first and the second moment remember."""
+    adam_beta1: float = between(0.9, 0.0, 0.999999)
+    """Of AdamW: how long the first moment remembers."""
+    adam_beta2: float = between(0.95, 0.0, 0.999999)
+    """Of AdamW: how long the second moment remembers."""
     warmup: int = between(0, 0, 1000000)
     """Steps in which the learning rate rises to its full value."""
     groups_per_step: int = between(8, 1, 4096)

@@ -68,7 +68,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         schedule=train.schedule,
         min_rate=train.min_rate,
         decay=train.decay,
-        betas=(train.betas[0], train.betas[1]),
+        betas=(train.adam_beta1, train.adam_beta2),
         warmup=train.warmup,
         steps=spec.steps,
         epochs=train.epochs,

@@ -250,4 +250,4 @@ class PluginHost:
 def reply_of(record: Record) -> Reply:
     """A reply as the engine sent it."""
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in record["tool_calls"])
-    return Reply(record["text"], record["finish"], record["turn"], calls, record["thinking"], record["logprob"])
+    return Reply(record["text"], record["finish"], record["turn"], calls, record["thinking"], record.get("logprob"))

@@ -63,7 +63,7 @@ async def test_every_metric_that_steps_record_is_known(tmp_path: Path) -> None:
     recorded = {row["name"] for row in world.query("SELECT DISTINCT name FROM metrics")}
     assert {"gap_mean", "dropped", "prompts_solved", "publish_wait_seconds", "weight_ess", "lost"} <= recorded
     assert {name for name in recorded if stale_age(name) is None} <= METRICS.keys()
-    assert METRICS.keys() - recorded <= {"gap_followed", "given_up", "dropped_time", "dropped_length"} | {
+    assert METRICS.keys() - recorded <= {"gap_followed", "given_up", "dropped_time", "dropped_length", "margin"} | {
         *("dropped_reward", "slower_reward"),
     }, "what this run cannot have, as nothing moves and nothing takes time"
     assert words("sums: epoch").title == "sums: epoch" and find_term("sums: prompts_solved").name == "solved"

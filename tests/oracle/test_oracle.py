@@ -171,7 +171,7 @@ async def test_a_task_whose_start_is_damaged_keeps_what_it_learnt(home: Home, ba
     await go_on(home, store, base, task, replace(later, steps=1))
     first = store.versions.first(store.versions.policy(task, "policy", {}))
     Path(first.path).write_bytes(b"damaged")
-    with pytest.raises(AdapterError, match="The version that the task started from cannot be read"):
+    with pytest.raises(AdapterError, match="The version that the KL term pulls to cannot be read"):
         await go_on(home, store, base, task, later)
     assert [version.number for version in store.versions.candidates(store.versions.policy(task, "policy", {}))] == [
         1,

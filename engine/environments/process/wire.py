@@ -351,7 +351,7 @@ def encode_reply(id: int, reply: Reply) -> Record:
         "turn": reply.turn,
         "tool_calls": calls,
         "thinking": reply.thinking,
-        "logprob": reply.logprob,
+        **({} if reply.logprob is None else {"logprob": reply.logprob}),
     }
 
 

@@ -293,7 +293,7 @@ TOKENS = st.lists(
     max_size=6,
 )
 
-HELD_CONSTANT = ("dr_grpo", "reinforce", "sft", "cispo")
+HELD_CONSTANT = ("dr_grpo", "reinforce", "sft", "dpo", "distill", "cispo")
 """Losses whose weights carry no gradient: it is not the derivative of their value."""
 
 WIDE_GSPO = PolicyConfig(loss="gspo", clip_low=0.3, clip_high=0.4)
@@ -360,7 +360,9 @@ def test_every_loss_is_published_and_computed() -> None:
     assert LOSSES.keys() == PUBLISHED.keys()
     for loss in PUBLISHED.values():
         assert loss.mean in get_args(Mean) and loss.advantage in get_args(AdvantageKind)
-    with pytest.raises(ValueError, match="no loss named 'grop'; there are: cispo, dapo, dr_grpo, grpo, gspo, ppo"):
+    with pytest.raises(
+        ValueError, match="no loss named 'grop'; there are: cispo, dapo, distill, dpo, dr_grpo, grpo, gspo, ppo"
+    ):
         published("grop")
 
 
@@ -546,7 +548,7 @@ def test_the_entropy_bonus_is_weighed_as_the_loss_is(loss: str) -> None:
     policy, logp, entropy = PolicyLoss(config), torch.full((4,), SAMPLED_AT), torch.tensor([1.0, 2.0, 3.0, 4.0])
     slopes = policy.gradient(trained, None, logp, entropy)
     shared = divisor(config, policy.measured)
-    weights = {"constant": [1 / 16] * 4, "episode": [1 / 2] * 4, "token": [1 / 4] * 4}
+    weights = {"constant": [1 / 16] * 4, "episode": [1 / 2] * 4, "token": [1 / 4] * 4, "pair": [1.0] * 4}
     expected = [0.3 * w for w in weights.get(PUBLISHED[loss].mean, [1 / 2, 1 / 6, 1 / 6, 1 / 6])]
     assert slopes.entropy is not None and not slopes.logp.any()
     assert (slopes.entropy / shared).tolist() == pytest.approx([-weight for weight in expected])
