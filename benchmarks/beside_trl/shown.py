@@ -18,7 +18,11 @@ from statistics import fmean
 from typing import Any
 
 from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.conversation import Order
+from marlaas.engine.rollout.demonstrations import parts_of, turns_of
+from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.plugins.conversations import conversation_of
 from marlaas.plugins.data import row_at
 
 from ..machinery.cores import all_cores, pinned
@@ -58,7 +62,7 @@ def measure(quick: bool) -> Section:
         ours, theirs = [], []
         for seed in range(repetitions):
             with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
-                write_rows(Path(name), kind, steps, seed)
+                write_rows(Path(name), kind, steps, seed, Renderer(base))
                 theirs.append(_trl(python, base, Path(name), kind, steps))
                 ours.append(_marlaas(base, Path(name), kind, steps))
         means = [Series(tuple(fmean(run.seconds[SKIPPED:]) for run in side)) for side in (ours, theirs)]
@@ -83,8 +87,11 @@ def measure(quick: bool) -> Section:
 NOUNS = {"sft": "conversations", "dpo": "pairs"}
 
 
-def write_rows(folder: Path, kind: str, steps: int, seed: int) -> None:
-    """``rows.jsonl`` for us, and ``ordered.jsonl``, the rows of our steps in their order, for TRL."""
+def write_rows(folder: Path, kind: str, steps: int, seed: int, renderer: Renderer) -> None:
+    """``rows.jsonl`` for us, and ``ordered.jsonl``, the rows of our steps in their order, for TRL.
+
+    TRL counts the line's end after a reply as a part of it: of examples it gets our tokens.
+    """
     draw, count = Random(seed), BATCH * steps * 2
 
     words = TEXT.split()
@@ -103,8 +110,17 @@ def write_rows(folder: Path, kind: str, steps: int, seed: int) -> None:
     held_out = row() | {"split": "eval"}
     lines = [json.dumps(one | {"split": "train"}) for one in rows] + [json.dumps(held_out)]
     (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    ordered = [json.dumps(rows[row_at("train", 0, index, count)]) for index in range(BATCH * steps)]
+    chosen = [rows[row_at("train", 0, index, count)] for index in range(BATCH * steps)]
+    ordered = [json.dumps(tokens_of(renderer, one) if kind == "sft" else one) for one in chosen]
     (folder / "ordered.jsonl").write_text("\n".join(ordered), encoding="utf-8")
+
+
+def tokens_of(renderer: Renderer, row: dict[str, Any]) -> dict[str, list[int]]:
+    """As TRL takes rows that are tokens already."""
+    messages, _ = conversation_of(row)
+    (part,) = parts_of(turns_of(renderer, messages), 0, Order())
+    shown = part.trajectory("", None, False)
+    return {"input_ids": shown.tokens.tolist(), "completion_mask": shown.mask.tolist()}
 
 
 def _trl(python: Path, base: Path, folder: Path, kind: str, steps: int) -> Outcome:
