@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -25,7 +24,7 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.plugins.conversations import conversation_of
 from marlaas.plugins.data import row_at
 
-from ..machinery.cores import all_cores, pinned
+from ..machinery.cores import all_cores
 from ..real.base import smollm2
 from ..report.figures import Row, Section, Series
 from .marlaas_side import command
@@ -45,13 +44,8 @@ eval = {{ every = 0, prompts = 1 }}
 """
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One run of either side."""
-
-    losses: Sequence[float]
-    seconds: Sequence[float]
-    """Of each step."""
+Outcome = tuple[Sequence[float], Sequence[float]]
+"""Losses and seconds of a run's steps."""
 
 
 def measure(quick: bool) -> Section:
@@ -65,11 +59,11 @@ def measure(quick: bool) -> Section:
                 write_rows(Path(name), kind, steps, seed, Renderer(base))
                 theirs.append(_trl(python, base, Path(name), kind, steps))
                 ours.append(_marlaas(base, Path(name), kind, steps))
-        means = [Series(tuple(fmean(run.seconds[SKIPPED:]) for run in side)) for side in (ours, theirs)]
+        means = [Series(tuple(fmean(run[1][SKIPPED:]) for run in side)) for side in (ours, theirs)]
         rows.append(Row(f"a step of {BATCH} {NOUNS[kind]}", "s", means[0], means[1], f"TRL {TRL}", goal="2 ×"))
-        pairs = zip(ours[0].losses, theirs[0].losses, strict=False)
+        pairs = zip(ours[0][0], theirs[0][0], strict=False)
         apart = max(abs(a - b) for a, b in pairs)
-        curve = ", ".join(f"{loss:.4f}" for loss in ours[0].losses[:4])
+        curve = ", ".join(f"{loss:.4f}" for loss in ours[0][0][:4])
         remarks.append(f"- `{kind}`: the losses begin {curve}; the largest difference to TRL's is {apart:.4f}.")
     return Section(
         name="shown",
@@ -107,8 +101,7 @@ def write_rows(folder: Path, kind: str, steps: int, seed: int, renderer: Rendere
         return {"prompt": prompt, "chosen": reply, "rejected": other}
 
     rows = [row() for _ in range(count)]
-    held_out = row() | {"split": "eval"}
-    lines = [json.dumps(one | {"split": "train"}) for one in rows] + [json.dumps(held_out)]
+    lines = [json.dumps(one | {"split": split}) for one, split in [*((r, "train") for r in rows), (row(), "eval")]]
     (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
     chosen = [rows[row_at("train", 0, index, count)] for index in range(BATCH * steps)]
     ordered = [json.dumps(tokens_of(renderer, one) if kind == "sft" else one) for one in chosen]
@@ -131,7 +124,7 @@ def _trl(python: Path, base: Path, folder: Path, kind: str, steps: int) -> Outco
         raise RuntimeError(f"TRL ended with code {done.returncode}: {done.stderr.strip().splitlines()[-1]}")
     said = json.loads(outcome.read_text(encoding="utf-8"))
     ends = [said["begun"], *said["ends"]]
-    return Outcome(said["losses"], [after - before for before, after in pairwise(ends)])
+    return (said["losses"], [after - before for before, after in pairwise(ends)])
 
 
 def _marlaas(base: Path, folder: Path, kind: str, steps: int) -> Outcome:
@@ -145,6 +138,6 @@ def _marlaas(base: Path, folder: Path, kind: str, steps: int) -> Outcome:
         with Reader(home.database) as reader:
             made = reader.steps(1)
     finally:
-        with suppress(RuntimeError), pinned(cores):
+        with suppress(RuntimeError):
             command(home, cores, "engine", "stop")
-    return Outcome([step.metrics["loss"] for step in made], [step.metrics["seconds"] for step in made])
+    return ([step.metrics["loss"] for step in made], [step.metrics["seconds"] for step in made])

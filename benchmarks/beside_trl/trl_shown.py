@@ -37,19 +37,6 @@ class Clock(TrainerCallback):
         self.ends.append(time.time())
 
 
-class _InOrder:
-    def _get_train_sampler(self, *unused: Any, **more: Any) -> Any:
-        return SequentialSampler(self.train_dataset)  # type: ignore[attr-defined]
-
-
-class Sft(_InOrder, SFTTrainer):  # type: ignore[misc]
-    """Rows in the order of the file."""
-
-
-class Dpo(_InOrder, DPOTrainer):  # type: ignore[misc]
-    """Rows in the order of the file."""
-
-
 def main(kind: str, base: str, rows: str, outcome: str, steps: str, batch: str, rate: str) -> None:
     """Train, and write down what was seen."""
     settings = {
@@ -83,10 +70,12 @@ def main(kind: str, base: str, rows: str, outcome: str, steps: str, batch: str, 
         "peft_config": LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"),
         "callbacks": [clock],
     }
-    if kind == "sft":
-        trainer: Any = Sft(args=SFTConfig(completion_only_loss=True, **settings), **common)
-    else:
-        trainer = Dpo(args=DPOConfig(beta=0.1, **settings), **common)
+    trainer: Any = (
+        SFTTrainer(args=SFTConfig(completion_only_loss=True, **settings), **common)
+        if kind == "sft"
+        else DPOTrainer(args=DPOConfig(beta=0.1, **settings), **common)
+    )
+    trainer._get_train_sampler = lambda *unused, **more: SequentialSampler(trainer.train_dataset)
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     Path(outcome).write_text(json.dumps({"losses": losses, "ends": clock.ends, "begun": clock.begun}), encoding="utf-8")
