@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from .conftest import metric, trained
 
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(900)]
 
-STEPS, KILLED_AT = 120, 30
+STEPS, FURTHER = 600, 30
 SETTINGS = """\
 [rollout]
 sampler = "torch"
@@ -77,23 +78,28 @@ def observers(lab: Lab) -> list[int]:
     return [int(pid) for pid in listed.stdout.split()]
 
 
+def sent(lab: Lab, pattern: str) -> None:
+    """Wait until each observer has noted what looks like this."""
+    deadline = time.monotonic() + 120
+    states = [lab.home.root / "track" / f"{name}.json" for name in TRACKERS]
+    while not all(path.exists() and re.search(pattern, path.read_text()) for path in states):
+        assert time.monotonic() < deadline, lab.marlaas("logs")
+        time.sleep(0.5)  # observers are other processes: there is nothing to await
+
+
 def test_each_tracker_reads_back_the_same_numbers(tracked_lab: Lab) -> None:
     lab = tracked_lab
     train = {"groups_per_step": 1, "group_size": 2, "patience": 1000}
     task = lab.submit("curve", steps=STEPS, train=train, eval={"prompts": 2, "every": 20})
-    lab.until(task, KILLED_AT)
+    sent(lab, '"step": [1-9]')
     for pid in observers(lab):
         os.kill(pid, signal.SIGKILL)
-    lab.until(task, 2 * KILLED_AT)
+    lab.until(task, lab.row(task).step + FURTHER)
     lab.kill_engine()
     lab.marlaas("engine", "start")
     trained(lab, task, 600)
     stored = [[step, reward] for step, reward in enumerate(metric(lab, task, "reward"), start=1)]
-    deadline = time.monotonic() + 120
-    states = [lab.home.root / "track" / f"{name}.json" for name in TRACKERS]
-    while not all(path.exists() and '"ended": "done"' in path.read_text() for path in states):
-        assert time.monotonic() < deadline, lab.marlaas("logs")
-        time.sleep(0.5)  # observers are other processes: there is nothing to await
+    sent(lab, '"ended": "done"')
     time.sleep(3)  # trackio's thread writes what it was given within a second
     python = client("trackers") / "bin" / "python"
     read = subprocess.run(
