@@ -64,6 +64,8 @@ class Observer:
         self._file = home.root / "track" / f"{client}.json"
         self._progress = _read(self._file)
         self._keep()  # also if nothing can be sent for days
+        self._over: dict[int, str] = {}
+        """Tasks that ended, with nothing left to be sent, and how they ended."""
         self._trackers: dict[str, Tracker] = {}
         self._pauses: dict[str, tuple[float, float]] = {}
         """Seconds of the last pause, and when it is over."""
@@ -72,16 +74,20 @@ class Observer:
     def look(self, last: bool = False) -> None:
         """Send what is new. ``last``: also what may still get metrics."""
         with Reader(self._home.database) as reader:
-            for task in reader.tasks():
-                config = {} if self._over(task) else reader.task_config(task.id)
-                if config and self._wanted(task, config):
+            for number, state in reader.states().items():
+                if self._over.get(number) == state or (task := reader.task(number)) is None:
+                    continue
+                config = reader.task_config(number)
+                if self._wanted(task, config):
                     for policy in task.trained or ("",):
                         self._follow(reader, task, policy, config, last)
+                if state in FINISHED and self._sent(task, config):
+                    self._over[number] = state
 
-    def _over(self, task: TaskRow) -> bool:
-        names = [self._id(task, policy) for policy in task.trained or ("",)]
-        ended = [self._progress.runs[name].ended for name in names if name in self._progress.runs]
-        return len(ended) == len(names) and all(end == task.state for end in ended)
+    def _sent(self, task: TaskRow, config: Mapping[str, Any]) -> bool:
+        """Whether nothing of a task that ended is left."""
+        runs = [self._progress.runs.get(self._id(task, policy)) for policy in task.trained or ("",)]
+        return not self._wanted(task, config) or all(run is not None and run.ended == task.state for run in runs)
 
     def _wanted(self, task: TaskRow, config: Mapping[str, Any]) -> bool:
         if own := config.get("track", {}).get("to"):

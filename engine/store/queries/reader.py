@@ -223,6 +223,10 @@ class Reader:
             for name, policy_file in named.items()
         )
 
+    def states(self) -> dict[int, str]:
+        """Of all tasks, by number; as the engine has them, without *blocked*."""
+        return {row["id"]: row["state"] for row in self.all("SELECT id, state FROM tasks ORDER BY id")}
+
     def trackers(self) -> set[str]:
         """Those that task files name."""
         rows = self.all("SELECT DISTINCT value FROM tasks, json_each(config, '$.track.to')")
