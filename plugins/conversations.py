@@ -75,11 +75,13 @@ def _listed(row: Mapping[str, Any]) -> Any:
         return [*_said(row["prompt"], "user"), *_said(row["completion"], "assistant")]
     if "conversations" in row:
         system = row.get("system")
-        return [*([{"role": "system", "content": system}] if system else []), *row["conversations"]]
+        return [*_said(system or [], "system"), *_said(row["conversations"], "user")]
     raise ValueError(f"a row has {FORMS}, not {', '.join(map(repr, row)) or 'nothing'}")
 
 
 def _said(value: Any, role: str) -> Sequence[Any]:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError(f"what is said is a text or a list of messages, not {value!r:.60}")
     return [{"role": role, "content": value}] if isinstance(value, str) else value
 
 
@@ -90,7 +92,10 @@ def _message(record: Any, number: int) -> Message:
     if not isinstance(record, Mapping):
         raise ValueError(f"{where} is {record!r:.40}, not an object with role and content")
     role = record.get("role", record.get("from"))
-    calls = tuple(_call(call, where) for call in record.get("tool_calls") or ())
+    listed = record.get("tool_calls") or ()
+    if not isinstance(listed, list | tuple):
+        raise ValueError(f"{where} has tool_calls that are no list")
+    calls = tuple(_call(call, where) for call in listed)
     content = record.get("content", record.get("value"))
     if isinstance(content, list):
         content = "".join(_text(part, where) for part in content)

@@ -525,10 +525,18 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Leave 'train.group_size', 'train.epochs' and [[mixture]] out.",
         ),
         *_rule(
-            not train.kl_reference.strip(),
+            not train.kl_reference.strip() or train.kl_reference.startswith((".", "/", "~")),
             ("train.kl_reference",),
-            "is empty.",
+            f"is {train.kl_reference!r}, which is no version of this home.",
             'Write "base", "start", or a version such as "17@best".',
+        ),
+        *_rule(
+            train.loss == DISTILL
+            and train.kl_reference in ("base", "start")
+            and not (spec.policy.start or any(policy.start for policy in spec.policies.values())),
+            ("train.kl_reference", "train.loss"),
+            f'is "{train.kl_reference}", from which an untrained adapter does not differ: there is nothing to learn.',
+            'Name a teacher, such as "17@best".',
         ),
         *_rule(
             train.kl_in == "reward" and train.kl == 0.0,

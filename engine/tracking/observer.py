@@ -175,7 +175,11 @@ def _eval_values(row: EvalRow) -> dict[str, float]:
     place = "held_out" if row.split == "eval" else row.split
     place = f"{place}/{row.suite}" if row.suite else place
     scores = {"score": row.score, "stderr": row.stderr, "best_of": row.best_of, "pass_at": row.pass_at}
-    return {f"{place}/{name}": value for name, value in (scores | dict(row.metrics)).items() if value is not None}
+    return {
+        f"{place}/{name}": value
+        for name, value in (scores | dict(row.metrics)).items()
+        if value is not None and math.isfinite(value)
+    }
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 
+from ..errors import StoreError
 from ..home.paths import Home
 from ..home.settings import TrackSettings
 from ..store.queries.reader import Reader
@@ -33,9 +34,10 @@ class Trackers:
     async def run(self) -> None:
         """Never returns."""
         while True:
-            for client in await asyncio.to_thread(self._wanted):
-                if client not in self._running:
-                    self._running[client] = asyncio.create_task(self._keep(client), name=f"tracker {client}")
+            with contextlib.suppress(StoreError):  # a locked database: the next look sees it
+                for client in await asyncio.to_thread(self._wanted):
+                    if client not in self._running:
+                        self._running[client] = asyncio.create_task(self._keep(client), name=f"tracker {client}")
             await asyncio.sleep(LOOK)
 
     async def stop(self) -> None:
@@ -57,7 +59,11 @@ class Trackers:
 
     async def _keep(self, client: str) -> None:
         while True:
-            code = await self._live(client)
+            code = 0
+            try:
+                code = await self._live(client)
+            except (OSError, ValueError) as error:  # no process can be started, or a line is too long to be one
+                self._log("track", f"The observer for {client} cannot run: {error}", "warning")
             await asyncio.sleep(LONG_PAUSE if code == MISSING else PAUSE)
 
     async def _live(self, client: str) -> int:

@@ -201,11 +201,11 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     """
     begun = perf_counter()
     policies = [memory for memory, _ in work]
-    compared: dict[int, Preferences] = {}
-    for place, (memory, groups) in enumerate(work):
-        if memory.config.loss == DPO:
-            weighed, compared[place] = preferences(model, memory, groups)
-            work = [*work[:place], (memory, weighed), *work[place + 1 :]]
+    compared = [
+        preferences(model, memory, groups) if memory.config.loss == DPO else (groups, Preferences())
+        for memory, groups in work
+    ]
+    work = [(memory, groups) for memory, (groups, _) in zip(policies, compared, strict=True)]
     losses = [PolicyLoss(memory.config) for memory in policies]
     passed: list[list[tuple[Lesson, Tensor]]] = [[] for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
@@ -220,7 +220,7 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     return tuple(
         GroupStats(
             tokens=count,
-            loss=compared[place].loss if place in compared else loss.loss,
+            loss=pairs.loss if pairs.pairs else loss.loss,
             entropy=loss.entropy,
             clipped=loss.clipped,
             gap_sum=loss.gap_sum,
@@ -229,11 +229,11 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
             measured=loss.measured,
             weights=log_weights(own, groups),
-            pairs=(pairs := compared.get(place, Preferences())).pairs,
+            pairs=pairs.pairs,
             margins=pairs.margins,
             won=pairs.won,
         )
-        for place, (loss, own, count, (_, groups)) in enumerate(zip(losses, passed, tokens, work, strict=True))
+        for loss, own, count, (groups, pairs) in zip(losses, passed, tokens, compared, strict=True)
     )
 
 

@@ -49,6 +49,8 @@ def test_the_stored_configuration_makes_an_equal_spec(tmp_path: Path) -> None:
         (MINIMAL.replace("lab", ""), "'tenant'"),
         (MINIMAL.replace("lab", "\\u001b[31m"), "'tenant'"),
         (MINIMAL + "[train]\ngroup_size = 1\n", "rewards are compared within a group. Write at least 2"),
+        (MINIMAL + '[train]\nloss = "distill"\n', "there is nothing to learn. Name a teacher"),
+        (MINIMAL + '[train]\nkl = 0.1\nkl_reference = "./mine"\n', "'./mine', which is no version of this home"),
         (MINIMAL + '[train]\nloss = "sft"\n', '\'kind\' is "train". Write `kind = "sft"`'),
         (MINIMAL + 'kind = "sft"\n[sampling]\ntemperature = 0.5\n', "'kind' is \"sft\": nothing is sampled"),
         (MINIMAL + f"[train]\nlearning_rate = {'9' * 400}\n", "'train.learning_rate'"),

@@ -17,7 +17,7 @@ from marlaas.engine.rollout.conversation import Order
 from marlaas.engine.rollout.demonstrations import parts_of, turns_of
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.trajectories import Trajectory
-from marlaas.plugins.conversations import conversation_of
+from marlaas.plugins.conversations import conversation_of, pair_of
 
 from .talking import FAMILIES, write_template
 
@@ -128,6 +128,12 @@ def test_text_is_no_control_token(families: dict[str, Renderer]) -> None:
         ({"messages": ["Hi"]}, "message 1 is 'Hi', not an object"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "message 1 has a part that is no text"),
         ({"prompt": "Hi", "completion": "Ho", "tools": "[{"}, "tools are no JSON"),
+        ({"prompt": "Hi", "completion": None}, "a text or a list of messages, not None"),
+        ({"conversations": 5}, "a text or a list of messages, not 5"),
+        (
+            {"messages": [{"role": "user", "content": "Hi", "tool_calls": 5}]},
+            "message 1 has tool_calls that are no list",
+        ),
         ({"prompt": "Hi", "completion": "Ho", "tools": ["look"]}, '"tools" is a list of JSON schemas'),
         (
             {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"name": "f", "arguments": "{"}]}]},
@@ -138,6 +144,21 @@ def test_text_is_no_control_token(families: dict[str, Renderer]) -> None:
 def test_other_rows_are_refused_in_words(row: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         conversation_of(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "Hi", "chosen": "Ho"}, 'a row has "chosen" and "rejected"'),
+        ([1], 'a row has "chosen" and "rejected"'),
+        ({"prompt": 5, "chosen": "Ho", "rejected": "No"}, "a text or a list of messages, not 5"),
+        ({"prompt": "Hi", "chosen": None, "rejected": "No"}, "a text or a list of messages, not None"),
+        ({"chosen": [{"role": "user", "content": "Hi"}], "rejected": "No"}, "ends with a reply of the assistant"),
+    ],
+)
+def test_other_pairs_are_refused_in_words(row: object, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        pair_of(row)
 
 
 def test_the_forms_of_other_tools_are_read() -> None:

@@ -139,7 +139,8 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
         {"group_size": 4, "redundant": 4},
         {"order": "arrival", "redundant": 2, "max_staleness": 1},
         {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
-        *({"loss": loss} for loss in PUBLISHED if loss not in SHOWN),
+        *({"loss": loss} for loss in PUBLISHED if loss not in (*SHOWN, "distill")),
+        {"loss": "distill", "kl_reference": "17@best"},
     ],
 )
 def test_what_goes_together_is_accepted(train: dict[str, Any]) -> None:
