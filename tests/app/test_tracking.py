@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sqlite3
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.errors import StoreError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import TrackSettings
-from marlaas.engine.tracking import observer
+from marlaas.engine.tracking import observer, processes
 from marlaas.engine.tracking.clients import CLIENTS, Run
 from marlaas.engine.tracking.observer import Observer
 
@@ -130,6 +132,28 @@ def test_nothing_is_sent_unless_asked_for(
     change(filling, "UPDATE tasks SET config = ?", own)
     observing(*home_to).look(last=True)
     assert len(board.steps()) == sent
+
+
+async def test_a_locked_database_ends_no_engine(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackers wait for it, and whoever runs them goes on."""
+    monkeypatch.setattr(processes, "LOOK", 0.0)
+    locked, seen = [True, True], asyncio.Event()
+
+    def wanted(_: object) -> list[str]:
+        if locked:
+            locked.pop()
+            raise StoreError("The database is locked.")
+        loop.call_soon_threadsafe(seen.set)
+        return []
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(processes.Trackers, "_wanted", wanted)
+    trackers = processes.Trackers(home, TrackSettings(), lambda kind, sentence, level: None)
+    running = asyncio.ensure_future(trackers.run())
+    await asyncio.wait_for(seen.wait(), 30)
+    assert not running.done()
+    running.cancel()
+    await trackers.stop()
 
 
 def test_tasks_that_ended_before_are_left_alone(
