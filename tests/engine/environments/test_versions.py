@@ -134,7 +134,9 @@ async def test_after_its_grace_a_replaced_version_is_cut_off(served: World, monk
         assert (await held).rewards == {"agent": 1.0} and not other.cut and other.ends == ""
     lease.release()
     await lease.serving._playing.settle()
-    assert not lease.serving.pids and len(served.pids()) == 1
+    assert not lease.serving.pids
+    while len(served.pids()) > 1:  # the second version's process was killed, but may not be gone yet
+        await asyncio.sleep(0)
     assert (await served.play("echo")).rewards == {"agent": 0.25}
 
 
