@@ -76,17 +76,17 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     Raises ``ConfigError`` with all mistakes: base, dependencies, versions, environments, parameters, rows.
     """
 
-    mistakes, linked = Mistakes(), list(submissions)
+    mistakes, linked, base = Mistakes(), list(submissions), control.served_base(home)
     with mistakes:
         check_data(submissions)
     with mistakes:
-        check_bases(submissions, control.served_base(home))
+        check_bases(submissions, base)
     with reading(home) as reader:
         with mistakes:
             linked = link(linked, reader.known_tasks() if reader else [])
             check_rollouts(linked, reader.known_tasks() if reader else [])
         with mistakes:
-            linked = find_starts(linked, reader)
+            linked = find_starts(linked, reader, base.name)
     with mistakes:
         _check_environments(home, linked)
     mistakes.refuse()

@@ -17,7 +17,6 @@ from ..home.paths import Home
 from ..home.settings import Settings
 from ..models.config import SAMPLERS
 from ..models.find import BaseModel
-from ..models.weights import unadapted
 from ..rollout.episodes import Rollout
 from ..rollout.renderer import Renderer
 from ..rollout.slots import SamplerEndpoint, SamplerSlots, Waiter
@@ -70,9 +69,8 @@ class Services:
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
     traits: BaseTraits
+    base: BaseModel
     write_bare: Callable[[Path], str]
-    unadapted: str = ""
-    """Parts of the base without adapters, in words."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     shortage: Callable[[], str] = str
     """Why no task may continue on a full disk."""
@@ -152,8 +150,8 @@ class ServicesFactory:
                 self.renderer.thinks,
                 self.renderer.switch,
             ),
+            base=self.base,
             write_bare=partial(write_bare, self.base),
-            unadapted=unadapted(self.base.config),
             baselines=self.baselines,
             shortage=self.shortage,
             token_steps=self.settings.disk.token_steps,

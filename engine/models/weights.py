@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -130,6 +130,31 @@ def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
     if not config.tie_word_embeddings:  # a tied head is the embedding itself, which llama.cpp cannot adapt
         shapes["lm_head"] = (config.vocab_size, hidden)
     return shapes
+
+
+ATTENTION, MLP = "attention", "mlp"
+
+
+def targeted(modules: Iterable[str], targets: Sequence[str]) -> list[str]:
+    """The modules that get an adapter: those of a target; all without ``targets``.
+
+    A target is ``ATTENTION``, ``MLP``, a module's path, or the end of one, such as ``q_proj``. Raises ``AdapterError``
+    for a target that no module has.
+    """
+    modules = list(modules)
+    for target in targets:
+        if not any(_is_of(module, target) for module in modules):
+            names = ", ".join(dict.fromkeys(module.rpartition(".")[2] for module in modules))
+            raise AdapterError(
+                f"No linear layer of the base is called {target!r}, which 'targets' names.",
+                f"There are {ATTENTION}, {MLP}, {names}.",
+            )
+    return [module for module in modules if not targets or any(_is_of(module, target) for target in targets)]
+
+
+def _is_of(module: str, target: str) -> bool:
+    kind = ATTENTION if "attn" in module or "attention" in module else MLP
+    return target in (kind, module) or module.endswith(f".{target}")
 
 
 def tensor_shapes(config: BaseConfig) -> dict[str, tuple[int, ...]]:

@@ -96,13 +96,13 @@ def by_base(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
     if spec.kind == "eval":  # it trains nothing, and its limits are the highest
         return bounded(replace(spec, sampling=sampling), base)
     policies = {
-        name: replace(own, learning_rate=learning_rate(base.width, own.alpha))
+        name: replace(own, learning_rate=learning_rate(base.width, own.lora_alpha))
         if own.trained and AUTO in (own.learning_rate, train.learning_rate if own.learning_rate is None else 0.0)
         else own
         for name, own in spec.policies.items()
     }
     if train.learning_rate == AUTO:
-        train = replace(train, learning_rate=learning_rate(base.width, spec.policy.alpha))
+        train = replace(train, learning_rate=learning_rate(base.width, spec.policy.lora_alpha))
     spec = replace(spec, sampling=sampling, policies=policies, train=train)
     if spec.kind in SHOWN:  # nothing is sampled: a conversation may fill the context
         return _limited(spec, base.context, base.context)

@@ -29,10 +29,19 @@ class PolicySpec:
     """Of the two matrices on each linear layer."""
     alpha: float = between(32.0, 0.01, 4096)
     """The adapter counts ``alpha / rank`` times."""
+    rslora: bool = False
+    """It counts ``alpha / sqrt(rank)`` times instead (rsLoRA, arXiv 2312.03732)."""
+    targets: tuple[str, ...] = ()
+    """The linear layers that get matrices: "attention", "mlp", or names such as "q_proj". Empty: all of them."""
     start: str = ""
     """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
     "17@12", "17@best", a version's name, or an exported adapter's folder (./DIR). It must have the same base, rank and
     alpha. Empty: an untrained adapter."""
+
+    @property
+    def lora_alpha(self) -> float:
+        """The alpha by which ``lora_alpha / rank`` is the scale."""
+        return self.alpha * math.sqrt(self.rank) if self.rslora else self.alpha
 
 
 @dataclass(frozen=True)
@@ -572,8 +581,7 @@ class AgentMap:
 def agent_map_of(spec: TaskSpec) -> AgentMap:
     """The agent map of a task."""
     if not spec.policies:
-        own = spec.policy
-        return AgentMap({ONLY: NamedPolicySpec(rank=own.rank, alpha=own.alpha, start=own.start)}, {})
+        return AgentMap({ONLY: NamedPolicySpec(**vars(spec.policy))}, {})
     return AgentMap(spec.policies, spec.agents)
 
 
@@ -587,7 +595,8 @@ def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:
         train = replace(train, learning_rate=named.learning_rate)
     if named.groups_per_step is not None:
         train = replace(train, groups_per_step=named.groups_per_step)
-    return replace(spec, policy=PolicySpec(named.rank, named.alpha, named.start), train=train)
+    adapter = PolicySpec(named.rank, named.alpha, named.rslora, named.targets, named.start)
+    return replace(spec, policy=adapter, train=train)
 
 
 @dataclass(frozen=True)

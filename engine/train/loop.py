@@ -15,6 +15,7 @@ from ..errors import Fruitless
 from ..faults import Point, reach
 from ..machine.routing.assignment import Share
 from ..machine.services import Services
+from ..models.weights import unadapted
 from ..racing import until_first
 from ..spec.automatic import bounded, by_base, by_replies, unmeasured
 from ..spec.task import TaskSpec, agent_map_of, spec_of
@@ -120,8 +121,9 @@ class TrainRun:
             await join_router(services, self._task, self._spec, [policy.number for policy in self._policies])
             versions = [await policy.open(services) for policy in self._policies]
             await set_leftovers_aside(services, self._task)
-            if services.unadapted and not any(version.number for version in versions):
-                services.store.telemetry.event("base", services.unadapted, self._task, "warning")
+            limits = unadapted(services.base.config)
+            if limits and not any(version.number for version in versions):
+                services.store.telemetry.event("base", limits, self._task, "warning")
             async with AsyncExitStack() as stack:
                 policies = await self._frozen_policies.enter(stack)
                 for policy in self._policies:

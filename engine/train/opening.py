@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..adapters.export import read_peft_folder
+from ..adapters.peft_folder import fitted, read_adapter
 from ..adapters.statefile import begin, holds_moments, is_there, read_expected, restart_moments, spare, sweep
 from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
 from ..environments.served_version import Lease
@@ -62,7 +62,8 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
     train, longest = spec.train, as_number(spec.sampling.max_episode_tokens)
     return PolicyConfig(
         rank=spec.policy.rank,
-        alpha=spec.policy.alpha,
+        alpha=spec.policy.lora_alpha,
+        targets=spec.policy.targets,
         loss=train.loss,
         learning_rate=as_number(train.learning_rate),
         schedule=train.schedule,
@@ -184,14 +185,14 @@ async def _readable(version: Version) -> str:
 async def _begin(services: Services, task: int, spec: TaskSpec, path: Path) -> bool:
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
-        what, write = str(folder), lambda: begin(read_peft_folder(folder), path)
+        what, read = str(folder), partial(read_adapter, folder, services.base)
     elif start is not None:
-        what, write = start.name, lambda: begin(read_expected(Path(start.path), start.checksum), path)
+        what, read = start.name, partial(read_expected, Path(start.path), start.checksum)
     elif spec.policy.start:  # an untrained adapter would be a different run
         raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
     else:
         return False
-    await asyncio.to_thread(write)
+    await asyncio.to_thread(lambda: begin(fitted(read(), spec.policy, services.base.config), path))
     services.store.telemetry.event("task", f"Training begins from {what}, with a new optimizer.", task)
     return True
 

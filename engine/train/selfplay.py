@@ -13,10 +13,11 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from ..adapters.export import read_peft_folder
+from ..adapters.peft_folder import read_adapter
 from ..adapters.statefile import begin, checksum, is_there, write_blank
 from ..errors import AdapterError, ConfigError
 from ..machine.services import Services
+from ..models.find import BaseModel
 from ..rollout.conversation import SamplingParameters
 from ..rollout.episodes import Role, Roles
 from ..rollout.slots import Replicas, SamplerEndpoint
@@ -292,7 +293,7 @@ class FrozenPolicies:
                 return self._lent(first, words)
             return await self._make(words, partial(write_blank, Path(policy.published.now().path)), first)
         if folder is not None:
-            return await self._make(folder.name, partial(_write_folder, folder, store.fingerprint))
+            return await self._make(folder.name, partial(_write_folder, folder, self._services.base))
         lent = store.versions.start(self._task, words)
         if lent is None:
             raise AdapterError(f"Nobody looked up the version {words!r} that this task plays with.")
@@ -321,9 +322,7 @@ class FrozenPolicies:
         return f"task-{self._task}/{self._kind}-{plain}-{digest}-i{self._services.store.incarnation}"
 
 
-def _write_folder(folder: Path, fingerprint: str, path: Path) -> str:
-    state = read_peft_folder(folder)
-    if fingerprint and state.header.base != fingerprint:
-        raise AdapterError("the adapter belongs to another base than this home's.", where=str(folder))
+def _write_folder(folder: Path, base: BaseModel, path: Path) -> str:
+    state = read_adapter(folder, base)
     begin(state, path)
     return checksum(state.adapter)

@@ -7,7 +7,7 @@ import os
 import pickle
 import threading
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..adapters.statefile import Array, PolicyState, StateHeader
 from ..errors import AdapterDamaged, AdapterError
 from ..faults import Point, reach
 from ..home.guard import PrivateFolder, remove_orphans
+from ..models.weights import targeted
 
 if TYPE_CHECKING:
     from .protocol import PolicyConfig, TrainGroup
@@ -101,10 +102,11 @@ class Layout:
     size: int
 
     @classmethod
-    def of(cls, modules: Mapping[str, tuple[int, int]], rank: int) -> Layout:
-        """name → (in features, out features)."""
+    def of(cls, modules: Mapping[str, tuple[int, int]], rank: int, targets: Sequence[str] = ()) -> Layout:
+        """``modules``: name → (in features, out features). Raises ``AdapterError`` for an unknown target."""
         entries, start = [], 0
-        for module, (inputs, outputs) in modules.items():
+        for module in targeted(modules, targets):
+            inputs, outputs = modules[module]
             for suffix, shape in (("lora_A", (rank, inputs)), ("lora_B", (outputs, rank))):
                 entry = Entry(f"{module}.{suffix}", shape, start)
                 entries.append(entry)

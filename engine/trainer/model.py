@@ -154,8 +154,8 @@ class Model(Protocol[B]):
     def vocabulary(self) -> int:
         """Number of token ids, V."""
 
-    def layout(self, rank: int) -> Layout:
-        """An adapter's layout at this rank."""
+    def layout(self, rank: int, targets: Sequence[str] = ()) -> Layout:
+        """An adapter's layout; ``targets`` as for ``targeted``."""
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
         """Use these policies' weights; repeat after changes."""

@@ -67,8 +67,8 @@ class PeftModel:
     def vocabulary(self) -> int:
         return int(self._model.get_input_embeddings().weight.shape[0])
 
-    def layout(self, rank: int) -> Layout:
-        return Layout.of(self._modules, rank)
+    def layout(self, rank: int, targets: Sequence[str] = ()) -> Layout:
+        return Layout.of(self._modules, rank, targets)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
         self._policies = tuple(policies)
@@ -131,13 +131,15 @@ class PeftModel:
         if memory is self._used:
             return
         slot = self._slot(memory.config.rank)
-        for name in self._modules:
+        for name, (inputs, outputs) in self._modules.items():
             layer = self._model.get_submodule(name)
             if layer.active_adapters != [slot]:
                 # before the weights change: PEFT froze them when the slot was turned off
                 layer.set_adapter(slot)
-            layer.lora_A[slot].weight = memory.parameters[f"{name}.lora_A"]
-            layer.lora_B[slot].weight = memory.parameters[f"{name}.lora_B"]
+            for half, empty in (("lora_A", (0, inputs)), ("lora_B", (outputs, 0))):
+                matrix = memory.parameters.get(f"{name}.{half}")  # rank 0 for a layer that is no target
+                weight = nn.Parameter(torch.empty(empty, device=self._device)) if matrix is None else matrix
+                getattr(layer, half)[slot].weight = weight
             layer.scaling[slot] = memory.scale
         self._used = memory
 

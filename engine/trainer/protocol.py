@@ -25,6 +25,8 @@ class PolicyConfig:
     rank: int = 16
     alpha: float = 32.0
     """Scale: alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """As ``targeted``; empty: all linear layers."""
     loss: str = "dr_grpo"
     learning_rate: float = 5e-4
     schedule: str = "constant"

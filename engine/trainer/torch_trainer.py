@@ -28,6 +28,7 @@ from ..models.config import unsupported
 from ..models.find import load_base
 from ..models.kernels import library
 from ..models.memory import PASS_BYTES
+from ..models.weights import pairs
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
 from .group_pass import Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
@@ -372,12 +373,13 @@ class TorchTrainer:
         begun = perf_counter()
         self._close(policy)
         self._check_rank(config.rank)
-        layout, reference = self._model.layout(config.rank), None
+        layout, reference = self._model.layout(config.rank, config.targets), None
         if config.reference:
             other = read_state(Path(config.reference))
             self._check_rank(other.header.rank)
-            own = replace(config, rank=other.header.rank, alpha=other.header.alpha)
-            its = self._model.layout(own.rank)
+            modules = tuple(module for module, _, _ in pairs(other.adapter))
+            own = replace(config, rank=other.header.rank, alpha=other.header.alpha, targets=modules)
+            its = self._model.layout(own.rank, own.targets)
             weights = weights_of(other, own, its, self._fingerprint).to(self._device)
             reference = PolicyMemory.frozen(own, its, weights)
         if resume:
@@ -514,7 +516,7 @@ class TorchTrainer:
 
     def _set_state(self, policy: str, state: TrainingState) -> None:
         self._close(policy)
-        if state.layout != self._model.layout(state.config.rank):
+        if state.layout != self._model.layout(state.config.rank, state.config.targets):
             raise AdapterError(f"The state of policy {policy} belongs to another base than this trainer's.")
         self._cache.add(policy, to_device(state, self._device))
         self._opened[policy] = next(self._openings)

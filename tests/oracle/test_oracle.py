@@ -151,7 +151,7 @@ async def test_a_start_from_another_version_is_checked(home: Home, base: str) ->
     train = replace(spec().train, kl=0.5, kl_reference="start")
     store, later = Store(home.database, base, "print"), replace(spec(train), policy=replace(spec().policy, start="1@2"))
     with Reader(home.database) as reader:
-        (task,) = submit(home.database, find_starts([submission(later)], reader))
+        (task,) = submit(home.database, find_starts([submission(later)], reader, "tiny"))
     await go_on(home, store, base, task, later)
     store.close()
     report = audit(home.root)
@@ -167,7 +167,7 @@ async def test_a_task_whose_start_is_damaged_keeps_what_it_learnt(home: Home, ba
     train = replace(spec().train, kl=0.5, kl_reference="start")
     store, later = Store(home.database, base, "print"), replace(spec(train), policy=replace(spec().policy, start="1@2"))
     with Reader(home.database) as reader:
-        (task,) = submit(home.database, find_starts([submission(later)], reader))
+        (task,) = submit(home.database, find_starts([submission(later)], reader, "tiny"))
     await go_on(home, store, base, task, replace(later, steps=1))
     first = store.versions.first(store.versions.policy(task, "policy", {}))
     Path(first.path).write_bytes(b"damaged")

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, EnvironmentMissing, Mistakes, as_one
+from ...errors import AdapterError, ConfigError, EnvironmentMissing, Mistakes, as_one
 from ...home.paths import Home
 from ...home.settings import load_settings
+from ...models.config import FAMILIES
 from ...models.find import load_base
+from ...models.weights import linear_shapes, targeted
 from ...spec.losses import DPO, SFT
 from ...spec.rules import check_declared, data_tables, environments_named
-from ...spec.task import DEMONSTRATIONS, components_of, rollouts_of
+from ...spec.task import DEMONSTRATIONS, agent_map_of, components_of, rollouts_of
 from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
 from ...store.queries.reader import Reader
 from ...store.rows import FINISHED, BoundTask, EnvironmentRow
@@ -202,7 +204,7 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
 
 
 def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
-    """Raise ``ConfigError`` for tasks of another base."""
+    """Raise ``ConfigError`` for tasks of another base, and for layers that this one has not."""
     mistakes = Mistakes()
     for one in submissions:
         wish = one.spec.base
@@ -216,7 +218,21 @@ def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
                 )
         except ConfigError as error:
             mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), one)
+        for name, policy in agent_map_of(one.spec).policies.items():
+            try:
+                if policy.targets:
+                    _check_targets(base.name, policy.targets)
+            except AdapterError as error:
+                path = f"policies.{name}.targets" if one.spec.policies else "policy.targets"
+                mistakes.found += of_submission(ConfigError(error.cause, error.hint, path=path), one)
     mistakes.refuse()
+
+
+def _check_targets(base: str, targets: Sequence[str]) -> None:
+    """Raises ``AdapterError``. The trainer checks other families, whose layers only transformers knows."""
+    config = load_base(base).config
+    if config.architecture in FAMILIES:
+        targeted([module for module in linear_shapes(config) if module != "lm_head"], targets)
 
 
 def _listed(tasks: Sequence[BoundTask]) -> str:

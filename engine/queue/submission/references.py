@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 from ...errors import AdapterError, ConfigError, Mistakes, ReferenceMissing, UnknownTask
+from ...models.find import load_base
 from ...spec.rules import data_tables, inside
 from ...spec.task import BASE, NamedPolicySpec, TaskSpec, agent_map_of, rollouts_of, start_folder
 from ...spec.validation import nearest
@@ -179,8 +180,8 @@ def _meaning(
 # bound at the start.
 
 TEACHER = "train.kl_reference"
-Found = tuple[str, Mapping[str, float], int | None]
-"""Words for an error, rank and alpha, version id; None for a folder."""
+Found = tuple[str, int, int | None]
+"""Words for an error, its rank, version id; None for a folder."""
 
 
 def check_rollouts(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> None:
@@ -218,11 +219,10 @@ def references(spec: TaskSpec) -> Iterator[tuple[str, str, NamedPolicySpec | Non
             yield words, f"eval.agents.{agent}", None
 
 
-def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> list[Submission]:
-    """Bind every reference; ``reader``: None without a database.
+def find_starts(submissions: Sequence[Submission], reader: Reader | None, base: str) -> list[Submission]:
+    """Bind every reference; ``reader``: None without a database; ``base``: the home's, by name or folder.
 
-    Raises ``ReferenceMissing``, with all missing or unfitting ones. All adapters of a home have one base; the trainer
-    checks a folder's.
+    Raises ``ReferenceMissing``, with all missing or unfitting ones.
     """
     wishes = [list(references(submission.spec)) for submission in submissions]
     versions = reader.versions() if reader and any(wishes) else []
@@ -234,8 +234,8 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
             try:
                 if (policy or key == TEACHER) and _awaited(words, key, policy, submission, submissions, reader):
                     continue
-                meant[words] = about, numbers, version = meant.get(words) or _look_up(words, versions, reader)
-                _check_fit(submission.spec.name, key, policy, about, numbers)
+                meant[words] = about, rank, version = meant.get(words) or _look_up(words, versions, reader, base)
+                _check_rank(submission.spec.name, key, policy, about, rank)
             except (AdapterError, ConfigError) as error:
                 missing = ReferenceMissing(error.cause, error.hint, path=key)
                 mistakes.found += of_submission(missing, submission)
@@ -261,36 +261,33 @@ def _awaited(
     for place in submission.after:
         other = submissions[place].spec
         if named in (other.name, f"{other.tenant}/{other.name}"):
-            _check_fit(own.name, key, policy, f"the task {other.name!r}", asdict(other.policy))
+            _check_rank(own.name, key, policy, f"the task {other.name!r}", other.policy.rank)
             return True
     for number in submission.needs if reader else ():
         row = reader.task(number) if reader else None
         if row is not None and row.state != "done" and named in (str(number), row.name, f"{row.tenant}/{row.name}"):
             config = reader.task_config(number) if reader else {}
-            _check_fit(own.name, key, policy, f"task {number}", config.get("policy", {}))
+            _check_rank(own.name, key, policy, f"task {number}", config.get("policy", {}).get("rank", 0))
             return True
     return False
 
 
-def _check_fit(name: str, key: str, policy: NamedPolicySpec | None, about: str, numbers: Mapping[str, float]) -> None:
-    """Another rank does not fit the matrices; another alpha makes another policy."""
-    for number in ("rank", "alpha") if policy else ():
-        own, other = getattr(policy, number), numbers[number]
-        if own != other:
-            raise ConfigError(
-                f"{name!r} begins from {about}, whose {number} is {other:g}, but its own is {own:g}.",
-                f"Write `{number} = {other:g}` under [{key.rpartition('.')[0]}].",
-            )
+def _check_rank(name: str, key: str, policy: NamedPolicySpec | None, about: str, rank: int) -> None:
+    """A lower rank is filled up; alpha and targets are those of the policy."""
+    if policy is not None and rank > policy.rank:
+        raise ConfigError(
+            f"{name!r} begins from {about}, whose rank is {rank}, but its own is only {policy.rank}.",
+            f"Write `rank = {rank}` under [{key.rpartition('.')[0]}].",
+        )
 
 
-def _look_up(words: str, versions: list[VersionRow], reader: Reader | None) -> Found:
+def _look_up(words: str, versions: list[VersionRow], reader: Reader | None, base: str) -> Found:
     folder = start_folder(words)
     if folder is not None:
-        from ...adapters.export import read_peft_folder  # loads numpy, needed only for a start from a folder
+        from ...adapters.peft_folder import read_adapter  # loads numpy, needed only for a start from a folder
 
-        header = read_peft_folder(folder).header
-        return str(folder), {"rank": header.rank, "alpha": header.alpha}, None
+        return str(folder), read_adapter(folder, load_base(base)).header.rank, None
     version = choose_at(versions, words)
     config = reader.task_config(version.task) if reader else {}
     policy = config.get("policies", {}).get(version.policy) or config.get("policy", {})
-    return f"version {version.number} of task {version.task}", policy, version.id
+    return f"version {version.number} of task {version.task}", policy.get("rank", 0), version.id

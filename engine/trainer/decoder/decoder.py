@@ -226,8 +226,8 @@ class Decoder:
     def vocabulary(self) -> int:
         return len(self.plain.base.embedding)
 
-    def layout(self, rank: int) -> Layout:
-        return Layout.of(self._modules, rank)
+    def layout(self, rank: int, targets: Sequence[str] = ()) -> Layout:
+        return Layout.of(self._modules, rank, targets)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
         states = tuple(policy.optimised for policy in policies)
@@ -301,7 +301,8 @@ class _Linears(Sequence[Layer[Linear]]):
         return self._layers[number].map(self._linear)
 
     def _linear(self, stacked: Stacked) -> Linear:
-        return Linear(stacked.modules, stacked.outputs, self._matrix(stacked.weight), stacked.bias)
+        inputs = stacked.weight.shape[1]
+        return Linear(stacked.modules, stacked.outputs, inputs, self._matrix(stacked.weight), stacked.bias)
 
 
 def _dense(compute: Compute, weight: Tensor) -> Matrix:

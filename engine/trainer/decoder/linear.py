@@ -126,6 +126,14 @@ class LayerAdapter:
     """(outputs, r): likewise."""
 
 
+def _matrix(views: dict[str, Tensor], name: str, empty: tuple[int, int]) -> Tensor:
+    """The matrix of that name; one of rank 0 for a layer that is no target of the policy."""
+    if name in views:
+        return views[name]
+    device = next(iter(views.values())).device
+    return torch.empty(empty, device=device)
+
+
 @dataclass(frozen=True)
 class Adapter:
     """One policy's matrices on layers with the same input, in the type of the products y and dx."""
@@ -138,15 +146,15 @@ class Adapter:
     @classmethod
     def of(cls, policy: Policy, linear: Linear) -> Adapter:
         scale, weights, gradients = policy
-        parts, output, column = [], 0, 0
+        parts, downs, output, column = [], [], 0, 0
         for module, count in zip(linear.modules, linear.outputs, strict=True):
-            a, b = f"{module}.lora_A", f"{module}.lora_B"
-            columns = slice(column, column + len(weights[a]))
-            factor = weights[b].to(linear.matrix.writes)
-            parts.append(LayerAdapter(slice(output, output + count), columns, factor, gradients[a], gradients[b]))
-            output, column = output + count, columns.stop
-        stacked = torch.cat([weights[f"{module}.lora_A"] for module in linear.modules])
-        return cls(scale, stacked.to(linear.matrix.writes), tuple(parts))
+            a, grad_a = (_matrix(each, f"{module}.lora_A", (0, linear.inputs)) for each in (weights, gradients))
+            b, grad_b = (_matrix(each, f"{module}.lora_B", (count, 0)) for each in (weights, gradients))
+            outputs, columns = slice(output, output + count), slice(column, column + len(a))
+            parts.append(LayerAdapter(outputs, columns, b.to(linear.matrix.writes), grad_a, grad_b))
+            downs.append(a)
+            output, column = outputs.stop, columns.stop
+        return cls(scale, torch.cat(downs).to(linear.matrix.writes), tuple(parts))
 
     def store(self, y: Tensor, x: Tensor) -> Tensor:
         """As ``add``, but over what stands in ``y``."""
@@ -269,6 +277,7 @@ class Linear:
 
     modules: tuple[str, ...]
     outputs: tuple[int, ...]
+    inputs: int
     matrix: Matrix
     """(sum of outputs, in)"""
     bias: Tensor | None

@@ -241,7 +241,7 @@ def test_references_and_rows_have_places(file: Path) -> None:
         link(tasks, [])
     assert [words.split()[0] for words in told(unknown.value)] == ["t.toml:5:1:", "t.toml:5:1:"]
     with pytest.raises(ReferenceMissing) as missing:
-        find_starts(tasks, None)
+        find_starts(tasks, None, "tiny")
     assert [words.split()[0] for words in told(missing.value)] == ["t.toml:7:1:", "t.toml:9:1:"]
     with pytest.raises(ConfigError, match=r"^t\.toml:14:1: no rows for 'train': there is no"):
         check_data(tasks)

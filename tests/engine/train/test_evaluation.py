@@ -181,7 +181,7 @@ async def trained(root: Path) -> World:
 def begin(world: World, spec: TaskSpec) -> None:
     """Submit another task, which ``go`` runs from then on."""
     with Reader(world.home.database) as reader:
-        (linked,) = find_starts([submission(spec)], reader)
+        (linked,) = find_starts([submission(spec)], reader, "tiny")
     (world.task,) = submit(world.home.database, [linked])
     world.spec = parse(spec.to_json(), "the task")
 

@@ -37,7 +37,7 @@ from .samples import sequence, sequence_logprobs
 
 def policy(model: Model[Any], config: PolicyConfig, device: str = "cpu") -> PolicyMemory:
     """Open, with B away from zero so that A has a gradient, too."""
-    layout = model.layout(config.rank)
+    layout = model.layout(config.rank, config.targets)
     state = fresh(config, layout)
     generator = torch.Generator().manual_seed(config.seed)
     for name, view in layout.views(state.weights).items():
@@ -52,6 +52,9 @@ def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -
     return stats, memory.layout.views(memory.gradient.numpy())
 
 
+targets = st.sampled_from([(), ("attention",), ("mlp",), ("v_proj", "down_proj")])
+
+
 @settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     shapes,
@@ -64,6 +67,7 @@ def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -
     st.sampled_from([1.0, 0.6]),
     st.sampled_from([20, 1_000]),
     st.booleans(),
+    targets,
 )
 def test_gradients_and_statistics_are_those_of_peft(
     shape: dict[str, Any],
@@ -76,15 +80,22 @@ def test_gradients_and_statistics_are_those_of_peft(
     temperature: float,
     max_tokens: int,
     short_of_memory: bool,
+    targets: tuple[str, ...],
 ) -> None:
     config = PolicyConfig(
-        rank=rank, alpha=2.0 * rank, kl=kl, temperature=temperature, seed=seed, denominator=float(groups * members)
+        rank=rank,
+        alpha=2.0 * rank,
+        targets=targets,
+        kl=kl,
+        temperature=temperature,
+        seed=seed,
+        denominator=float(groups * members),
     )
     some = random_groups(seed, groups, members, longest)
     with tempfile.TemporaryDirectory() as folder:
         base = save_model(Path(folder), shape, seed)
         decoder, peft = Decoder.of(load_base(base), room=1 if short_of_memory else PASS_BYTES), PeftModel(base)
-    assert decoder.layout(rank) == peft.layout(rank)
+    assert decoder.layout(rank, targets) == peft.layout(rank, targets)
     with patch.object(Budget, "tokens", lambda *_: max_tokens):  # small ones divide families
         ours, our_gradients = outcome(decoder, config, some)
     theirs, their_gradients = outcome(peft, config, some)
@@ -120,6 +131,7 @@ configs = st.builds(
     PolicyConfig,
     rank=st.integers(1, 6),
     alpha=st.sampled_from([1.0, 8.0]),
+    targets=targets,
     loss=st.sampled_from(sorted(LOSSES)),
     kl=st.sampled_from([0.0, 0.0, 0.4]),
     temperature=st.sampled_from([1.0, 1.0, 0.6]),
@@ -163,7 +175,7 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 CONFIGS = [
     PolicyConfig(rank=3, seed=1),
-    PolicyConfig(rank=5, alpha=8.0, kl=0.3, temperature=0.7, seed=2),
+    PolicyConfig(rank=5, alpha=8.0, targets=("q_proj", "mlp"), kl=0.3, temperature=0.7, seed=2),
     PolicyConfig(rank=1, loss="cispo", seed=3),
 ]
 
@@ -237,9 +249,9 @@ def policies(ranks: list[int]) -> list[Policy]:
 
 def passed(drawn: list[Policy], stacked: bool, x: Tensor, grad: Tensor, spans: Spans) -> tuple[Tensor, Tensor]:
     """Outputs, and gradients by the input."""
-    linear = Linear(MODULES, OUTPUTS, Matrix(torch.zeros(sum(OUTPUTS), INPUTS)), None)
+    linear = Linear(MODULES, OUTPUTS, INPUTS, Matrix(torch.zeros(sum(OUTPUTS), INPUTS)), None)
     adapters = tuple(Adapter.of(each, linear) for each in drawn)
-    linear = Linear(MODULES, OUTPUTS, linear.matrix, None, Stacked.of(adapters) if stacked else adapters)
+    linear = Linear(MODULES, OUTPUTS, INPUTS, linear.matrix, None, Stacked.of(adapters) if stacked else adapters)
     y, applied = linear.forward(x, spans)
     return y, linear.backward(grad, applied, spans)
 

@@ -1,9 +1,12 @@
-"""Each ready-made form of ``env.agent`` with the real program, trained for two steps; and one that learns."""
+"""Real coding agents: served by the API, trained for two steps as ``env.agent`` starts them, and one that learns."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +17,7 @@ from marlaas.plugins.programs.agents import FORMS
 from tests.end_to_end.conftest import Lab
 from tools.environments import client
 
-from .conftest import metric, stored, trained
+from .conftest import Open, metric, opened, stored, trained
 
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(3600)]
 
@@ -66,6 +69,83 @@ def test_an_agent_is_trained_as_it_is(installed: None, long_lab: Lab, agent: str
     assert {len(episode.parts) for episode in episodes} == {REWRITES.get(agent, 1)}
     gaps = metric(long_lab, task, "gap_max")
     assert len(gaps) == STEPS and max(gaps) < 1e-3, "the trainer computes what the sampler drew from the same tokens"
+
+
+CLIENTS = {
+    "codex": (
+        ("codex", "exec", "--skip-git-repo-check", "-"),
+        ".codex/config.toml",
+        """\
+model = "base"
+model_provider = "lab"
+[model_providers.lab]
+name = "lab"
+base_url = "{url}/v1"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+""",
+    ),
+    "claude-code": (("claude", "-p"), "", ""),
+    "opencode": (
+        ("opencode", "run", "--model", "lab/base", "How are you?"),
+        ".config/opencode/opencode.json",
+        """\
+{"provider": {"lab": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{url}/v1", "apiKey": "{key}"},
+                      "models": {"base": {}}}}}
+""",
+    ),
+    "pi": (
+        ("pi", "-p", "--provider", "lab", "--model", "base"),
+        ".pi/agent/models.json",
+        """\
+{"providers": {"lab": {"api": "openai-completions", "baseUrl": "{url}/v1", "apiKey": "OPENAI_API_KEY",
+                       "models": [{"id": "base"}]}}}
+""",
+    ),
+    "qwen-code": (("qwen", "--auth-type", "openai"), "", ""),
+}
+"""By agent: its command, and the file in its home with its text. These are the lines of docs/guides/serving.md."""
+
+
+@pytest.fixture(scope="module")
+def api(long_lab: Lab) -> Open:
+    return opened(long_lab)
+
+
+@pytest.mark.parametrize("agent", CLIENTS)
+def test_an_agent_is_served_at_its_defaults(
+    installed: None, api: Open, long_lab: Lab, tmp_path: Path, agent: str
+) -> None:
+    command, file, text = CLIENTS[agent]
+    if shutil.which(command[0]) is None:
+        pytest.skip("`python -m tools.environments clients npm` installs it")
+    if file:
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(text.replace("{url}", api.url).replace("{key}", api.key))
+    variables = {
+        "HOME": str(tmp_path),
+        "OPENAI_MODEL": "base",
+        "ANTHROPIC_AUTH_TOKEN": api.key,
+        "ANTHROPIC_MODEL": "base",
+        "ANTHROPIC_SMALL_FAST_MODEL": "base",
+    }
+    log = long_lab.home.logs / "api.log"
+    before = len(log.read_text().splitlines()) if log.exists() else 0
+    done = subprocess.run(
+        command,
+        input="How are you?",
+        cwd=tmp_path,
+        env={name: value for name, value in api.variables().items() if name != "ANTHROPIC_API_KEY"} | variables,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    requests = [json.loads(line) for line in log.read_text().splitlines()[before:]]
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{requests}"
+    replies = [request for request in requests if request.get("completion_tokens")]
+    assert replies and {request["status"] for request in replies} == {200}
+    assert not [request for request in requests if request.get("error")]
+    assert re.search(r"\w", done.stdout), "it shows the reply"
 
 
 SHELL = r"""

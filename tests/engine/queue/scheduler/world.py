@@ -29,6 +29,8 @@ from marlaas.engine.machine.routing.router import AGAIN, Router, Tolerance
 from marlaas.engine.machine.services import Services
 from marlaas.engine.machine.supervisor import Preemptible, WorkerSupervisor
 from marlaas.engine.machine.trainers import SharedTrainer, TrainerPool
+from marlaas.engine.models.config import BaseConfig
+from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.queue.scheduler.scheduler import Ending, Runner, run_task
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.rollout.episodes import Rollout
@@ -206,6 +208,12 @@ class FakeTrainer:
         return StepResult(step, str(path), checksum(adapter), path.stat().st_size, 1.0, 0.0)
 
 
+NO_FAMILY = BaseModel(
+    Path("base"), BaseConfig("none", 8, 8, 1, 1, 1, 8, 10, 2048, 1e-6, 1e4), load_base("tiny").fingerprint
+)
+"""Its layers are not known; folders of adapters that the tests write are of the shipped base."""
+
+
 def write_bare(path: Path) -> str:
     """The adapter of a base without one."""
     adapter = {"m.lora_A": UNTRAINED}
@@ -308,6 +316,7 @@ class World:
             trainer=workers.trainer,
             tolerances={name: Tolerance() for name in self.endpoints},
             traits=self.traits,
+            base=NO_FAMILY,
             write_bare=write_bare,
             draining=self.draining,
         )
