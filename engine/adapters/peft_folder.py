@@ -163,10 +163,10 @@ def fitted(state: PolicyState, policy: PolicySpec, base: BaseConfig) -> PolicySt
     shapes, made = linear_shapes(base), dict[str, Array]()
     modules = {name.rpartition(".lora_")[0]: None for name in adapter}
     layers = [module for module in shapes if module != "lm_head"] if base.architecture in FAMILIES else modules
-    wanted = targeted(layers, policy.targets)
+    wanted = targeted(layers, policy.target_names)
     if strange := [module for module in modules if module not in wanted]:
         raise AdapterError(
-            f"The adapter has matrices on {strange[0]}, which is not among the targets {', '.join(policy.targets)}.",
+            f"The adapter has matrices on {strange[0]}, which is not among the targets {policy.targets!r}.",
             "Name all of its layers in `targets`, or leave that out.",
         )
     if modules.keys() == set(wanted) and (header.rank, header.alpha) == (policy.rank, policy.lora_alpha):

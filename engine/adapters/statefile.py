@@ -186,6 +186,8 @@ class StateHeader:
     format: int = FORMAT
     updates: int | None = None
     """Several a step with several epochs; None: one a step."""
+    entropy_bonus: float = 0.0
+    """Its weight in the next step, with an entropy target."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BaseModelError
+from ..errors import AdapterError, BaseModelError
 from .config import BaseConfig, read_config
 
 SHIPPED = {"tiny": Path(__file__).parent / "tiny"}
@@ -254,6 +254,29 @@ def _problem(entry: Path, snapshot: Path) -> str:
     cut = any((entry / "blobs").glob("*.incomplete"))
     lacking = [name for name in ("tokenizer.json", "tokenizer_config.json") if not (snapshot / name).exists()]
     return f"its download was cut before {lacking[0]} came" if cut and lacking else ""
+
+
+ON_HUB = "hf:"
+
+
+def find_adapter(words: str) -> Path:
+    """The folder of ``hf:org/name[@revision]`` in the Hugging Face cache. Raises ``AdapterError`` without one."""
+    hub = hub_name(words.removeprefix(ON_HUB))
+    if hub is None:
+        raise AdapterError(f"{words!r} is no name of an adapter on the Hugging Face hub.", f"Write {ON_HUB}ORG/NAME.")
+    folder = _snapshot(cache_folder() / f"models--{hub.repository.replace('/', '--')}", hub.revision)
+    if folder is None:
+        says = f"There is no adapter {str(hub)!r} in the Hugging Face cache ({cache_folder()})."
+        raise AdapterError(says, f"`marlaas adapters pull {hub}` fetches it.")
+    return folder
+
+
+def download_adapter(words: str) -> Path:
+    """Download an adapter into the cache; returns its folder. Raises as ``find_adapter`` and ``download_base``."""
+    name = words.removeprefix(ON_HUB)
+    if hub_name(name) is not None:
+        run_apart(f"The download of {name}", RESUME, __name__, name)
+    return find_adapter(name)
 
 
 WANTED = ["*.json", "*.jinja", "*.safetensors", "tokenizer.model", "merges.txt", "vocab.txt", "spiece.model"]

@@ -569,6 +569,12 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             'Write `kind = "dpo"`, or remove it.',
         ),
         *_rule(
+            train.entropy_target > 0.0 and train.entropy == 0.0,
+            ("train.entropy_target", "train.entropy"),
+            f"is {train.entropy_target:g}, but 'train.entropy', by which the bonus changes, is 0.",
+            "Set 'train.entropy', for example to 0.005.",
+        ),
+        *_rule(
             train.min_members is not None and train.min_members > train.group_size,
             ("train.min_members", "train.group_size"),
             f"is {train.min_members}, but a group has only {train.group_size} members.",

@@ -31,17 +31,23 @@ class PolicySpec:
     """The adapter counts ``alpha / rank`` times."""
     rslora: bool = False
     """It counts ``alpha / sqrt(rank)`` times instead (rsLoRA, arXiv 2312.03732)."""
-    targets: tuple[str, ...] = ()
-    """The linear layers that get matrices: "attention", "mlp", or names such as "q_proj". Empty: all of them."""
+    targets: str = "all"
+    """The linear layers that get matrices: "all", "attention", "mlp", or names with commas: "q_proj, v_proj"."""
     start: str = ""
     """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
-    "17@12", "17@best", a version's name, or an exported adapter's folder (./DIR). It must have the same base, rank and
-    alpha. Empty: an untrained adapter."""
+    "17@12", "17@best", a version's name, the folder of an adapter in PEFT's format (./DIR), or "hf:ORG/NAME" for one
+    that `marlaas adapters pull` has fetched. It must fit the base, and have no higher rank. Empty: an untrained one.
+    """
 
     @property
     def lora_alpha(self) -> float:
         """The alpha by which ``lora_alpha / rank`` is the scale."""
         return self.alpha * math.sqrt(self.rank) if self.rslora else self.alpha
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Empty: all layers."""
+        return () if self.targets == "all" else tuple(name.strip() for name in self.targets.split(","))
 
 
 @dataclass(frozen=True)
@@ -365,6 +371,9 @@ class TrainSpec:
     entropy: float = between(0.0, 0.0, 100.0)
     """Weight of an entropy bonus, with any loss: so much is taken off a token's loss for each nat of the entropy that
     it was drawn with. Above 0 the policy stays more random."""
+    entropy_target: float = between(0.0, 0.0, 20.0)
+    """Nats per token. Above 0 the bonus's weight begins at 0. After each step it rises by ``entropy`` if the step's
+    tokens had a lower entropy than this, and falls by it if they had a higher one (Skywork-OR1, arXiv 2505.22312)."""
     deterministic: bool = False
     """Repeat the run to the last bit; needs max_staleness = 0."""
 

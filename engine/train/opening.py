@@ -63,7 +63,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
     return PolicyConfig(
         rank=spec.policy.rank,
         alpha=spec.policy.lora_alpha,
-        targets=spec.policy.targets,
+        targets=spec.policy.target_names,
         loss=train.loss,
         learning_rate=as_number(train.learning_rate),
         schedule=train.schedule,
@@ -88,6 +88,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         rewards=train.rewards,
         beta=train.beta,
         entropy=train.entropy,
+        entropy_target=train.entropy_target,
         denominator=constant_denominator(train.loss, spec.group_episodes, longest),
         temperature=spec.sampling.temperature,
         seed=train.seed,

@@ -95,6 +95,8 @@ class PolicyLoss:
     """Sums over trained tokens so far; named as in ``protocol.GroupStats``."""
 
     config: PolicyConfig
+    bonus: float = 0.0
+    """The weight of the entropy bonus."""
     measured: int = 0
     loss: float = 0.0
     entropy: float = 0.0
@@ -135,7 +137,7 @@ class PolicyLoss:
                 self.kl += float(divergence.detach().sum())
             spread = entropy.detach().requires_grad_()
             if config.entropy > 0.0:
-                values = values - config.entropy * spread
+                values = values - self.bonus * spread
             if published(config.loss).mean == "sequence":
                 values = values * share
             loss = values.sum()
@@ -206,7 +208,7 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
         for memory, groups in work
     ]
     work = [(memory, groups) for memory, (groups, _) in zip(policies, compared, strict=True)]
-    losses = [PolicyLoss(memory.config) for memory in policies]
+    losses = [PolicyLoss(memory.config, memory.bonus) for memory in policies]
     passed: list[list[tuple[Lesson, Tensor]]] = [[] for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
     model.mount(policies)
@@ -214,8 +216,9 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
         base = _references(model, policies, batch, temperatures)
         model.differentiate(batch, temperatures, partial(_gradient, policies, losses, passed, batch.lessons, base))
     tokens = [sum(map(count_trained, groups)) for _, groups in work]
-    for memory, count in zip(policies, tokens, strict=True):
+    for memory, count, loss in zip(policies, tokens, losses, strict=True):
         memory.tokens += count
+        memory.measure(loss.entropy, loss.measured)
     seconds = perf_counter() - begun
     return tuple(
         GroupStats(
@@ -354,7 +357,7 @@ def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
     optimised, norm = _update(memory, memory.optimised, memory.gradient / shared, rate)
     for _ in range(1, config.epochs):
         ahead = PolicyMemory.of(config, memory.layout, optimised, version=memory.version)
-        ahead.reference = memory.reference
+        ahead.reference, ahead.entropy_bonus = memory.reference, memory.entropy_bonus
         gradients([(ahead, memory.rehearsal)])
         optimised, further = _update(ahead, optimised, ahead.gradient / shared, rate)
         norm = max(norm, further)

@@ -148,6 +148,8 @@ class TrainingState:
     updates: int
     version: int
     tokens: int
+    entropies: tuple[float, int]
+    entropy_bonus: float
     rehearsal: tuple[TrainGroup, ...]
     """Groups with first-epoch log-probabilities, for several epochs."""
     fault: str
@@ -156,7 +158,7 @@ class TrainingState:
 VECTORS = 4
 
 
-Gathered: TypeAlias = "tuple[Tensor, int, tuple[TrainGroup, ...], str]"
+Gathered: TypeAlias = "tuple[Tensor, int, tuple[float, int], tuple[TrainGroup, ...], str]"
 
 
 @dataclass
@@ -173,6 +175,10 @@ class PolicyMemory:
     """Steps made: one update per epoch, unless the gradient is zero."""
     tokens: int = 0
     """Divided once (``step.divisor``)."""
+    entropies: tuple[float, int] = 0.0, 0
+    """Their sum over this step's measured tokens, and the number of these."""
+    entropy_bonus: float = 0.0
+    """The weight of the bonus with an entropy target."""
     rehearsal: list[TrainGroup] = field(default_factory=list)
     fault: str = ""
     """Place of a loss not finite: no step can be made."""
@@ -218,19 +224,40 @@ class PolicyMemory:
         state = AdamState(weights, nothing, nothing, self.optimised.step)
         own = self.reference
         reference = own and PolicyMemory.frozen(own.config, own.layout, own.optimised.weights.to(device))
-        return PolicyMemory.of(self.config, self.layout, state, reference=reference)
+        copy = PolicyMemory.of(self.config, self.layout, state, reference=reference)
+        copy.entropy_bonus = self.entropy_bonus
+        return copy
 
     def take(self, copy: PolicyMemory) -> None:
         self.gradient.add_(copy.gradient.to(self.gradient.device))
         self.tokens += copy.tokens
+        self.measure(*copy.entropies)
         self.rehearsal += copy.rehearsal
         self.fault = self.fault or copy.fault
 
+    def measure(self, entropy: float, tokens: int) -> None:
+        """Add to this step's entropies."""
+        self.entropies = self.entropies[0] + entropy, self.entropies[1] + tokens
+
+    @property
+    def bonus(self) -> float:
+        """The weight of the entropy bonus in this step."""
+        return self.entropy_bonus if self.config.entropy_target else self.config.entropy
+
+    @property
+    def next_bonus(self) -> float:
+        """The weight of the entropy bonus after this step."""
+        entropy, tokens = self.entropies
+        if not self.config.entropy_target or not tokens:
+            return self.entropy_bonus
+        low = entropy / tokens < self.config.entropy_target
+        return max(0.0, self.entropy_bonus + (self.config.entropy if low else -self.config.entropy))
+
     def gathered(self) -> Gathered:
-        return self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault
+        return self.gradient.clone(), self.tokens, self.entropies, tuple(self.rehearsal), self.fault
 
     def go_back(self, before: Gathered) -> None:
-        gradient, self.tokens, rehearsal, self.fault = before
+        gradient, self.tokens, self.entropies, rehearsal, self.fault = before
         self.gradient.copy_(gradient)
         self.rehearsal = list(rehearsal)
 
@@ -238,8 +265,9 @@ class PolicyMemory:
         self.optimised.weights.copy_(stepped.weights)
         self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
         self.version += 1
+        self.entropy_bonus = self.next_bonus
         self.gradient.zero_()
-        self.tokens = 0
+        self.tokens, self.entropies = 0, (0.0, 0)
         self.rehearsal = []
 
 
@@ -258,10 +286,12 @@ def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
     return AdamState(weights, torch.zeros(layout.size), torch.zeros(layout.size), 0)
 
 
-def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
-    """A state file's contents, as views."""
+def to_state(
+    optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str, bonus: float = 0.0
+) -> PolicyState:
+    """A state file's contents, as views; ``bonus``: that of the entropy in the next step."""
     return PolicyState(
-        StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step),
+        StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step, entropy_bonus=bonus),
         layout.views(optimised.weights.cpu().numpy()),
         layout.views(optimised.moment1.cpu().numpy()),
         layout.views(optimised.moment2.cpu().numpy()),
@@ -328,6 +358,8 @@ def to_host(memory: PolicyMemory) -> TrainingState:
         updates=optimised.step,
         version=memory.version,
         tokens=memory.tokens,
+        entropies=memory.entropies,
+        entropy_bonus=memory.entropy_bonus,
         rehearsal=tuple(memory.rehearsal),
         fault=memory.fault,
     )
@@ -344,6 +376,7 @@ def to_device(state: TrainingState, device: str) -> PolicyMemory:
         reference = PolicyMemory.frozen(config, own.layout, _tensor(own.weights, device))
     memory = PolicyMemory.of(state.config, state.layout, optimised, gradient, state.version, reference)
     memory.tokens, memory.rehearsal, memory.fault = state.tokens, list(state.rehearsal), state.fault
+    memory.entropies, memory.entropy_bonus = state.entropies, state.entropy_bonus
     return memory
 
 

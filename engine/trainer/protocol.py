@@ -67,6 +67,8 @@ class PolicyConfig:
     """Of DPO: how much a log-ratio to the reference counts."""
     entropy: float = 0.0
     """Of the bonus, in loss per nat; 0: off."""
+    entropy_target: float = 0.0
+    """Above 0 the bonus changes by ``entropy`` after each step, towards this entropy in nats per token."""
     denominator: float = 1.0
     """Of a step's sums, if known before the first group."""
     temperature: float = 1.0

@@ -385,12 +385,15 @@ class TorchTrainer:
         if resume:
             state = read_state(path)
             optimised, version = from_state(state, config, layout, self._fingerprint), state.header.step
+            bonus = state.header.entropy_bonus
             digest, size = checksum(state.adapter), path.stat().st_size
         else:
-            optimised, version = fresh(config, layout), 0
+            optimised, version, bonus = fresh(config, layout), 0, 0.0
             digest, size, _ = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
         optimised = optimised.to(self._device)
-        self._cache.add(policy, PolicyMemory.of(config, layout, optimised, version=version, reference=reference))
+        memory = PolicyMemory.of(config, layout, optimised, version=version, reference=reference)
+        memory.entropy_bonus = bonus
+        self._cache.add(policy, memory)
         self._opened[policy] = next(self._openings)
         return StepResult(version, str(path), digest, size, 0.0, perf_counter() - begun)
 
@@ -470,7 +473,8 @@ class TorchTrainer:
         scores = self._logprobs(memory, scored, memory.config.temperature) if probe and probe.before else ()
         reach(Point.STEP_READY)
         step = once_more(self._replicas.name, partial(make_step, self._gradients, memory))
-        state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
+        config, bonus = memory.config, memory.next_bonus
+        state = to_state(step.optimised, memory.version + 1, config, memory.layout, self._fingerprint, bonus)
         return _Made(self._opened[policy], step, state, scored, scores, perf_counter() - begun)
 
     def _fitting(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:

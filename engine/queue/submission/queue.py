@@ -220,8 +220,8 @@ def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
             mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), one)
         for name, policy in agent_map_of(one.spec).policies.items():
             try:
-                if policy.targets:
-                    _check_targets(base.name, policy.targets)
+                if policy.target_names:
+                    _check_targets(base.name, policy.target_names)
             except AdapterError as error:
                 path = f"policies.{name}.targets" if one.spec.policies else "policy.targets"
                 mistakes.found += of_submission(ConfigError(error.cause, error.hint, path=path), one)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import ConfigError, as_one
-from ...models.find import anchored
+from ...errors import AdapterError, ConfigError, as_one
+from ...models.find import ON_HUB, anchored, find_adapter
 from ...spec.sweep import Member, members, one_of_each
 from ...spec.task import (
     ComponentSpec,
@@ -124,11 +124,13 @@ def tasks_of(
     found = []
     for member in own:
         try:
-            spec = parse(member.table, where)
+            spec = _anchored(parse(member.table, where), folder)
+        except AdapterError as error:
+            mistakes.append(ConfigError(error.cause, error.hint, where=where, path="policy.start"))
         except ConfigError as error:
             mistakes += error.mistakes
         else:
-            made = submission(_anchored(spec, folder), source, member.family)
+            made = submission(spec, source, member.family)
             found.append(replace(made, file=where if in_file else ""))
     if mistakes:
         raise as_one(located(mistakes, where, source) if in_file else distinct(mistakes))
@@ -137,6 +139,8 @@ def tasks_of(
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
     def place(words: str) -> str:
+        if words.startswith(ON_HUB):
+            return str(find_adapter(words))
         start = start_folder(words)
         return words if start is None else str((folder / start).absolute())
 

@@ -64,7 +64,7 @@ def logprobs_of(base: str, folder: Path, policy: PolicySpec) -> np.ndarray:
     """Ours, once training would begin from the folder."""
     loaded = load_base(base)
     state = fitted(read_adapter(folder, loaded), policy, loaded.config)
-    config = PolicyConfig(rank=policy.rank, alpha=policy.lora_alpha, targets=policy.targets)
+    config = PolicyConfig(rank=policy.rank, alpha=policy.lora_alpha, targets=policy.target_names)
     model = Decoder.of(loaded)
     layout = model.layout(config.rank, config.targets)
     memory = PolicyMemory.frozen(config, layout, weights_of(state, config, layout, loaded.fingerprint))
@@ -77,15 +77,15 @@ QV = ["q_proj", "v_proj"]
 @pytest.mark.parametrize(
     ("options", "policy"),
     [
-        ({"target_modules": QV}, PolicySpec(rank=4, alpha=6.0, targets=("q_proj", "v_proj"))),
+        ({"target_modules": QV}, PolicySpec(rank=4, alpha=6.0, targets="q_proj, v_proj")),
         ({"target_modules": QV}, PolicySpec()),
         ({"target_modules": "all-linear", "use_rslora": True}, PolicySpec(rank=4, alpha=6.0, rslora=True)),
         ({"target_modules": QV, "rank_pattern": {"v_proj": 7}, "alpha_pattern": {"q_proj": 1}}, PolicySpec(rank=8)),
         (
             {"target_modules": QV, "rank_pattern": {"layers.1.self_attn.q_proj": 2}, "use_rslora": True},
-            PolicySpec(rank=4, targets=("attention",)),
+            PolicySpec(rank=4, targets="attention"),
         ),
-        ({"target_modules": ["up_proj"], "layers_to_transform": [1]}, PolicySpec(rank=4, targets=("mlp",))),
+        ({"target_modules": ["up_proj"], "layers_to_transform": [1]}, PolicySpec(rank=4, targets="mlp")),
         ({"target_modules": r".*\.1\.mlp\.(gate|down)_proj"}, PolicySpec(rank=5, alpha=1.0)),
     ],
 )
@@ -217,8 +217,8 @@ def test_what_does_not_fit_the_policy_is_named(base: str, tmp_path: Path) -> Non
     state = read_adapter(tmp_path / "adapter", loaded)
     with pytest.raises(AdapterError, match=r"has rank 4, the policy only 2\. Write `rank = 4`"):
         fitted(state, PolicySpec(rank=2), loaded.config)
-    with pytest.raises(AdapterError, match="q_proj, which is not among the targets mlp"):
-        fitted(state, PolicySpec(targets=("mlp",)), loaded.config)
+    with pytest.raises(AdapterError, match="q_proj, which is not among the targets 'mlp'"):
+        fitted(state, PolicySpec(targets="mlp"), loaded.config)
 
 
 def test_ours_comes_back_as_it_is(base: str, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import ConfigError, MarlaasError, ReferenceMissing, UnknownTask
-from marlaas.engine.queue.submission.queue import check_data, check_environments
+from marlaas.engine.models.find import load_base
+from marlaas.engine.queue.submission.queue import HomeBase, check_bases, check_data, check_environments
 from marlaas.engine.queue.submission.references import find_starts, link
 from marlaas.engine.queue.submission.taskfile import load
 from marlaas.engine.spec.task import parse
@@ -245,6 +246,35 @@ def test_references_and_rows_have_places(file: Path) -> None:
     assert [words.split()[0] for words in told(missing.value)] == ["t.toml:7:1:", "t.toml:9:1:"]
     with pytest.raises(ConfigError, match=r"^t\.toml:14:1: no rows for 'train': there is no"):
         check_data(tasks)
+
+
+def test_an_adapter_of_the_hub_is_a_folder(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    words = 'tenant = "lab"\nname = "s"\nenvironment = "sums"\n[policy]\nstart = "hf:lab/sums{}"\n'
+    file.write_text(words.format(""))
+    with pytest.raises(ConfigError, match=r"^t\.toml:5:1: There is no adapter 'lab/sums' .*pull lab/sums` fetches it"):
+        load(file)
+    entry = tmp_path / "hub" / "models--lab--sums"
+    (entry / "snapshots" / "abc").mkdir(parents=True)
+    (entry / "refs").mkdir()
+    (entry / "refs" / "main").write_text("abc")
+    for revision in ("", "@abc"):
+        file.write_text(words.format(revision))
+        assert load(file)[0].spec.policy.start == str(entry / "snapshots" / "abc")
+    file.write_text(words.format("/x"))
+    with pytest.raises(ConfigError, match="is no name of an adapter"):
+        load(file)
+
+
+def test_layers_that_the_base_has_not_are_named(file: Path) -> None:
+    words = 'tenant = "lab"\nname = "s"\nenvironment = "sums"\n[policy]\nrslora = true\ntargets = {}\n'
+    home = HomeBase("tiny", load_base("tiny").fingerprint)
+    for good in ('"attention"', '"q_proj, mlp"', '"layers.0.mlp.up_proj"', '"all"', '["attention", "all"]'):
+        file.write_text(words.format(good))
+        check_bases(load(file), home)
+    file.write_text(words.format('"attention,c_attn"'))
+    with pytest.raises(ConfigError, match=r"^t\.toml:6:1: No linear layer of the base is called 'c_attn'.*gate_proj"):
+        check_bases(load(file), home)
 
 
 def test_a_long_path_keeps_its_end(tmp_path: Path) -> None:

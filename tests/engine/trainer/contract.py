@@ -195,6 +195,25 @@ class StepContract:
 class TrainerContract(StepContract):
     """All of it."""
 
+    @pytest.mark.parametrize(("target", "bonuses"), [(20.0, [0.25, 0.5, 0.75]), (1e-6, [0.0, 0.0, 0.0])])
+    async def test_an_entropy_bonus_follows_its_target(
+        self, new_trainer: NewTrainer, tmp_path: Path, target: float, bonuses: list[float]
+    ) -> None:
+        config, groups = replace(CONFIG, entropy=0.25, entropy_target=target), (group(1), group(2))
+        trainer = new_trainer()
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        for number in (1, 2):
+            await train(trainer, "a", groups, tmp_path / f"{number}")
+        await trainer.close("a")
+        resumed = new_trainer()
+        await resumed.open("a", config, str(tmp_path / "2"), resume=True)
+        await resumed.open("fixed", replace(CONFIG, entropy=bonuses[1]), str(tmp_path / "2"), resume=True)
+        result = await train(resumed, "a", groups, tmp_path / "3")
+        fixed = await train(resumed, "fixed", groups, tmp_path / "fixed")
+        assert result.checksum == fixed.checksum, "the bonus of a step is that after the step before it"
+        headers = [read_state(tmp_path / f"{number}").header for number in (1, 2, 3)]
+        assert [header.entropy_bonus for header in headers] == bonuses
+
     async def test_a_fresh_policy_is_version_0_and_changes_nothing_yet(
         self, trainer: Trainer, base: str, tmp_path: Path
     ) -> None:

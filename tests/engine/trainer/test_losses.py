@@ -545,7 +545,11 @@ def test_the_entropy_bonus_is_weighed_as_the_loss_is(loss: str) -> None:
     """0.3 nats' worth off each token's loss, in the mean of the loss; without a weight there is no gradient at all."""
     config = PolicyConfig(loss=loss, entropy=0.3, denominator=constant_denominator(loss, EPISODES, LONGEST))
     trained = trained_tokens_of([sequence(1, 0.0), sequence(3, 0.0)])
-    policy, logp, entropy = PolicyLoss(config), torch.full((4,), SAMPLED_AT), torch.tensor([1.0, 2.0, 3.0, 4.0])
+    policy, logp, entropy = (
+        PolicyLoss(config, config.entropy),
+        torch.full((4,), SAMPLED_AT),
+        torch.tensor([1.0, 2.0, 3.0, 4.0]),
+    )
     slopes = policy.gradient(trained, None, logp, entropy)
     shared = divisor(config, policy.measured)
     weights = {"constant": [1 / 16] * 4, "episode": [1 / 2] * 4, "token": [1 / 4] * 4, "pair": [1.0] * 4}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -76,7 +75,7 @@ CLIENTS = {
         ("codex", "exec", "--skip-git-repo-check", "-"),
         ".codex/config.toml",
         """\
-model = "base"
+model = "{model}"
 model_provider = "lab"
 [model_providers.lab]
 name = "lab"
@@ -87,19 +86,19 @@ env_key = "OPENAI_API_KEY"
     ),
     "claude-code": (("claude", "-p"), "", ""),
     "opencode": (
-        ("opencode", "run", "--model", "lab/base", "How are you?"),
+        ("opencode", "run", "--model", "lab/{model}", "How are you?"),
         ".config/opencode/opencode.json",
         """\
 {"provider": {"lab": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{url}/v1", "apiKey": "{key}"},
-                      "models": {"base": {}}}}}
+                      "models": {"{model}": {}}}}}
 """,
     ),
     "pi": (
-        ("pi", "-p", "--provider", "lab", "--model", "base"),
+        ("pi", "-p", "--provider", "lab", "--model", "{model}"),
         ".pi/agent/models.json",
         """\
 {"providers": {"lab": {"api": "openai-completions", "baseUrl": "{url}/v1", "apiKey": "OPENAI_API_KEY",
-                       "models": [{"id": "base"}]}}}
+                       "models": [{"id": "{model}"}]}}}
 """,
     ),
     "qwen-code": (("qwen", "--auth-type", "openai"), "", ""),
@@ -107,32 +106,52 @@ env_key = "OPENAI_API_KEY"
 """By agent: its command, and the file in its home with its text. These are the lines of docs/guides/serving.md."""
 
 
+REPLY = "All is well here."
+ASKED = ("How are you?", "What is new?", "Tell me something.", "List the files.", "Who is there?", "Is it done?")
+
+
 @pytest.fixture(scope="module")
 def api(long_lab: Lab) -> Open:
     return opened(long_lab)
 
 
+@pytest.fixture(scope="module")
+def answering(long_lab: Lab) -> str:
+    """An adapter that has learned one short reply: a random base would write on to the end of its context."""
+    rows = [{"messages": [dict(role="user", content=ask), dict(role="assistant", content=REPLY)]} for ask in ASKED * 8]
+    file = long_lab.home.root / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    table = {"groups_per_step": 8, "learning_rate": 2e-3}
+    task = long_lab.submit("short", "conversations", kind="sft", steps=40, data={"path": str(file)}, train=table)
+    trained(long_lab, task, 600)
+    return f"{task}@last"
+
+
 @pytest.mark.parametrize("agent", CLIENTS)
 def test_an_agent_is_served_at_its_defaults(
-    installed: None, api: Open, long_lab: Lab, tmp_path: Path, agent: str
+    installed: None, api: Open, answering: str, long_lab: Lab, tmp_path: Path, agent: str
 ) -> None:
     command, file, text = CLIENTS[agent]
     if shutil.which(command[0]) is None:
         pytest.skip("`python -m tools.environments clients npm` installs it")
+
+    def filled(words: str) -> str:
+        return words.replace("{url}", api.url).replace("{key}", api.key).replace("{model}", answering)
+
     if file:
         (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).write_text(text.replace("{url}", api.url).replace("{key}", api.key))
+        (tmp_path / file).write_text(filled(text))
     variables = {
         "HOME": str(tmp_path),
-        "OPENAI_MODEL": "base",
+        "OPENAI_MODEL": answering,
         "ANTHROPIC_AUTH_TOKEN": api.key,
-        "ANTHROPIC_MODEL": "base",
-        "ANTHROPIC_SMALL_FAST_MODEL": "base",
+        "ANTHROPIC_MODEL": answering,
+        "ANTHROPIC_SMALL_FAST_MODEL": answering,
     }
     log = long_lab.home.logs / "api.log"
     before = len(log.read_text().splitlines()) if log.exists() else 0
     done = subprocess.run(
-        command,
+        [filled(word) for word in command],
         input="How are you?",
         cwd=tmp_path,
         env={name: value for name, value in api.variables().items() if name != "ANTHROPIC_API_KEY"} | variables,
@@ -142,10 +161,9 @@ def test_an_agent_is_served_at_its_defaults(
     )
     requests = [json.loads(line) for line in log.read_text().splitlines()[before:]]
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{requests}"
-    replies = [request for request in requests if request.get("completion_tokens")]
-    assert replies and {request["status"] for request in replies} == {200}
-    assert not [request for request in requests if request.get("error")]
-    assert re.search(r"\w", done.stdout), "it shows the reply"
+    assert REPLY in done.stdout, f"it shows the reply: {done.stdout[-2000:]}"
+    assert [request for request in requests if request.get("completion_tokens")]
+    assert not [request for request in requests if request["status"] != 200 or request.get("error")]
 
 
 SHELL = r"""
