@@ -386,6 +386,20 @@ def token_ids(folder: Path) -> frozenset[int]:
     return frozenset((*known, *added))
 
 
+def check_teacher(folder: Path, base: Path) -> None:
+    """Raise ``BaseModelError`` unless ``folder`` holds a base whose tokens are those of ``base``."""
+    read_config(folder / CONFIG)
+    mine, its = (read_json(each / "tokenizer.json") for each in (base, folder) if token_ids(each))
+    vocabularies = [(tokenizer["model"]["vocab"], tokenizer["model"].get("merges")) for tokenizer in (mine, its)]
+    added = [{token["id"]: token["content"] for token in each.get("added_tokens") or ()} for each in (mine, its)]
+    if vocabularies[0] != vocabularies[1] or any(added[1].get(id, text) != text for id, text in added[0].items()):
+        raise BaseModelError(
+            f"its tokenizer is not that of the base in {base}, so it cannot score the base's tokens.",
+            "Choose a teacher of the same family.",
+            where=str(folder),
+        )
+
+
 def read_json(path: Path) -> Any:
     """Raises ``OSError``, ``ValueError`` and ``RecursionError``."""
     return json.loads(path.read_text("utf-8"))

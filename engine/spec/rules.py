@@ -525,13 +525,20 @@ def _rules(spec: TaskSpec) -> list[ConfigError]:
             "Leave 'train.group_size', 'train.epochs' and [[mixture]] out.",
         ),
         *_rule(
-            not train.kl_reference.strip() or train.kl_reference.startswith((".", "/", "~")),
-            ("train.kl_reference",),
+            not train.kl_reference.strip() or (train.loss == DPO and train.kl_reference.startswith((".", "/", "~"))),
+            ("train.kl_reference", "train.loss"),
             f"is {train.kl_reference!r}, which is no version of this home.",
             'Write "base", "start", or a version such as "17@best".',
         ),
         *_rule(
+            bool(train.teacher_prompt) and train.kl == 0.0,
+            ("train.teacher_prompt", "train.kl"),
+            "is set, but without 'train.kl' no reference reads it.",
+            "Set 'train.kl' above 0, or choose the loss distill.",
+        ),
+        *_rule(
             train.loss == DISTILL
+            and not train.teacher_prompt
             and train.kl_reference in ("base", "start")
             and not (spec.policy.start or any(policy.start for policy in spec.policies.values())),
             ("train.kl_reference", "train.loss"),

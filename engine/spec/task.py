@@ -361,8 +361,12 @@ class TrainSpec:
     reference, as ``distill`` has it)."""
     kl_reference: str = "base"
     """What the KL term pulls to, and ``dpo`` compares with: ``base``; ``start``, the version that the task starts from,
-    which is what ``dpo`` does by default (without a ``start`` both are the same); or a version of any task and rank,
-    such as "17@best": the teacher of ``distill``."""
+    which is what ``dpo`` does by default (without a ``start`` both are the same); a version of any task and rank, such
+    as "17@best"; or the folder of another base with the same tokenizer (./DIR), which the trainer then holds, too. The
+    last two are teachers of ``distill``."""
+    teacher_prompt: str = ""
+    """A system text that the reference of the KL term reads in front of each conversation, and the policy does not: the
+    policy learns what the text would make the reference do."""
     rewards: float = between(1.0, 0.0, 100.0)
     """With ``kl_in = "reward"``: what the advantages of rewards count beside the KL term; 0 by default with
     ``distill``, which then learns from its teacher alone."""

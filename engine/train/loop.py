@@ -17,6 +17,7 @@ from ..machine.routing.assignment import Share
 from ..machine.services import Services
 from ..models.weights import unadapted
 from ..racing import until_first
+from ..rollout.teacher_prompt import TeacherPrompt
 from ..spec.automatic import bounded, by_base, by_replies, unmeasured
 from ..spec.task import TaskSpec, agent_map_of, spec_of
 from ..store.versions import Version
@@ -213,6 +214,8 @@ class PolicyLearner:
         self._published = trained.published
         self._prompts = prompts
         self._overlong = closing_rules(trained.spec).overlong
+        text, renderer = trained.spec.train.teacher_prompt, services.rollout.rendering.renderer
+        self._teacher_prompt = TeacherPrompt.of(renderer, text, trained.spec.sampling.thinking) if text else None
         self._canary = Canary(services.tolerances, trained.spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
         self._silent = services.store.versions.silent_steps(trained.number)
@@ -300,6 +303,8 @@ class PolicyLearner:
         self, tally: StepTally, groups: Sequence[ClosedGroup], probe: Probe | None = None, path: str = ""
     ) -> StepResult | None:
         batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in groups)
+        if self._teacher_prompt is not None:
+            batch = tuple(map(self._teacher_prompt.shown, batch))
         stats = await self._services.trainer.accumulate(self._key, batch, probe, path)
         self._log(stats.notice)
         tally.add(groups, stats, batch)

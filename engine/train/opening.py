@@ -133,7 +133,9 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     candidates = versions.candidates(policy)
     words = spec.train.kl_reference
     pulls = words == "start" and bool(spec.policy.start)
-    if words not in ("base", "start"):
+    if start_folder(words) is not None:
+        config = replace(config, teacher=words)
+    elif words not in ("base", "start"):
         teacher = versions.start(task, words)
         if teacher is None:
             raise ConfigError(f"Nobody looked up the version {words!r}, which 'train.kl_reference' names.")

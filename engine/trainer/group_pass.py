@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -245,20 +246,51 @@ def _references(
 ) -> Tensor | None:
     """(N,) by the KL reference; None without a KL term."""
     pulled = [lesson for lesson in batch.lessons if policies[lesson.policy].config.kl > 0.0]
-    starts = [lesson for lesson in pulled if policies[lesson.policy].reference is not None]
     if not pulled:
         return None
-    base = model.logprobs(batch, temperatures, adapted=False) if len(starts) < len(pulled) else None
-    if not starts:
-        return base
-    model.mount([policy.reference or policy for policy in policies])
-    started = model.logprobs(batch, temperatures)
-    model.mount(policies)
-    if base is None:
-        return started
-    for lesson in starts:
-        base[lesson.tokens] = started[lesson.tokens]
-    return base
+    result = torch.zeros(max(lesson.tokens.stop for lesson in batch.lessons))
+    unknown = [lesson for lesson in pulled if lesson.trained.reference is None]
+    starts = [lesson for lesson in unknown if policies[lesson.policy].reference is not None]
+    if len(starts) < len(unknown):
+        result = model.logprobs(batch, temperatures, adapted=False)
+    if starts:
+        model.mount([policy.reference or policy for policy in policies])
+        by_start = model.logprobs(batch, temperatures)
+        model.mount(policies)
+        for lesson in starts:
+            result[lesson.tokens] = by_start[lesson.tokens]
+    for lesson in pulled:
+        if lesson.trained.reference is not None:
+            result[lesson.tokens] = torch.from_numpy(lesson.trained.reference)
+    return result
+
+
+def with_references(
+    model: Model[B], teacher: Model[Any] | None, memory: PolicyMemory, groups: Sequence[TrainGroup]
+) -> Sequence[TrainGroup]:
+    """Groups with the log-probabilities of a ``teacher``, or of the KL reference behind another prompt.
+
+    Others are returned as they are: the passes of their gradients ask the reference.
+    """
+    sequences = [sequence for group in groups for sequence in group.sequences]
+    if memory.config.kl == 0.0 or (teacher is None and all(sequence.shown is None for sequence in sequences)):
+        return groups
+    read = TrainGroup(-1, tuple(map(_as_shown, sequences)))
+    if teacher is not None:
+        scores = group_logprobs(teacher, None, read, memory.config.temperature)
+    else:
+        reference = memory.reference
+        scores = group_logprobs(model, reference or memory, read, memory.config.temperature, reference is not None)
+    known = iter(scores)
+    return [
+        replace(group, sequences=tuple(replace(sequence, reference=next(known)) for sequence in group.sequences))
+        for group in groups
+    ]
+
+
+def _as_shown(sequence: TrainSequence) -> TrainSequence:
+    tokens, mask = sequence.shown or (sequence.tokens, sequence.mask)
+    return TrainSequence(tokens, mask, np.zeros(len(tokens), np.float32), 0.0)
 
 
 def _gradient(
@@ -314,16 +346,20 @@ def scored_group(sequences: Sequence[tuple[Tokens, int]]) -> TrainGroup:
 
 
 def group_logprobs(
-    model: Model[B], memory: PolicyMemory, group: TrainGroup, temperature: float, adapted: bool = True
+    model: Model[B], memory: PolicyMemory | None, group: TrainGroup, temperature: float, adapted: bool = True
 ) -> tuple[Logprobs, ...]:
-    """Log-probabilities, float32, of marked tokens, in shared passes; by the base only unless ``adapted``."""
+    """Log-probabilities, float32, of marked tokens, in shared passes; by the base only unless ``adapted``.
+
+    ``memory``: None for a model without adapters.
+    """
     if not temperature > 0.0:
         raise ValueError(f"The temperature is {temperature}, but must be above 0.")
     check_group(group, model.vocabulary)
-    model.mount([memory])
+    if memory is not None:
+        model.mount([memory])
     scores: dict[int, Logprobs] = {}
     for batch in model.batches([[group]]):
-        logp = model.logprobs(batch, (temperature,), adapted).cpu().numpy()
+        logp = model.logprobs(batch, (temperature,), adapted and memory is not None).cpu().numpy()
         for lesson in batch.lessons:
             parts = by_sequence(lesson, logp[lesson.tokens])
             scores |= {id(own): part.copy() for own, part in zip(lesson.sequences, parts, strict=True)}

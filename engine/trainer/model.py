@@ -70,6 +70,8 @@ class TrainedTokens:
     """(N,): 1 / (trained tokens of the episode)."""
     proximal: Floats | None = None
     """(N,): before the step's first update; None in the first epoch."""
+    reference: Floats | None = None
+    """(N,): by a teacher, as ``TrainSequence.reference``."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
     pairs = list(zip(sequences, places, strict=True))
     whole = [sequence.episode_tokens or count for sequence, count in zip(sequences, counts, strict=True)]
     proximal = [s.proximal[own] for s, own in pairs if s.proximal is not None]
+    reference = [s.reference for s in sequences if s.reference is not None]
     return TrainedTokens(
         targets=np.concatenate([s.tokens[own] for s, own in pairs]).astype(np.int64),
         behaviour=np.concatenate([s.logprobs[own] for s, own in pairs]).astype(np.float32),
@@ -103,6 +106,7 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
         sequence=np.repeat(np.arange(len(sequences)), counts),
         share=np.repeat((1.0 / np.array(whole)).astype(np.float32), counts),
         proximal=np.concatenate(proximal).astype(np.float32) if proximal else None,
+        reference=np.concatenate(reference).astype(np.float32) if reference else None,
     )
 
 

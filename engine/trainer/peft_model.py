@@ -84,8 +84,9 @@ class PeftModel:
                 yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        self._use(self._policies[batch.lesson.policy])
-        with torch.no_grad(), nullcontext() if adapted else self._base_only():
+        if self._policies:
+            self._use(self._policies[batch.lesson.policy])
+        with torch.no_grad(), nullcontext() if adapted or self._peft is None else self._base_only():
             return self._scores(batch, temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
@@ -112,7 +113,7 @@ class PeftModel:
     def _scores(self, batch: PaddedBatch, temperatures: tuple[float, ...]) -> tuple[Tensor, Tensor]:
         """(N,) each, in chunks: only one chunk's logits are in memory."""
         temperature = temperatures[batch.lesson.policy]
-        bonus = self._policies[batch.lesson.policy].config.entropy > 0.0
+        bonus = bool(self._policies) and self._policies[batch.lesson.policy].config.entropy > 0.0
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
             for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)

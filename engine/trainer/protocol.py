@@ -63,6 +63,8 @@ class PolicyConfig:
     """What the advantages of rewards count beside it."""
     reference: str = ""
     """State file of the KL term, of any rank, and of DPO; empty: the base."""
+    teacher: str = ""
+    """Folder of another base that the KL term pulls to; empty: the trainer's own."""
     beta: float = 0.1
     """Of DPO: how much a log-ratio to the reference counts."""
     entropy: float = 0.0
@@ -97,6 +99,10 @@ class TrainSequence:
     """float32 (T,): log-probabilities before the step's first update, for further epochs."""
     advantages: Advantages | None = None
     """float32 (T,): of turns; ignored at unsampled tokens."""
+    shown: tuple[Tokens, Mask] | None = None
+    """Tokens and mask as the teacher reads them: the same sampled tokens behind another prompt."""
+    reference: Logprobs | None = None
+    """float32 (n,), of the sampled tokens by a teacher that is no adapter of this base, or reads ``shown``."""
 
 
 @dataclass(frozen=True)

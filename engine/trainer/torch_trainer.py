@@ -31,7 +31,16 @@ from ..models.memory import PASS_BYTES
 from ..models.weights import pairs
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
-from .group_pass import Step, Work, add_gradients, check_group, group_logprobs, make_step, scored_group
+from .group_pass import (
+    Step,
+    Work,
+    add_gradients,
+    check_group,
+    group_logprobs,
+    make_step,
+    scored_group,
+    with_references,
+)
 from .memory import AdapterCache, PolicyMemory, TrainingState, fresh, from_state, to_device, to_state, weights_of
 from .model import Model, limit, policy_room
 from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
@@ -276,10 +285,17 @@ class TorchTrainer:
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
 
-        def make(device: str) -> Model[Any]:
+        def make(device: str, folder: str = base) -> Model[Any]:
             limit(device, memory)
-            return model() if model is not None else load_model(base, device, room, precision, self._settle)
+            if model is not None and folder == base:
+                return model()
+            return load_model(folder, device, room, precision, self._settle)
 
+        self._make_model = make
+        self._teachers: dict[str, Model[Any]] = {}
+        """Other bases by folder, while a policy learns from them."""
+        self._taught: dict[str, str] = {}
+        """The folder of each such policy."""
         self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
         self._model = self._replicas.primary
         self._notices: list[str] = []
@@ -395,6 +411,7 @@ class TorchTrainer:
         memory.entropy_bonus = bonus
         self._cache.add(policy, memory)
         self._opened[policy] = next(self._openings)
+        self._taught[policy] = config.teacher
         return StepResult(version, str(path), digest, size, 0.0, perf_counter() - begun)
 
     def _check_rank(self, rank: int) -> None:
@@ -403,6 +420,15 @@ class TorchTrainer:
                 f"rank is {rank}, but a slot takes {self._largest_rank} at most: lower `rank` in the task file, "
                 "or raise `largest_rank` under [training] in marlaas.toml and start the engine again."
             )
+
+    def _referred(self, memory: PolicyMemory, groups: Sequence[TrainGroup]) -> Sequence[TrainGroup]:
+        folder = memory.config.teacher
+        if folder and folder not in self._teachers:  # when it is needed first: loading takes a while
+            self._teachers[folder] = self._make_model(self._device, folder)
+        teacher = self._teachers.get(folder)
+        return self._fitting(
+            partial(on, self._replicas.name, partial(with_references, self._model, teacher, memory, groups))
+        )
 
     def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
         before = [memory.gathered() for memory, _ in work]
@@ -457,7 +483,7 @@ class TorchTrainer:
         try:
             memories = self._cache.use(*policies)
             reach(Point.ACCUMULATE_BEGUN)
-            stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
+            stats = self._gradients([(m, self._referred(m, job.groups)) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
         except Exception as error:
             if len(jobs) > 1:  # one of them may be the cause
@@ -524,6 +550,7 @@ class TorchTrainer:
             raise AdapterError(f"The state of policy {policy} belongs to another base than this trainer's.")
         self._cache.add(policy, to_device(state, self._device))
         self._opened[policy] = next(self._openings)
+        self._taught[policy] = state.config.teacher
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         (memory,) = self._cache.use(policy)
@@ -538,5 +565,8 @@ class TorchTrainer:
 
     def _close(self, policy: str) -> None:
         self._cache.drop(policy)
+        self._taught.pop(policy, None)
+        for folder in self._teachers.keys() - set(self._taught.values()):
+            del self._teachers[folder]
         if self._opened.pop(policy, None) is not None:
             self._replicas.unmount()

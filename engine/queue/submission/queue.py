@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import AdapterError, ConfigError, EnvironmentMissing, Mistakes, as_one
+from ...errors import AdapterError, BaseModelError, ConfigError, EnvironmentMissing, Mistakes, as_one
 from ...home.paths import Home
 from ...home.settings import load_settings
 from ...models.config import FAMILIES
 from ...models.find import load_base
-from ...models.weights import linear_shapes, targeted
+from ...models.weights import check_teacher, linear_shapes, targeted
 from ...spec.losses import DPO, SFT
 from ...spec.rules import check_declared, data_tables, environments_named
-from ...spec.task import DEMONSTRATIONS, agent_map_of, components_of, rollouts_of
+from ...spec.task import DEMONSTRATIONS, agent_map_of, components_of, rollouts_of, start_folder
 from ...spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, fault, nearest
 from ...store.queries.reader import Reader
 from ...store.rows import FINISHED, BoundTask, EnvironmentRow
@@ -218,6 +218,12 @@ def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
                 )
         except ConfigError as error:
             mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), one)
+        teacher = start_folder(one.spec.train.kl_reference)
+        try:
+            if teacher is not None:
+                check_teacher(teacher, load_base(base.name).path)
+        except BaseModelError as error:
+            mistakes.found += of_submission(ConfigError(error.message, error.hint, path="train.kl_reference"), one)
         for name, policy in agent_map_of(one.spec).policies.items():
             try:
                 if policy.target_names:

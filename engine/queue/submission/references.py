@@ -212,7 +212,7 @@ def references(spec: TaskSpec) -> Iterator[tuple[str, str, NamedPolicySpec | Non
             yield policy.start, f"{table}.start", policy
         if policy.frozen and policy.frozen != BASE and inside(policy.frozen, spec) is None:
             yield policy.frozen, f"{table}.frozen", None
-    if spec.train.kl_reference not in (BASE, "start"):
+    if spec.train.kl_reference not in (BASE, "start") and start_folder(spec.train.kl_reference) is None:
         yield spec.train.kl_reference, TEACHER, None
     for agent, words in spec.eval.agents.items():
         if words != BASE and words not in spec.policies and inside(words, spec) is None:

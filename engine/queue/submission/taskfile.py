@@ -163,6 +163,7 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
         policies=policies,
         eval=replace(spec.eval, agents=agents, suite=tuple(map(rows, spec.eval.suite))),
         versions=tuple(map(place, spec.versions)),
+        train=replace(spec.train, kl_reference=place(spec.train.kl_reference)),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from marlaas.engine.adapters.statefile import begin, checksum, read_state
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterMissing, AdapterUnreachable
@@ -33,12 +34,27 @@ from marlaas.engine.trainer.protocol import (
 from ...seldom import often, seldom
 from .oracle import Oracle
 from .samples import group, pair, sequence, shown
+from .tiny_qwen import save_tiny_qwen
 
 NewTrainer = Callable[..., Trainer]
 """Given how many policies it holds at a time, ``slots``; all of them unless it is said."""
 
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
 TIGHT = 2e-5
+
+
+def behind(some: TrainGroup) -> TrainGroup:
+    """The group, whose teacher reads three other tokens instead of each first one."""
+    prompt = np.array([9, 3, 27], dtype=np.int32)
+    return replace(
+        some,
+        sequences=tuple(
+            replace(
+                s, shown=(np.concatenate([prompt, s.tokens[1:]]), np.concatenate([prompt * 0, s.mask[1:]]).astype("u1"))
+            )
+            for s in some.sequences
+        ),
+    )
 
 
 class StepContract:
@@ -119,6 +135,28 @@ class StepContract:
         moved = await trainer.get_state("a")
         assert (moved.reference is not None) == bool(teacher)
         assert not teacher or (moved.reference is not None and moved.reference.rank == teacher)
+
+    @pytest.mark.parametrize("larger", [False, True])
+    @pytest.mark.parametrize("version", [False, True])
+    @pytest.mark.parametrize("kl_in_reward", [False, True])
+    async def test_a_teacher_may_read_another_prompt(
+        self, trainer: Trainer, base: str, tmp_path: Path, larger: bool, version: bool, kl_in_reward: bool
+    ) -> None:
+        """The base, a version of it, or a larger model from a folder."""
+        folder = save_tiny_qwen(tmp_path / "larger", seed=1, hidden=48)
+        await trainer.open("teacher", replace(CONFIG, rank=3), str(tmp_path / "t0"), resume=False)
+        await train(trainer, "teacher", (group(7),), tmp_path / "t")
+        config = replace(CONFIG, loss="distill", kl=0.5, kl_in_reward=kl_in_reward, rewards=0.5, clip_norm=0.0)
+        config = replace(config, reference=str(tmp_path / "t") if version else "", teacher=folder if larger else "")
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        oracle = Oracle(base, tmp_path / "0")
+        oracle.reference = Oracle(base, tmp_path / "t") if version else None
+        oracle.teacher = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) if larger else None
+        batches = [(behind(group(1)), behind(group(2))), (behind(group(3)),)]
+        for number, (groups, norm) in enumerate(zip(batches, oracle.steps(batches, config), strict=True), start=1):
+            result = await train(trainer, "a", groups, tmp_path / f"{number}")
+            assert result.grad_norm == pytest.approx(norm, rel=self.relative)
+        assert oracle.distance(read_state(tmp_path / "2")) < self.moved
 
     @pytest.mark.parametrize("start", [False, True])
     async def test_preferences_are_learned_as_published(

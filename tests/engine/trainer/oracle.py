@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from marlaas.engine.adapters.statefile import PolicyState, read_state
-from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
+from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.trajectories import Tokens
 
 LEAST = 1e-5
@@ -31,6 +31,8 @@ class Oracle:
         assert self.weights.keys() == state.adapter.keys()
         self.reference: Oracle | None = None
         """What the KL term pulls to; None: the base."""
+        self.teacher: Any = None
+        """Another model that it pulls to."""
         self.optimizer: torch.optim.Optimizer | None = None
         """What the weights were moved with."""
         with torch.no_grad():
@@ -62,21 +64,30 @@ class Oracle:
             ratio = torch.exp(logp.detach() - torch.from_numpy(sequence.logprobs[1:]))
             own = sequence.advantage if sequence.advantages is None else torch.from_numpy(sequence.advantages[1:])
             if config.kl_in_reward:
-                pulls = self.reference or self
-                whole = pulls.logprobs(sequence.tokens, config.temperature, base=self.reference is None).detach()
-                nearer = whole.gather(1, targets)[:, 0] - torch.from_numpy(sequence.logprobs[1:])
+                nearer = self.referred(sequence, config.temperature) - torch.from_numpy(sequence.logprobs[1:])
                 own = config.rewards * own + config.kl * nearer
             total = total - (mask * ratio.clamp(max=config.importance_cap) * logp * own).sum()
             if config.entropy:
                 total = total + config.entropy * (mask * (whole.exp() * whole).sum(-1)).sum()
             if config.kl and not config.kl_in_reward:
-                pulls = self.reference or self
-                whole = pulls.logprobs(sequence.tokens, config.temperature, base=self.reference is None).detach()
-                before = whole.gather(1, targets)[:, 0]
+                before = self.referred(sequence, config.temperature)
                 k3 = torch.exp(before - logp) - (before - logp) - 1
                 total = total + config.kl * (mask * k3).sum()
         trained = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
         return total / (trained if config.loss == "distill" else config.denominator)
+
+    def referred(self, sequence: TrainSequence, temperature: float) -> torch.Tensor:
+        """(T-1,): of the reference, as it reads the sequence; only where the mask is 1."""
+        tokens, mask = sequence.shown or (sequence.tokens, sequence.mask)
+        if self.teacher is not None:
+            logits = self.teacher(input_ids=torch.from_numpy(tokens.astype("int64"))[None]).logits
+            whole = torch.log_softmax(logits[0, :-1] / temperature, -1)
+        else:
+            whole = (self.reference or self).logprobs(tokens, temperature, base=self.reference is None)
+        picked = whole.detach().gather(1, torch.from_numpy(tokens[1:].astype("int64"))[:, None])[:, 0]
+        result = torch.zeros(len(sequence.tokens) - 1)
+        result[torch.from_numpy(sequence.mask[1:] != 0)] = picked[torch.from_numpy(mask[1:] != 0)]
+        return result
 
     def margin(self, group: TrainGroup, config: PolicyConfig) -> torch.Tensor:
         """Of the chosen sequences over the rejected ones, as the paper's equation 7 has it."""

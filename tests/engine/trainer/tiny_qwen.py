@@ -10,13 +10,13 @@ from transformers.utils import logging
 VOCABULARY = 32
 
 
-def save_tiny_qwen(folder: Path) -> str:
+def save_tiny_qwen(folder: Path, seed: int = 0, hidden: int = 32) -> str:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=VOCABULARY,
-        hidden_size=32,
+        hidden_size=hidden,
         intermediate_size=48,
         num_hidden_layers=2,
         num_attention_heads=4,
