@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from marlaas.engine.errors import BaseModelError
+from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.models.templates import TODAY
 from marlaas.engine.rollout.conversation import Order
 from marlaas.engine.rollout.demonstrations import parts_of, turns_of
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.teacher_prompt import TeacherPrompt
+from marlaas.engine.trainer.protocol import TrainGroup, TrainSequence
 from marlaas.engine.trajectories import Trajectory
 from marlaas.plugins.conversations import conversation_of, pair_of
 
@@ -170,3 +172,27 @@ def test_the_forms_of_other_tools_are_read() -> None:
         {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}], "system": ""},
     ]
     assert {tuple((m.role, m.content) for m in conversation_of(form)[0]) for form in forms} == {tuple(said)}
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_teacher_reads_a_system_text(families: dict[str, Renderer], name: str) -> None:
+    """The tokens of the whole conversation with that text, and the same sampled ones."""
+    renderer, text = families[name], "Answer in one word."
+    prompt = TeacherPrompt.of(renderer, text, None)
+    trained = shown(renderer, {"messages": TALK[1:]})[-1]
+    read = shown(renderer, {"messages": [{"role": "system", "content": text}, *TALK[1:]]})[-1]
+    sequence = TrainSequence(trained.tokens, trained.mask, trained.logprobs, 1.0)
+    (taught,) = prompt.shown(TrainGroup(0, (sequence,))).sequences
+    assert taught.shown is not None
+    tokens, mask = taught.shown
+    assert tokens.tolist() == read.tokens.tolist() and mask.tolist() == read.mask.tolist()
+    assert tokens[mask == 1].tolist() == trained.tokens[trained.mask == 1].tolist()
+
+
+def test_a_conversation_with_its_own_system_text_has_none(families: dict[str, Renderer]) -> None:
+    renderer = families["qwen2.5"]
+    prompt = TeacherPrompt.of(renderer, "Answer in one word.", None)
+    (trained,) = shown(renderer, {"messages": TALK})
+    sequence = TrainSequence(trained.tokens, trained.mask, trained.logprobs, 1.0)
+    with pytest.raises(ConfigError, match="begins with a system text of its own"):
+        prompt.shown(TrainGroup(0, (sequence,)))
