@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.learning import KeptVersion
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import PaceRow, PolicyRow, TaskRow
 
 from ..operations.commands import reference
@@ -286,22 +287,36 @@ def table_cells(columns: Sequence[Column]) -> int:
 
 @dataclass(frozen=True)
 class Course:
-    """Facts about tasks outside their rows."""
+    """Recent rewards and speed of a task."""
 
-    rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    policy_rewards: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
-    paces: Mapping[int, PaceRow] = field(default_factory=dict)
-    serving: bool = True
+    made: tuple[int, ...] = ()
+    """Steps of the task and of each policy: the rest changes with them."""
+    rewards: Sequence[float] = ()
+    policy_rewards: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    pace: PaceRow | None = None
 
 
-def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
-    """A line's text in a column, safe and short enough."""
+Courses = Mapping[int, Course]
+"""By task."""
+
+
+def read_course(reader: Reader, task: TaskRow, before: Course | None = None) -> Course:
+    """The course of a task; ``before`` again if no step was made since. Raises ``StoreError``."""
+    made = (task.step, *(policy.step for policy in task.policies))
+    if before is not None and before.made == made:
+        return before
+    policies = {name: reader.rewards(task.id, policy=name) for name in task.trained}
+    return Course(made, reader.rewards(task.id), policies, reader.pace(task.id))
+
+
+def cell_text(shown: QueueLine, courses: Courses, serving: bool, marked: bool, column: Column) -> str:
+    """A line's text in a column, safe and short enough. ``serving``: an engine runs."""
     if shown.policy is not None:
-        return clip(_of_policy(shown, shown.policy, course, column), column.width)
+        return clip(_of_policy(shown, shown.policy, courses, serving, column), column.width)
     if column.name == "id":
         text = str(shown.tasks[0].id) if shown.single else f"×{len(shown.tasks)}"
         return f"*{text.rjust(column.width - 1)}" if marked else text
-    return clip(_of_tasks(shown, course, column), column.width)
+    return clip(_of_tasks(shown, courses, serving, column), column.width)
 
 
 def second_line(shown: QueueLine) -> str:
@@ -313,8 +328,9 @@ def second_line(shown: QueueLine) -> str:
     return f"{_BELOW}└ {why}" if why else ""
 
 
-def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
+def _of_tasks(shown: QueueLine, courses: Courses, serving: bool, column: Column) -> str:
     """Sums, ranges, longest time left."""
+    paces = {task: course.pace for task, course in courses.items() if serving}
     tasks, task, several, width = shown.tasks, shown.tasks[0], bool(shown.title), column.width
     match column.name:
         case "task":
@@ -322,7 +338,7 @@ def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
             before = "  " * shown.depth + fold
             return before + (line(shown.title, width) if several else short_name(task, width - len(before)))
         case "state":
-            return standing(tasks, course.serving) if several else state_text(task, course.serving)
+            return standing(tasks, serving) if several else state_text(task, serving)
         case "step" | "progress":
             step, steps = sum(task.step for task in tasks), sum(task.steps for task in tasks)
             made = f"{step}/{steps}"
@@ -344,11 +360,11 @@ def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
             total = sum(task.seconds if column.name == "time" else task.tokens for task in tasks)
             return "" if not total else short_duration(total) if column.name == "time" else count(int(total))
         case "tokens/s":
-            rates = [rate for each in tasks if (rate := tokens_per_second(each, course.paces.get(each.id))) is not None]
+            rates = [rate for each in tasks if (rate := tokens_per_second(each, paces.get(each.id))) is not None]
             return count(int(sum(rates))) if rates else ""
         case "left":
-            paces = [(task, course.paces.get(task.id)) for task in tasks]
-            left = [(rest, is_rough(pace)) for task, pace in paces if (rest := seconds_left(task, pace)) is not None]
+            speeds = [(task, paces.get(task.id)) for task in tasks]
+            left = [(rest, is_rough(pace)) for task, pace in speeds if (rest := seconds_left(task, pace)) is not None]
             return left_text(*max(left)) if left else ""
         case "tenant" | "environment" if several:
             names = {str(getattr(task, column.name)) for task in tasks}
@@ -356,16 +372,16 @@ def _of_tasks(shown: QueueLine, course: Course, column: Column) -> str:
         case _ if several:
             return ""
         case "rewards":
-            return sparkline(course.rewards.get(task.id, ()), width)
+            return sparkline(courses.get(task.id, Course()).rewards, width)
         case "stale":
             return value_text("staleness", task.staleness)
         case "why":
-            return "" if task.state == "blocked" or task.stuck else line(why(task, course.serving), width)
+            return "" if task.state == "blocked" or task.stuck else line(why(task, serving), width)
         case name:
             return line(str(getattr(task, name)), width)
 
 
-def _of_policy(shown: QueueLine, policy: PolicyRow, course: Course, column: Column) -> str:
+def _of_policy(shown: QueueLine, policy: PolicyRow, courses: Courses, serving: bool, column: Column) -> str:
     """Numbers for a trained one, identity for others."""
     task = shown.tasks[0]
     match column.name:
@@ -381,9 +397,9 @@ def _of_policy(shown: QueueLine, policy: PolicyRow, course: Course, column: Colu
         case "progress" if not policy.trained:  # continues from the state: frozen at base, pool of player
             return line(f"at {policy.frozen}" if policy.frozen else f"of {policy.pool}", column.width)
         case "rewards" if policy.trained:
-            return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
+            return sparkline(courses.get(task.id, Course()).policy_rewards.get(policy.name, ()), column.width)
         case "step" | "progress" | "reward" | "held-out" | "best" | "stale" if policy.trained:
-            return _of_tasks(QueueLine("", (task.seen_by(policy),)), course, column)
+            return _of_tasks(QueueLine("", (task.seen_by(policy),)), courses, serving, column)
         case _:
             return ""
 

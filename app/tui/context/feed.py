@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from textual.widget import Widget
 
@@ -21,6 +21,7 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow, WorkerRow
 from marlaas.engine.store.submissions import command, command_all
 
+from ...lists.lines import Courses, read_course
 from ...operations.this_machine import base_size
 from ...questions import Question
 from ...reading import exists, opened
@@ -96,11 +97,7 @@ class Snapshot:
 
     now: float
     tasks: tuple[TaskRow, ...] = ()
-    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    """By task, for sparklines."""
-    policy_rewards: Mapping[tuple[int, str], tuple[float, ...]] = field(default_factory=dict)
-    """By task and policy."""
-    paces: Mapping[int, PaceRow] = field(default_factory=dict)
+    courses: Courses = field(default_factory=dict)
     engine: EngineRow | None = None
     workers: tuple[WorkerRow, ...] = ()
     turns: float | None = None
@@ -124,8 +121,8 @@ class Snapshot:
 
     @property
     def speeds(self) -> Mapping[int, PaceRow]:
-        """``paces`` while an engine serves; without one no end can be estimated."""
-        return self.paces if self.serving else {}
+        """By task, while an engine serves; without one no end can be estimated."""
+        return {task: course.pace for task, course in self.courses.items() if course.pace and self.serving}
 
     @property
     def ordered(self) -> list[TaskRow]:
@@ -134,13 +131,6 @@ class Snapshot:
     @property
     def unfinished(self) -> int:
         return sum(task.unfinished and task.state != "paused" for task in self.tasks)
-
-
-class _Course(NamedTuple):
-    made: tuple[int, ...]
-    rewards: tuple[float, ...]
-    policies: dict[str, tuple[float, ...]]
-    pace: PaceRow | None
 
 
 class Feed:
@@ -158,7 +148,7 @@ class Feed:
         """The state of the database and the question of the last snapshot."""
         self._question: Question | None = None
         self._expected: tuple[int, ...] = ()
-        self._courses: dict[int, _Course] = {}
+        self._courses: Courses = {}
         self._last = Snapshot(now=clock())
         self._closed = self._compiled = self._had_one = False
 
@@ -206,13 +196,11 @@ class Feed:
         if before is not None and before[0] == self._seen[0] and not last.problem:
             return replace(last, now=now, outcomes={}, question=question, answer=answer)
         tasks, engine = tuple(reader.tasks()), reader.engine()
-        courses = self._courses = {task.id: self._course(reader, task) for task in tasks}
+        self._courses = {task.id: read_course(reader, task, self._courses.get(task.id)) for task in tasks}
         return Snapshot(
             now=now,
             tasks=tasks,
-            rewards={task: course.rewards for task, course in courses.items()},
-            policy_rewards={(task, name): own for task, each in courses.items() for name, own in each.policies.items()},
-            paces={task: course.pace for task, course in courses.items() if course.pace is not None},
+            courses=self._courses,
             engine=engine,
             workers=tuple(reader.workers()),
             turns=machine.turn_rate(reader),
@@ -226,15 +214,7 @@ class Feed:
         if self._reader is not None:
             self._reader.close()
         self._reader = self._seen = None
-        self._courses.clear()
-
-    def _course(self, reader: Reader, task: TaskRow) -> _Course:
-        made = (task.step, *(policy.step for policy in task.policies))
-        known = self._courses.get(task.id)
-        if known is not None and known.made == made:
-            return known
-        policies = {name: tuple(reader.rewards(task.id, policy=name)) for name in task.trained}
-        return _Course(made, tuple(reader.rewards(task.id)), policies, reader.pace(task.id))
+        self._courses = {}
 
     def _outcomes(self, reader: Reader) -> dict[int, str]:
         outcomes = reader.command_outcomes(self._expected) if self._expected else {}

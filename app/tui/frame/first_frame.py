@@ -17,19 +17,19 @@ from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EngineRow, TaskRow
+from marlaas.engine.store.rows import EngineRow
 
 from ...lists.lines import (
     AROUND,
     Arrangement,
-    Course,
+    Courses,
     QueueLine,
     arrange,
     cell_text,
     filling,
     layout,
     lower_part,
+    read_course,
     second_line,
     title,
 )
@@ -112,8 +112,9 @@ def lines_of(home: Home, name: str, width: int, height: int, now: float) -> list
         engine = reader.engine() if reader is not None else None
         alive = liveness(engine, now).alive
         shown = _in_sight(arrange(tasks, Arrangement()), height)
-        course = _course(reader, shown, alive) if reader is not None else Course()
-    return [_first(name, engine, width, now), "", *_table(shown, course, width)][: height - 1]
+        in_sight = {task.id: task for line in shown for task in line.tasks}
+        courses = {number: read_course(reader, task) for number, task in in_sight.items() if reader is not None}
+    return [_first(name, engine, width, now), "", *_table(shown, courses, alive, width)][: height - 1]
 
 
 def _first(name: str, engine: EngineRow | None, width: int, now: float) -> str:
@@ -129,23 +130,13 @@ def _in_sight(lines: Sequence[QueueLine], height: int) -> list[QueueLine]:
     return [line for line, end in zip(lines, ends, strict=True) if end <= left]
 
 
-def _course(reader: Reader, lines: Sequence[QueueLine], alive: bool) -> Course:
-    tasks: dict[int, TaskRow] = {task.id: task for line in lines for task in line.tasks}
-    rewards = {task: tuple(reader.rewards(task)) for task in tasks}
-    own = {
-        (task.id, name): tuple(reader.rewards(task.id, policy=name)) for task in tasks.values() for name in task.trained
-    }
-    paces = {task: pace for task in tasks if alive and (pace := reader.pace(task)) is not None}
-    return Course(rewards, own, paces, alive)
-
-
-def _table(shown: Sequence[QueueLine], course: Course, width: int) -> list[str]:
+def _table(shown: Sequence[QueueLine], courses: Courses, alive: bool, width: int) -> list[str]:
     if not shown:
         return []
     columns = layout(width)
     drawn = ["".join(title(column) for column in columns)]
     for line in shown:
-        drawn.append("".join(filling(column, cell_text(line, course, False, column)) for column in columns))
+        drawn.append("".join(filling(column, cell_text(line, courses, alive, False, column)) for column in columns))
         if below := second_line(line):
             drawn.append(clip(below, sum(column.width + 1 for column in columns)))
     return [f" {text}".rstrip() for text in drawn]

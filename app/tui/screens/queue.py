@@ -28,7 +28,6 @@ from ...lists.lines import (
     Arrangement,
     Cell,
     Column,
-    Course,
     Learner,
     QueueLine,
     Row,
@@ -194,15 +193,15 @@ class QueueTable(KeyedTable):
 
     marked: frozenset[int] = frozenset()
     lines: Sequence[QueueLine] = ()
-    _course = Course()
+    _snapshot = Snapshot(now=0.0)
     _order = ("", False)
 
     @property
     def line(self) -> QueueLine | None:
         return next((line for line in self.lines if line.key == self.key), None)
 
-    def show_lines(self, lines: Sequence[QueueLine], course: Course, sort: str = "", backwards: bool = False) -> None:
-        self.lines, self._course, self._order = lines, course, (sort, backwards)
+    def show_lines(self, lines: Sequence[QueueLine], snapshot: Snapshot, sort: str, backwards: bool) -> None:
+        self.lines, self._snapshot, self._order = lines, snapshot, (sort, backwards)
         self.marked &= frozenset(task.id for line in lines for task in line.tasks)
         self._draw()
 
@@ -227,26 +226,27 @@ class QueueTable(KeyedTable):
         self.post_message(self.Marked())
 
     def _draw(self) -> None:
-        columns = layout(self.app.size.width)
-        self.show_rows(columns, [self._row(line, columns) for line in self.lines], *self._order)
+        columns, serving = layout(self.app.size.width), self._snapshot.serving
+        self.show_rows(columns, [self._row(line, columns, serving) for line in self.lines], *self._order)
 
-    def _row(self, line: QueueLine, columns: tuple[Column, ...]) -> Row:
+    def _row(self, line: QueueLine, columns: tuple[Column, ...], serving: bool) -> Row:
         chosen = bool(self.marked) and all(task.id in self.marked for task in line.tasks)
-        course, below = self._course, second_line(line)
-        texts = tuple(Cell(cell_text(line, course, chosen, each), _style(line, course, each)) for each in columns)
+        courses, below = self._snapshot.courses, second_line(line)
+        texts = (cell_text(line, courses, serving, chosen, column) for column in columns)
+        cells = tuple(Cell(text, _style(line, serving, column)) for text, column in zip(texts, columns, strict=True))
         style = "$text-warning" if line.single is not None and line.single.stuck else "$text-error"
-        return Row(line.key, texts, Cell(below, style) if below else None)
+        return Row(line.key, cells, Cell(below, style) if below else None)
 
 
-def _style(line: QueueLine, course: Course, column: Column) -> str:
+def _style(line: QueueLine, serving: bool, column: Column) -> str:
     if line.single is None:
         return "bold"
     if line.policy is not None:
         return "$text-primary" if column.name == "rewards" and line.policy.trained else "$text-muted"
     if column.name == "state":
-        if line.single.state in ("running", "done") and course.serving and marked(line.single):
+        if line.single.state in ("running", "done") and serving and marked(line.single):
             return "bold $text-warning"
-        return _COLOURS.get(shown_state(line.single, course.serving), "")
+        return _COLOURS.get(shown_state(line.single, serving), "")
     return "$text-primary" if column.name == "rewards" else ""
 
 
@@ -323,8 +323,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         table, below, switch = self.table, self.query_one(Preview), self.query_one(ContentSwitcher)
         switch.current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
-        course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.speeds, snapshot.serving)
-        table.show_lines(lines, course, self._how.sort, self._how.backwards)
+        table.show_lines(lines, snapshot, self._how.sort, self._how.backwards)
         if self.marlaas.awaited is not None and snapshot.task(self.marlaas.awaited):
             table.go_to_task(self.marlaas.awaited)
             self.marlaas.awaited = None

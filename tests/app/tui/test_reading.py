@@ -40,7 +40,7 @@ def test_nothing_is_read_twice(feed: Feed, filling: Filling) -> None:
     assert second.tasks is first.tasks
     filling.execute("UPDATE tasks SET state = 'paused'")
     third = feed.poll()
-    assert third.tasks[0].state == "paused" and third.rewards[1] is first.rewards[1]
+    assert third.tasks[0].state == "paused" and third.courses[1] is first.courses[1]
 
 
 def test_a_damaged_database_is_a_problem_that_passes(feed: Feed, filling: Filling, home: Home) -> None:
