@@ -203,7 +203,7 @@ async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding
     from marlaas.engine.environments.service import find
     from marlaas.engine.gateway.processes import check_installed, open_gateways
 
-    from ..operations.environments.programs import Programs, find_room
+    from ..operations.environments.peeking import Programs, find_room
 
     found: dict[str, list[Finding]] = {}
     wish = meant(args.name, (BUNDLED_PLUGINS, home.plugins))
@@ -422,12 +422,9 @@ MOST_GROUPS = 1_000_000
 
 def run_replay(home: Home, args: argparse.Namespace) -> int:
     """Replay recorded episodes on what lies in the plugins folder now."""
-    from .env_replay import replay  # loads numpy
+    from .env_play import replay  # loads numpy
 
     return replay(home, args)
-
-
-_LATELY = ("EPISODES", "FAILED", "MEDIAN", "P95")
 
 
 def run(home: Home, args: argparse.Namespace) -> int:
@@ -444,7 +441,10 @@ def run(home: Home, args: argparse.Namespace) -> int:
     if args.json:
         return _json(environments, uses)
     output.result_table(
-        ("NAME", "STATE", "VERSION", "PROCESSES", "CHECKED", *_LATELY, "PARAMETERS", "DESCRIPTION"),
+        (
+            *("NAME", "STATE", "VERSION", "PROCESSES", "CHECKED"),
+            *("EPISODES", "FAILED", "MEDIAN", "P95", "PARAMETERS", "DESCRIPTION"),
+        ),
         [_columns(row, uses.get(row.name)) for row in environments],
     )
     for environment in environments:
