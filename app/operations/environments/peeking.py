@@ -1,33 +1,45 @@
-"""First prompts of environments without an engine, in a temporary folder."""
+"""Environments without an engine: first prompts, programs, and the room that these need."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.environments.alone import Peek, first_prompts, found_alone, serve_alone
 from marlaas.engine.environments.conformance.check import try_out
-from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.conformance.finding import Finding, Level
 from marlaas.engine.environments.dependencies import Interpreters
-from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.environments.protocol import EnvironmentInfo, Opens
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.gateway.processes import open_gateways
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.machine.plan import plan_of, wanted_of, with_sampler
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import too_short
 from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
+from marlaas.engine.rollout.conversation import overfull
+from marlaas.engine.rollout.programs import canned
+from marlaas.engine.rollout.renderer import Renderer, Rendering, characters
+from marlaas.engine.spec.automatic import BaseTraits, as_number, bounded
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import EnvironmentRow
 from marlaas.engine.store.submissions import Submission
-from marlaas.plugins.messages import Ask
+from marlaas.engine.wire import Endpoints
+from marlaas.plugins.messages import Answer, Ask, Reply
 
 from ...text import environments as transcript
 from ...text.format import excerpt
-from .programs import Programs, find_room
+from ...text.terms import sentence
 
 T = TypeVar("T")
 
@@ -146,3 +158,69 @@ def prompt_lines(ask: Ask) -> list[str]:
     for said in ask.messages:
         rows += transcript.message(replace(said, content=excerpt(said.content, CHARACTERS, LINES)))
     return rows
+
+
+class Programs:
+    """Gives the programs of checks an address, and keeps the longest ask that begins a conversation."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.longest: Ask | None = None
+        self._endpoints = endpoints
+        self._rejected = ""
+
+    @contextmanager
+    def serve(self, answer: Answer) -> Iterator[Answer]:
+        """A ``conformance.subject.Serve``."""
+        begun: set[tuple[str, int]] = set()
+
+        async def answering(ask: Ask) -> Reply:
+            if ask.fork is None and (ask.agent, ask.branch) not in begun:
+                begun.add((ask.agent, ask.branch))
+                self.longest = max(self.longest or ask, ask, key=lambda each: characters(each.messages, each.tools))
+            return await answer(ask)
+
+        with canned(self._endpoints, answering) as served:
+            yield served
+            self._rejected = served.rejected() or self._rejected
+
+    @contextmanager
+    def opens(self) -> Iterator[Opens]:
+        """For one first ask, which gets no reply."""
+        with canned(self._endpoints, _silence) as served:
+            yield served.endpoint
+
+    def findings(self) -> Iterator[Finding]:
+        """The last refusal."""
+        if self._rejected:
+            yield Finding("refused", "warning", f"Its last refused request: {self._rejected}")
+
+
+async def _silence(_ask: Ask) -> Reply:
+    return await asyncio.Future()
+
+
+async def find_room(home: Home, ask: Ask | None, needed: int) -> list[Finding]:
+    """Whether the home's base has room for a first prompt and a reply.
+
+    ``needed``: the context that the environment asks for, or 0.
+    """
+    if ask is None:
+        return []
+    try:
+        settings = load_settings(home)
+        base = load_base(settings.base)
+        wanted = wanted_of(base, with_sampler(settings, base), trains=True)
+        context = plan_of(base, settings, available_memory(settings.resources.memory)).context
+        renderer = Renderer(base.path)
+        if says := too_short(needed, context, wanted):
+            return [Finding("room", "error" if settings.rollout.context else "warning", sentence(says))]
+        tokens = len((await Rendering(renderer).open(ask, None, sys.maxsize)).tokens)
+    except (MarlaasError, ValueError) as error:
+        return [Finding("room", "note", f"The tokens of its first prompt cannot be counted: {error}")]
+    traits = BaseTraits(base.config.hidden_size, base.config.context_length, renderer.thinks, renderer.switch)
+    reply = ask.max_tokens or as_number(bounded(TaskSpec("", "", ""), traits).sampling.max_tokens)
+    if tokens >= context:
+        return [Finding("room", "error", sentence(overfull(tokens, context, wanted, reply).message))]
+    level: Level = "note" if tokens + reply <= context else "warning"
+    left = f"{context - tokens:,} of {context:,} are left for replies"
+    return [Finding("room", level, f"Its first prompt has {tokens:,} tokens of this home's base; {left}.")]

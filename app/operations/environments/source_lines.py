@@ -42,13 +42,8 @@ def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
 def source_line(plugin: str, file: str, line: int) -> str:
     """One line of a plugin's file without indent; empty if it cannot be read."""
     path = source_file(plugin, file)
-    if path is None or line < 1:
-        return ""
-    try:
-        lines = _lines(path, path.stat().st_mtime_ns)
-    except OSError:
-        return ""
-    return lines[line - 1].strip() if line <= len(lines) else ""
+    lines = _lines(path) if path is not None else ()
+    return lines[line - 1].strip() if 1 <= line <= len(lines) else ""
 
 
 @dataclass(frozen=True)
@@ -65,13 +60,8 @@ class Excerpt:
 
 def excerpt(path: Path, line: int) -> Excerpt | None:
     """The lines around one; None if there are none. Slow."""
-    if line < 1:
-        return None
-    try:
-        lines = _lines(path, path.stat().st_mtime_ns)
-    except OSError:
-        return None
-    if line > len(lines):
+    lines = _lines(path)
+    if not 1 <= line <= len(lines):
         return None
     first = max(1, line - AROUND)
     shown = tuple(text.rstrip()[:LONGEST] for text in lines[first - 1 : line + AROUND])
@@ -83,14 +73,11 @@ def definition(row: EnvironmentRow) -> Excerpt | None:
     Slow."""
     first = None
     for path in _own_files(row.path):
-        try:
-            changed = path.stat().st_mtime_ns
-            if found := _defined(path, row.name.rpartition("/")[2], changed):
-                return found
-            lines = _lines(path, changed)[:_WHOLE]
-        except OSError:
+        if not (lines := _lines(path)):
             continue
-        first = first or Excerpt(path.name, 0, 1, tuple(text.rstrip()[:LONGEST] for text in lines))
+        if found := _defined(path.name, lines, row.name.rpartition("/")[2]):
+            return found
+        first = first or Excerpt(path.name, 0, 1, tuple(text.rstrip()[:LONGEST] for text in lines[:_WHOLE]))
     return first
 
 
@@ -104,9 +91,8 @@ def _own_files(plugin: str) -> Iterator[Path]:
 
 
 @lru_cache(256)
-def _defined(path: Path, name: str, changed: int) -> Excerpt | None:
+def _defined(file: str, lines: tuple[str, ...], name: str) -> Excerpt | None:
     """The function or class of that name at the left edge."""
-    lines = _lines(path, changed)
     try:
         body = ast.parse("\n".join(lines)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the error of the environment says more
@@ -118,7 +104,7 @@ def _defined(path: Path, name: str, changed: int) -> Excerpt | None:
                 first -= 1
             last = min(node.end_lineno or node.lineno, node.lineno + _WHOLE - 1)
             shown = tuple(text.rstrip()[:LONGEST] for text in lines[first - 1 : last])
-            return Excerpt(path.name, node.lineno, first, shown)
+            return Excerpt(file, node.lineno, first, shown)
     return None
 
 
@@ -178,7 +164,15 @@ def _to_mend(
     return next((one for one in used if trouble(*one)), used[0])
 
 
+def _lines(path: Path) -> tuple[str, ...]:
+    """Empty if the file cannot be read."""
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
 @lru_cache(32)
-def _lines(path: Path, changed: int) -> Sequence[str]:
+def _read(path: Path, changed: int) -> tuple[str, ...]:
     with path.open("rb") as file:
-        return file.read(MOST).decode("utf-8", "replace").splitlines()
+        return tuple(file.read(MOST).decode("utf-8", "replace").splitlines())
