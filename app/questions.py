@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from marlaas.engine.devices.limits import affinity, available_memory
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries import episodes, learning, machine
@@ -27,12 +29,10 @@ from marlaas.engine.store.rows import ApiKeyRow, ApiRow, EnvironmentRow, EvalRow
 
 from .lists.filters import Listing, broken_first
 from .lists.lines import Learner, learners
-from .operations import this_machine
 from .operations.api import FILE, Request, requests_in
 from .operations.environments.source_lines import Excerpt, Place, definition, source_lines, task_excerpt
 from .operations.log_files import LogLine, Tail, fits, names, tail
 from .operations.results import Scored, scored
-from .operations.this_machine import Memory
 from .text.format import EVENTS
 from .text.learning import Evidence, Score
 from .text.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
@@ -279,13 +279,10 @@ def _versions(reader: Reader, before: AdaptersAnswer) -> AdaptersAnswer:
     for kept in learning.kept_versions(reader, changed):
         read.setdefault(kept.policy_id, []).append(kept)
     by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
-    versions = (kept for own in by_policy.values() for kept in own)
-    return AdaptersAnswer(tuple(sorted(versions, key=_place)), marks, by_policy)
-
-
-def _place(kept: KeptVersion) -> tuple[int, ...]:
-    """Policies of a task stay together, oldest first."""
-    return -kept.row.task, kept.policy_id, -kept.row.number, -kept.row.id
+    versions = [kept for own in by_policy.values() for kept in own]
+    # policies of a task stay together, oldest first
+    versions.sort(key=lambda kept: (-kept.row.task, kept.policy_id, -kept.row.number, -kept.row.id))
+    return AdaptersAnswer(tuple(versions), marks, by_policy)
 
 
 @dataclass(frozen=True)
@@ -309,17 +306,22 @@ class ApiAnswer:
 
 def api(reader: Reader, before: ApiAnswer | None, home: Home) -> ApiAnswer:
     """State, keys, names and latest requests."""
-    keys = tuple(sorted(reader.api_keys(), key=_key_place))
+    keys = sorted(reader.api_keys(), key=lambda key: (key.revoked is not None, -(key.revoked or 0.0), -key.id))
     log = tail(home.logs / FILE, before.log if before else None)
     requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
-    return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(learning.given_names(reader)), requests, log)
-
-
-def _key_place(key: ApiKeyRow) -> tuple[bool, float, int]:
-    return key.revoked is not None, -(key.revoked or 0.0), -key.id
+    return ApiAnswer(reader.api_state() or ApiRow(), tuple(keys), tuple(learning.given_names(reader)), requests, log)
 
 
 MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """This machine's memory in bytes."""
+
+    total: int
+    free: int
+    """Within the container's limits."""
 
 
 @dataclass(frozen=True)
@@ -362,12 +364,31 @@ def engine(reader: Reader, before: EngineAnswer | None, grain: int, cells: int) 
         steps=machine.steps_since(reader, until - MINUTE),
         standings=tuple(machine.standings(reader)),
         used=tuple(machine.tenants_used(reader, day_of(until))),
-        memory=this_machine.memory(),
-        cores=this_machine.cores(),
+        memory=memory(),
+        cores=cores(),
         devices=tuple(devices := machine.devices(reader)),
         nodes=tuple(machine.nodes(reader)),
-        account=this_machine.account() if devices else "",
+        account=account() if devices else "",
     )
+
+
+def memory() -> Memory:
+    """The memory at this moment."""
+    import psutil  # here, because only this view needs it
+
+    return Memory(int(psutil.virtual_memory().total), available_memory())
+
+
+def cores() -> int:
+    """Cores that this program may use."""
+    return len(affinity()) or os.cpu_count() or 1
+
+
+def account() -> str:
+    """This process's account, as holders of cards are named."""
+    from marlaas.engine.devices.survey import own_account  # loads what looks for cards
+
+    return own_account()
 
 
 def _spans(

@@ -101,8 +101,6 @@ def _read(text: str) -> Request | None:
 
 
 ANSWER_SECONDS = 30.0
-LOOK = 0.1
-HEALTH = "/healthz"
 
 
 def open_api(home: Home, port: int | None) -> str:
@@ -122,7 +120,7 @@ def open_api(home: Home, port: int | None) -> str:
         if time.monotonic() > until:
             log = home.logs / "gateway.log"
             raise EngineUnreachable(f"The API at {url} has not answered within {ANSWER_SECONDS:g} s.", f"See {log}.")
-        time.sleep(LOOK)
+        time.sleep(0.1)
     return url
 
 
@@ -132,7 +130,7 @@ def answers(url: str, timeout: float = 2.0) -> bool:
     from urllib.request import ProxyHandler, build_opener
 
     try:
-        with build_opener(ProxyHandler({})).open(url + HEALTH, timeout=timeout) as response:  # no proxy: it is near
+        with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=timeout) as response:  # no proxy: it is near
             return bool(response.status == 200)
     except (OSError, HTTPException, ValueError):  # ValueError: there is no address
         return False

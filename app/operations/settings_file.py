@@ -61,12 +61,6 @@ def _replace(path: Path, text: str) -> None:
 
 # Keys are dotted, ``train.learning_rate``, in the order of a task file.
 
-ABSENT = None
-"""The value of a missing key."""
-Flat = dict[str, Any]
-"""Values by dotted key."""
-
-_PARAMETERS = "environment_config."
 _LONGEST = 200
 """Characters of a value."""
 
@@ -87,7 +81,7 @@ class Setting:
 def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]) -> list[Setting]:
     """Every key of some tasks, in the order of a task file. ``parameters``: defaults of the first one's environment."""
     defaults = flat(TaskSpec("", "", "").to_json()) | {
-        f"{_PARAMETERS}{key}": value for key, value in parameters.items()
+        f"environment_config.{key}": value for key, value in parameters.items()
     }
     given = [
         {**config, "environment_config": {**parameters, **(config.get("environment_config") or {})}}
@@ -118,9 +112,9 @@ def value_cell(value: Any, width: int = _LONGEST) -> str:
     return line(text, width) or '""'
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A configuration with dotted keys; an empty table has none."""
-    keys: Flat = {}
+    keys: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
             keys |= flat(value, f"{prefix}{name}.")
@@ -130,10 +124,10 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
 
 
 def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) -> dict[str, tuple[Any, ...]]:
-    """Each key's value in each configuration: keys that differ, or all keys."""
+    """Each key's value in each configuration, None if it is missing: keys that differ, or all keys."""
     tables = [flat(config) for config in configs]
     keys = dict.fromkeys(key for table in tables for key in table)
-    rows = {key: tuple(table.get(key, ABSENT) for table in tables) for key in keys}
+    rows = {key: tuple(table.get(key) for table in tables) for key in keys}
     return {key: values for key, values in rows.items() if all_keys or any(value != values[0] for value in values)}
 
 

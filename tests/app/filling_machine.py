@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.operations import this_machine
-from marlaas.app.operations.this_machine import Memory
+from marlaas.app import questions
+from marlaas.app.questions import Memory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
 from marlaas.engine.store.rows import day_of
@@ -31,7 +31,7 @@ def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         "account": lambda: "me",
     }
     for name, look in looks.items():
-        monkeypatch.setattr(this_machine, name, look)
+        monkeypatch.setattr(questions, name, look)
 
 
 def fill_machine(home: Home) -> Filling:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from textual.widget import Widget
@@ -15,6 +15,7 @@ from textual.widget import Widget
 from marlaas.engine.devices.software import llama_build
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
+from marlaas.engine.models.weights import count_parameters
 from marlaas.engine.queue.submission.transitions import PAST
 from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.reader import Reader
@@ -22,7 +23,6 @@ from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow, WorkerRow
 from marlaas.engine.store.submissions import command, command_all
 
 from ...lists.lines import Courses, read_course
-from ...operations.this_machine import base_size
 from ...questions import Question
 from ...reading import exists, opened
 from ...text.format import short_path
@@ -220,6 +220,15 @@ class Feed:
         outcomes = reader.command_outcomes(self._expected) if self._expected else {}
         self._expected = tuple(command for command in self._expected if command not in outcomes)
         return outcomes
+
+
+@lru_cache(8)
+def base_size(name: str) -> int | None:
+    """Parameters of a base, counted from its headers; None if they cannot be read."""
+    try:
+        return count_parameters(name)
+    except (MarlaasError, OSError, ValueError):  # the name may be anything
+        return None
 
 
 UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}

@@ -26,8 +26,7 @@ from marlaas.engine.store.queries.machine import (
 )
 from marlaas.engine.store.rows import HOURS, YIELDED, EngineRow, WorkerRow, Yielding
 
-from ...operations.this_machine import Memory
-from ...questions import EngineAnswer, Question, engine
+from ...questions import EngineAnswer, Memory, Question, engine
 from ...text.format import bar, clip, count, duration, line, number, pad, seconds, share, short_duration, size
 from ...text.machine import headers, held, remarks, row, yielding_effect, yielding_of
 from ...text.tasks import FRESH_SECONDS, Liveness, liveness
