@@ -19,6 +19,7 @@ from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 
+from . import spoken
 from .text.format import cells, clip, line, pad
 
 NARROW, NARROW_NUMBER = 9, 12
@@ -66,8 +67,6 @@ def quote(text: str) -> None:
 def fact(name: str, value: str, width: int, mark: str = "  ") -> None:
     """Print a value after its name in ``width`` cells; ``mark`` stands before it, but not for ears."""
     if _PLAIN:
-        from . import spoken
-
         print(spoken.fact(name, value), flush=True)
     else:
         print(f"{mark}{pad(name, width)} {value}".rstrip(), flush=True)
@@ -87,11 +86,7 @@ def done(text: str) -> int:
 
 
 def _said(text: str) -> str:
-    if not _PLAIN:
-        return text
-    from .spoken import spoken
-
-    return spoken(text)
+    return spoken.spoken(text) if _PLAIN else text
 
 
 def complain(message: str, hint: str = "") -> None:
@@ -165,10 +160,8 @@ def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: S
     For ears each row is a line of headings and values.
     """
     if _PLAIN:
-        from .spoken import row
-
         for cells in rows:
-            print(row([line(header) for header in headers], [line(cell) for cell in cells]), flush=True)
+            print(spoken.row([line(header) for header in headers], [line(cell) for cell in cells]), flush=True)
         return OK
     for text in table(headers, rows, right, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         result(text)

@@ -351,11 +351,24 @@ class Canvas:
             for cells in shown
         ]
 
+    def lines_with_axis(self, left: int) -> list[list[Run]]:
+        """The lines behind an axis of ``left`` + 1 cells."""
+        labels: dict[int, str] = {}
+        ticks = self.vertical.ticks
+        for tick in (ticks[0], ticks[-1], *ticks):
+            labels.setdefault(self._y(tick.value) // 4, tick.label)
+        return [
+            [(f"{labels.get(row, ''):>{left - 1}} {'┤' if row in labels else '│'}", "axis"), *runs]
+            for row, runs in enumerate(self.lines())
+        ]
+
     def _drawable(self, value: float) -> bool:
         return math.isfinite(value) and (value > 0 or not self.vertical.logarithmic)
 
     def _y(self, value: float) -> int:
-        return dot_row(value, self.vertical, self.rows)
+        """The row of dots of a value, from the top."""
+        dots = self.rows * 4 - 1
+        return dots - round(self.vertical.place(value) * dots)
 
     def _x(self, bucket: Bucket) -> int:
         return column_of(bucket.step, self.last, self.columns * 2)
@@ -435,23 +448,6 @@ def column_of(step: float, last: float, columns: int) -> int:
     return min(columns - 1, max(0, round(step / last * (columns - 1))))
 
 
-def dot_row(value: float, vertical: Scale, rows: int) -> int:
-    """The row of dots of a value, from the top."""
-    dots = rows * 4 - 1
-    return dots - round(vertical.place(value) * dots)
-
-
-def _with_axis(canvas: Canvas, left: int) -> list[list[Run]]:
-    labels: dict[int, str] = {}
-    ticks = canvas.vertical.ticks
-    for tick in (ticks[0], ticks[-1], *ticks):
-        labels.setdefault(dot_row(tick.value, canvas.vertical, canvas.rows) // 4, tick.label)
-    return [
-        [(f"{labels.get(row, ''):>{left - 1}} {'┤' if row in labels else '│'}", "axis"), *runs]
-        for row, runs in enumerate(canvas.lines())
-    ]
-
-
 def _step_axis(last: float, left: int, columns: int) -> list[list[Run]]:
     """Always names the last step."""
     axis, labels = ["─"] * columns, [" "] * (left + 1 + columns)
@@ -523,7 +519,7 @@ def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
     below = [] if bare else _step_axis(last, left, columns)
     omitted = sum(curve.omitted for curve in curves)
     omitted += sum(point.score <= 0 for point in plot.points) if plot.logarithmic else 0
-    return Drawing([*_with_axis(canvas, left), *below], omitted)
+    return Drawing([*canvas.lines_with_axis(left), *below], omitted)
 
 
 def _vertical(plot: Plot, drawn: Sequence[float], rows: int) -> Scale:

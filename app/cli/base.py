@@ -177,7 +177,16 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
     if args.json:
         rows = [
             with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
-            | {"seconds": one.seconds, "trial": _trial_of(one)}
+            | {
+                "seconds": one.seconds,
+                "trial": {
+                    "prompt_tokens": one.prompt_tokens,
+                    "sampling": one.sampling,
+                    "training": one.training,
+                    "gap_mean": one.agreement.gap_mean,
+                    "gap_max": one.agreement.gap_max,
+                },
+            }
             for one in tried
         ]
         return output.result_json(
@@ -286,11 +295,6 @@ async def _try(
             )
             tried.append(one)
     return tried
-
-
-def _trial_of(one: Tried) -> dict[str, float]:
-    measured = {"prompt_tokens": one.prompt_tokens, "sampling": one.sampling, "training": one.training}
-    return measured | {"gap_mean": one.agreement.gap_mean, "gap_max": one.agreement.gap_max}
 
 
 def run_list(home: Home, args: argparse.Namespace) -> int:

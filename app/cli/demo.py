@@ -30,7 +30,6 @@ from .base import use_base
 from .parser import Verbs, add_verb, arg, home_of, place_of
 from .terminal import Waiting, has_terminal, open_application
 
-STOP_SECONDS = 60.0
 SAMPLERS = ("torch", "llama.cpp")
 
 
@@ -146,7 +145,7 @@ def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
 def _stop(home: Home) -> None:
 
     try:
-        control.stop(home, STOP_SECONDS)
+        control.stop(home, timeout=60.0)
     except MarlaasError as error:
         output.complain_of(error)
 

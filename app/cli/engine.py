@@ -24,7 +24,6 @@ from ..text.machine import headers, join_line, remarks, row, summary, yielding_o
 from ..text.tasks import liveness
 from .parser import Verbs, add_family, add_verb, arg
 
-STOP_SECONDS = 60.0
 LONGEST = 8192
 """Most characters read of a token's file."""
 
@@ -125,7 +124,7 @@ def start(home: Home, args: argparse.Namespace) -> int:
 def stop(home: Home, args: argparse.Namespace) -> int:
     """Stop the engine and wait until it has ended."""
 
-    stopped = control.stop(home, STOP_SECONDS)
+    stopped = control.stop(home, timeout=60.0)
     said = "The engine has stopped; tasks go on from their last step when one starts again."
     return output.done(said if stopped else f"No engine serves {home.root}.")
 

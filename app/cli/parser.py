@@ -18,6 +18,7 @@ from marlaas.engine.errors import ConfigError, UnknownTask
 from marlaas.engine.home.paths import Home, check_folder, check_home, find_home
 
 from .. import output
+from ..spoken import spoken
 
 if TYPE_CHECKING:
     from marlaas.engine.store.queries.reader import Reader
@@ -57,11 +58,8 @@ class CommandParser(argparse.ArgumentParser):
             self.color = False  # from Python 3.14 on
 
     def format_help(self) -> str:
-        if not output.is_plain():
-            return super().format_help()
-        from ..spoken import spoken
-
-        return f"{spoken(super().format_help().rstrip())}\n"
+        text = super().format_help()
+        return f"{spoken(text.rstrip())}\n" if output.is_plain() else text
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -59,11 +59,6 @@ def flops(value: float) -> str:
     return f"{value / 1e12:.1f} Tflop/s" if value >= 1e12 else f"{value / 1e9:.0f} Gflop/s"
 
 
-def memory(free: int, total: int) -> str:
-    """The free memory of a card."""
-    return f"{size(free)} of {size(total)} free"
-
-
 def held(holders: Sequence[Holder], account: str = "") -> str:
     """Largest first: ``anna 12.3 GB, this engine 2.0 GB``; ``account`` is the reader's."""
     sums: dict[str, int] = {}
@@ -89,7 +84,7 @@ def card(gpu: Gpu, account: str) -> str:
     """A card on one line."""
     parts = [
         line(gpu.name, 40),
-        memory(gpu.free, gpu.memory),
+        f"{size(gpu.free)} of {size(gpu.memory)} free",
         "" if gpu.utilisation is None else f"{share(gpu.utilisation)} busy",
         f"held by {held(gpu.holders, account)}" if gpu.holders else "",
         rates(gpu.rates) or "not measured",

@@ -30,10 +30,6 @@ class Words:
     meaning: str
     unit: bool = False
     """True: its chart covers 0 to 1."""
-    important: bool = False
-    """True for the metrics that are shown first."""
-    normal: str = ""
-    """When all is well."""
 
 
 _KNOWN = {term.recorded or term.name: term for term in TERMS if term.kind == "metric" or term.name == HELD_OUT}
@@ -70,7 +66,7 @@ def words(name: str) -> Words:
     if own in _KNOWN:
         term = _KNOWN[own]
         title = f"{line(component, 40)}: {term.name}" if component else term.name
-        return Words(title, term.line, term.unit in ("share", "score"), term.important, term.healthy)
+        return Words(title, term.line, term.unit in ("share", "score"))
     return Words(line(name, 14) or "?", "")
 
 
@@ -79,11 +75,6 @@ def held_out_on(name: str) -> str | None:
     if name == HELD_OUT:
         return ""
     return name.removeprefix(HELD_OUT_ON) if name.startswith(HELD_OUT_ON) else None
-
-
-def known() -> dict[str, Words]:
-    """The most important first."""
-    return {name: words(name) for name in _KNOWN}
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -99,7 +90,7 @@ def all_in_order(names: Iterable[str]) -> list[str]:
     return [*listed, *sorted(set(given) - set(listed))]
 
 
-IMPORTANT = tuple(name for name, own in known().items() if own.important)
+IMPORTANT = tuple(name for name, term in _KNOWN.items() if term.important)
 """In the order of the catalogue."""
 _UNLESS_ZERO = ("kl", "errors", "lost", "cut", "on_error", "epoch")
 """Important as soon as they are not 0."""

@@ -155,7 +155,9 @@ class ChatThread:
 
     async def _converse(self, lone: LoneSampler, message: Message) -> None:
         lone.rollout.check_thinking(message.manner.thinking)
-        self._settle(lone)
+        for talk in self._talks:
+            talk.move(lone.sampler)
+        self._talks = self._talks or [side.talk(lone, self._place) for side in self._sides]
         while True:
             self._tell(SamplerNotice("They answer …" if len(self._sides) > 1 else "It answers …", under_way=True))
             await self._answer(message)
@@ -164,11 +166,6 @@ class ChatThread:
                 message = await asyncio.wait_for(self._said.get(), self._idle)
             except TimeoutError:
                 return
-
-    def _settle(self, lone: LoneSampler) -> None:
-        for talk in self._talks:
-            talk.move(lone.sampler)
-        self._talks = self._talks or [side.talk(lone, self._place) for side in self._sides]
 
     async def _answer(self, message: Message) -> None:
         def tell_reply(side: int) -> Callable[[Speech], None]:

@@ -70,9 +70,6 @@ class Dialog(ModalScreen[Any]):
             yield from self.content()
             yield KeyBar(self.ENTER)
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
 
 @dataclass(frozen=True)
 class Field:
@@ -95,7 +92,7 @@ class Ask(Dialog):
         Binding("up", "choose(-1)", "choose", key_display="↑↓", priority=True, id="ask.up"),
         Binding("down", "choose(1)", show=False, priority=True, id="ask.down"),
         Binding("tab", "next", "next", id="ask.next"),
-        Binding("escape", "leave", "close", key_display="esc", id="ask.leave"),
+        Binding("escape", "dismiss", "close", key_display="esc", id="ask.leave"),
     ]
     DEFAULT_CSS = """
     Ask Label { width: 100%; }
@@ -294,10 +291,10 @@ class Explain(Dialog, Filtered):
     """Words and metrics: the list, and the current one in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
+        Binding("enter", "dismiss", "close", show=False, priority=True, id="explain.enter"),
         Binding("slash", "filter", "find", key_display="/", id="explain.find"),
         Binding("space", "more", "more", id="explain.more"),
-        Binding("escape,q", "leave", "close", key_display="⏎ esc", id="explain.close"),
+        Binding("escape,q", "dismiss", "close", key_display="⏎ esc", id="explain.close"),
     ]
     DEFAULT_CSS = """
     Explain > Vertical { width: 96%; max-width: 100; height: 70%; min-height: 22; max-height: 96%; padding: 0; }
@@ -363,7 +360,7 @@ class Explain(Dialog, Filtered):
         self._list(terms, next(iter(terms), None))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "leave" or not isinstance(self.focused, FilterLine)
+        return action != "dismiss" or not isinstance(self.focused, FilterLine)
 
     def action_more(self) -> None:
         self.query_one(VerticalScroll).scroll_page_down(animate=False)

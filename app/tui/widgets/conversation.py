@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -113,9 +114,8 @@ class ConversationPane(ScrollView, can_focus=True):
 
     def __init__(self, home: Home, **options: Any) -> None:
         super().__init__(**options)
-        self._home = home
         self._wish: Wish | None = None
-        self._loads = Latest(self, self._load, self._ready)
+        self._loads = Latest(self, partial(load, home), self._ready)
 
     @property
     def line_width(self) -> int:
@@ -134,9 +134,6 @@ class ConversationPane(ScrollView, can_focus=True):
         if self._wish is not None and self._wish.width != self.line_width:
             self._wish = replace(self._wish, width=self.line_width)
             self._loads.ask(self._wish)
-
-    def _load(self, wish: Wish) -> Loaded:
-        return load(self._home, wish)
 
     def _ready(self, loaded: Loaded) -> None:
         if loaded.wish == self._wish:

@@ -83,12 +83,7 @@ def _curve(learned: LearningCurve, metric: str, place: int, weight: float) -> Cu
     low, high = (_edge(learned.history, name, track) for name in BANDS.get(metric, ("", "")))
     edges = (low, high) if low and high else ((), ())
     curve = Curve(track.steps, track.values, *edges, place=place)
-    scores = held_out_on(metric) is not None  # each is a mean over all held-out prompts already
-    return curve if scores else _smoothed(curve, weight)
-
-
-def _smoothed(curve: Curve, weight: float) -> Curve:
-    if not weight:
+    if not weight or held_out_on(metric) is not None:  # a score is a mean over all held-out prompts already
         return curve
     low, high = smoothed(curve.low, weight), smoothed(curve.high, weight)
     return replace(curve, values=smoothed(curve.values, weight), low=low, high=high, raw=curve.values)
