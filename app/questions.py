@@ -6,7 +6,6 @@ import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from marlaas.engine.devices.limits import affinity, available_memory
@@ -54,37 +53,6 @@ class Question:
 
     def read(self, reader: Reader, before: Any) -> Any:
         return self.answer(reader, before or self.known, *self.arguments)
-
-
-def evidence(
-    row: TaskRow,
-    evals: Sequence[EvalRow],
-    rewards: Track,
-    recent: Mapping[str, float],
-    versions: Mapping[str, EvalRow | None],
-    config: Mapping[str, Any] = MappingProxyType({}),
-    policy: str = "",
-) -> Evidence:
-    """What a verdict rests on. ``row`` is the task as the policy sees it.
-
-    ``versions``: of an evaluation, its versions with their newest score. ``policy``: of several.
-    """
-    found = ((name, None if one is None else _score(one)) for name, one in versions.items())
-    basis = row.basis if row.score is None else None
-    return Evidence(
-        row.state,
-        row.step,
-        row.steps,
-        rewards.steps,
-        rewards.values,
-        tuple(one for each in newest_series(evals) if (one := _score(each)) is not None),
-        (basis.failures, basis.n + basis.failures) if basis is not None else None,
-        row.floor,
-        recent,
-        tuple(found) if row.kind == "eval" else None,
-        lost_briefly(row),
-        _both_sides(config, policy),
-    )
 
 
 def _both_sides(config: Mapping[str, Any], policy: str) -> bool:
@@ -191,15 +159,29 @@ class LearningAnswer:
     def evidence(self, row: TaskRow) -> Evidence:
         """What a verdict on the first learner rests on; ``row``: its task as it sees it."""
         rewards = self.own.track(REWARD) if self.samples is None else self.samples.get(REWARD, Track())
-        config = self.configs[self.learner.task]
-        return evidence(row, self.own.evals, rewards, self.recent, self.versions, config, self.learner.policy)
+        measured = ((words, None if of is None else _score(of)) for words, of in self.versions.items())
+        basis = row.basis if row.score is None else None
+        return Evidence(
+            row.state,
+            row.step,
+            row.steps,
+            rewards.steps,
+            rewards.values,
+            tuple(score for of in newest_series(self.own.evals) if (score := _score(of)) is not None),
+            (basis.failures, basis.n + basis.failures) if basis is not None else None,
+            row.floor,
+            self.recent,
+            tuple(measured) if row.kind == "eval" else None,
+            lost_briefly(row),
+            _both_sides(self.configs[self.learner.task], self.learner.policy),
+        )
 
 
 def preview(reader: Reader, before: LearningAnswer | None, learners: Sequence[Learner], clock: Clock) -> LearningAnswer:
     """Rewards and scores of one learner, or of a few to compare; the newest rollout of the first."""
     first = learners[0]
     return replace(
-        _learning(reader, before, REWARD, learners, [first], clock),
+        learning_answer(reader, before, REWARD, learners, [first], clock),
         rollout=reader.newest_rollout(first.task, first.policy or None),
     )
 
@@ -208,7 +190,7 @@ def task_view(
     reader: Reader, before: LearningAnswer | None, metric: str, learners: Sequence[Learner], clock: Clock
 ) -> LearningAnswer:
     """A metric of one learner and of those laid over it; all metrics and the newest group of the first."""
-    answer = _learning(reader, before, metric, learners, learners, clock)
+    answer = learning_answer(reader, before, metric, learners, learners, clock)
     task, policy = learners[0].task, learners[0].policy or None
     several = learners if len(learners) > 1 else ()
     return replace(
@@ -220,7 +202,7 @@ def task_view(
     )
 
 
-def _learning(
+def learning_answer(
     reader: Reader,
     before: LearningAnswer | None,
     metric: str,

@@ -12,16 +12,17 @@ from math import fsum
 from typing import TypeAlias
 
 from marlaas.engine.store.queries import episodes, learning, machine
-from marlaas.engine.store.queries.episodes import StoredConversation
+from marlaas.engine.store.queries.episodes import GroupSummary, StoredConversation
 from marlaas.engine.store.queries.learning import History, ProgressRow, Track
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, EventRow, TaskRow
 
 from ..chart.draw import Curve, Point
+from ..lists.lines import Learner
 from ..operations.commands import without_steps, written
 from ..operations.results import NOTE, Scored, compared, difference_text, scored
 from ..operations.settings_file import difference_rows, value_cell
-from ..questions import evidence
+from ..questions import learning_answer
 from ..rollouts.exporting import episode_text
 from ..text.format import ago, count, counted, duration, excerpt, line, plain, score
 from ..text.learning import findings, gone_wrong, verdict
@@ -107,20 +108,6 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Played:
-    """A group with its rewards."""
-
-    group: int
-    instance: int
-    step: int
-    rewards: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return fsum(self.rewards) / len(self.rewards)
-
-
-@dataclass(frozen=True)
 class Choice:
     """A rollout: the first of a group with this reward."""
 
@@ -129,43 +116,48 @@ class Choice:
     reward: float
 
 
-def chosen(measured: Sequence[Mapping[int, Played]], trained: Sequence[Played]) -> list[Choice]:
-    """The rollouts worth reading, in order.
+def chosen(measured: Sequence[Mapping[int, GroupSummary]], trained: Sequence[GroupSummary]) -> list[Choice]:
+    """The rollouts worth reading, in order. All groups have rewards.
 
     ``measured``: groups of two evaluations by instance, earlier first, or nothing; ``trained``: of the newest step.
     """
     found = list(_changed(*measured)) if len(measured) == 2 else []
-    widest = max(trained, key=lambda one: max(one.rewards) - min(one.rewards), default=None)
+    widest = max(trained, key=lambda group: max(group.rewards) - min(group.rewards), default=None)
     if widest is not None:
         low, high = min(widest.rewards), max(widest.rewards)
         where = f"step {widest.step}, instance {widest.instance}"
-        found.append(Choice(f"The best of the group with the widest rewards ({where})", widest.group, high))
+        found.append(Choice(f"The best of the group with the widest rewards ({where})", widest.id, high))
         if low < high:
-            found.append(Choice(f"The worst of the same group ({where})", widest.group, low))
+            found.append(Choice(f"The worst of the same group ({where})", widest.id, low))
     return found
 
 
-def _changed(first: Mapping[int, Played], best: Mapping[int, Played]) -> list[Choice]:
-    gains = sorted((best[one].mean - first[one].mean, -one) for one in first.keys() & best.keys())
+def _changed(first: Mapping[int, GroupSummary], best: Mapping[int, GroupSummary]) -> list[Choice]:
+    gains = sorted((_mean(best[one]) - _mean(first[one]), -one) for one in first.keys() & best.keys())
     if not gains:
         return []
     (worst, lost), (most, won) = gains[0], gains[-1]
     picks = [("Most was gained on prompt {}", -won)] if most > 0 else []
     picks += [("Most was lost on prompt {}", -lost)] if worst < 0 else []
     seen = {instance for _, instance in picks}
-    low = min((one for one in best if one in first and one not in seen), key=lambda one: best[one].mean, default=None)
-    if low is not None and best[low].mean < max(each.mean for each in best.values()):
+    rest = (one for one in best if one in first and one not in seen)
+    low = min(rest, key=lambda instance: _mean(best[instance]), default=None)
+    if low is not None and _mean(best[low]) < max(map(_mean, best.values())):
         picks.append(("Prompt {} is not solved", low))
     return [
-        Choice(f"{why.format(instance)}: at step {each.step}", each.group, _usual(each))
+        Choice(f"{why.format(instance)}: at step {each.step}", each.id, _usual(each))
         for why, instance in picks
         for each in (first[instance], best[instance])
     ]
 
 
-def _usual(played: Played) -> float:
+def _mean(group: GroupSummary) -> float:
+    return fsum(group.rewards) / len(group.rewards)
+
+
+def _usual(group: GroupSummary) -> float:
     """The reward nearest to the mean."""
-    return min(played.rewards, key=lambda reward: abs(reward - played.mean))
+    return min(group.rewards, key=lambda reward: abs(reward - _mean(group)))
 
 
 ALWAYS = (REWARD, *BANDS[REWARD])
@@ -208,21 +200,19 @@ def _face(reader: Reader, task: TaskRow, name: str, row: TaskRow) -> Face:
 
 
 def _verdict(reader: Reader, face: Face) -> str:
-    config, rewards = reader.task_config(face.task.id), face.history.tracks.get(REWARD, Track())
-    recent = learning.recent_means(reader, face.task.id, policy=face.policy)
-    versions = {words: next(reversed(reader.evals(face.task.id, words)), None) for words in config.get("versions", ())}
-    return verdict(evidence(face.row, face.evals, rewards, recent, versions, config, face.name)).words
+    own = [Learner(face.task.id, face.name)]
+    return verdict(learning_answer(reader, None, REWARD, own, own, time.time).evidence(face.row)).words
 
 
 def _rollouts(reader: Reader, face: Face) -> list[Code]:
     row, policy = face.row, face.policy
     series = [one for one in newest_series(face.evals) if one.score is not None]
-    measured: list[dict[int, Played]] = []
+    measured: list[dict[int, GroupSummary]] = []
     if len(series) > 1:
         best = max(series, key=lambda one: (one.score or 0.0, -one.step))
         ends = (series[0], best if best is not series[0] else series[-1])
         measured = [{one.instance: one for one in _groups_of(reader, row, policy, "eval", each)} for each in ends]
-    trained = list(_groups_of(reader, row, policy, "train")) if row.step else []
+    trained = _groups_of(reader, row, policy, "train") if row.step else []
     said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained)]
     for failed in list(episodes.conversation_ids(reader, row.id, failures=True, policy=policy))[:1]:
         said.append(("An episode that failed", episodes.episode(reader, failed)))
@@ -231,13 +221,14 @@ def _rollouts(reader: Reader, face: Face) -> list[Code]:
 
 def _groups_of(
     reader: Reader, row: TaskRow, policy: str | None, split: str, evaluation: EvalRow | None = None
-) -> Iterator[Played]:
-    """Groups of an evaluation, or of the newest step."""
-    step = evaluation.step if evaluation else row.step
-    for group in episodes.group_rows(reader, episodes.group_ids(reader, row.id, split, step, policy=policy)).values():
-        own = evaluation is None or (not group.suite and group.environment_version == evaluation.environment_version)
-        if own and group.rewards:
-            yield Played(group.id, group.instance, step, tuple(group.rewards))
+) -> list[GroupSummary]:
+    """Groups with rewards, of an evaluation or of the newest step."""
+    ids = episodes.group_ids(reader, row.id, split, evaluation.step if evaluation else row.step, policy=policy)
+    groups = [group for group in episodes.group_rows(reader, ids).values() if group.rewards]
+    if evaluation is None:
+        return groups
+    version = evaluation.environment_version
+    return [group for group in groups if not group.suite and group.environment_version == version]
 
 
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:

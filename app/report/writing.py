@@ -44,11 +44,10 @@ def svg(chart: Chart, alone: bool = False) -> str:
     legend = len(chart.lines) if len(chart.lines) > 1 else 0
     height += ROW * legend
     top = TOP + ROW * legend
-    across = linear(0.0, max(_last(chart), 1), 8 if width == WIDE[0] else 5)
     last = max(_last(chart), 1)
+    across = linear(0.0, last, 8 if width == WIDE[0] else 5)
     drawn = [decimate(curve, POINTS, last).buckets for _, curve in chart.lines]
-    up = _vertical(chart, drawn)
-    frame = _Frame(width, height, top, last, up)
+    frame = _Frame(width, height, top, last, _vertical(chart, drawn))
     where = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
     parts = [
         f'<svg{where} class="chart" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'

@@ -14,12 +14,12 @@ from marlaas.app.report.telling import (
     Code,
     Document,
     Piece,
-    Played,
     Section,
     Table,
     chosen,
 )
 from marlaas.app.report.writing import NARROW, WIDE, described, html, markdown, svg
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary
 from tests.app.filling import HOSTILE
 
 BAD = "# no [link](http://example.org) ![x](y) <b>bold</b> | cell `code` ``` *a* _b_ &lt; ~~~"
@@ -153,8 +153,13 @@ REWARDS = st.lists(st.sampled_from((0.0, 0.25, 0.5, 1.0)), min_size=1, max_size=
 MEASURED = st.dictionaries(st.integers(0, 9), REWARDS, max_size=10)
 
 
-def evaluated(rewards: dict[int, tuple[float, ...]], step: int) -> dict[int, Played]:
-    return {instance: Played(100 * step + instance, instance, step, paid) for instance, paid in rewards.items()}
+def group(number: int, instance: int, step: int, rewards: tuple[float, ...]) -> GroupSummary:
+    members = tuple(MemberSummary(place, "agent", "ok", reward) for place, reward in enumerate(rewards))
+    return GroupSummary(number, "eval", instance, instance, 0, "", step, members)
+
+
+def evaluated(rewards: dict[int, tuple[float, ...]], step: int) -> dict[int, GroupSummary]:
+    return {instance: group(100 * step + instance, instance, step, paid) for instance, paid in rewards.items()}
 
 
 def test_what_changed_most_comes_first() -> None:
@@ -171,8 +176,8 @@ def test_each_choice_can_be_found(
     first: dict[int, tuple[float, ...]], best: dict[int, tuple[float, ...]], trained: list[tuple[float, ...]]
 ) -> None:
     measured = [evaluated(first, 0), evaluated(best, 9)]
-    groups = [Played(5000 + place, place, 9, rewards) for place, rewards in enumerate(trained)]
-    known = {one.group: one.rewards for one in (*measured[0].values(), *measured[1].values(), *groups)}
+    groups = [group(5000 + place, place, 9, rewards) for place, rewards in enumerate(trained)]
+    known = {one.id: one.rewards for one in (*measured[0].values(), *measured[1].values(), *groups)}
     found = chosen(measured, groups)
     assert all(one.reward in known[one.group] for one in found)
     assert len({(one.group, one.reward) for one in found}) == len(found)
