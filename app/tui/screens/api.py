@@ -14,7 +14,7 @@ from marlaas.engine.store.queries.learning import GivenName
 from marlaas.engine.store.rows import ApiKeyRow, ApiRow, TaskRow
 
 from ...lists.lines import Cell, Column, Row, table_cells
-from ...operations.api import Request
+from ...operations.api import Request, make_key
 from ...questions import ApiAnswer, Question, api
 from ...rollouts.answers import wrapped
 from ...text.format import ago, cells, clip_start, count, duration, line, pad, short_duration
@@ -34,7 +34,7 @@ from ...text.machine import (
 from ..context.feed import Snapshot
 from ..widgets.bars import Nothing
 from ..widgets.tables import KeyedTable
-from .engine import Line, Pane, table
+from .engine import Line, Pane, labelled, table
 from .view import View
 
 if TYPE_CHECKING:
@@ -79,12 +79,7 @@ def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[L
         facts.append(("revoked", f"{ago(key.revoked, now)}: programs that show it are refused"))
     elif url:
         facts += zip(("use", "", "", ""), variables(line(url, 200)), strict=True)
-    lines: list[Line] = []
-    for label, text in facts:
-        pieces = _wrapped(text, "", width - _LABEL)
-        labels = (label, *[""] * len(pieces))
-        lines += [((pad(name, _LABEL), "$text-muted"), *piece) for name, piece in zip(labels, pieces, strict=False)]
-    return lines
+    return [each for label, text in facts for each in labelled(label, text, "", _LABEL, width)]
 
 
 def name_lines(
@@ -175,8 +170,6 @@ def ask_key(app: MarlaasApp, tenant: str = "") -> None:
     from .dialogs import new_key, shown_key
 
     def act(wish: tuple[str, str] | None) -> None:
-        from ...operations.api import make_key
-
         def show(made: Any) -> None:
             app.push_screen(shown_key(app, made.key, made.tenant))
             app.poll()

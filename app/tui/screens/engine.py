@@ -27,6 +27,7 @@ from marlaas.engine.store.queries.machine import (
 from marlaas.engine.store.rows import HOURS, YIELDED, EngineRow, WorkerRow, Yielding
 
 from ...questions import EngineAnswer, Memory, Question, engine
+from ...rollouts.answers import wrapped
 from ...text.format import bar, clip, count, duration, line, number, pad, seconds, share, short_duration, size
 from ...text.machine import headers, held, remarks, row, yielding_effect, yielding_of
 from ...text.tasks import FRESH_SECONDS, Liveness, liveness
@@ -36,9 +37,8 @@ from .view import View
 if TYPE_CHECKING:
     from ...app import MarlaasApp
 
-Part = tuple[str, str]
-"""Text and its style; foreign text must be cleaned."""
-Line = tuple[Part, ...]
+Line = tuple[tuple[str, str], ...]
+"""Texts and their styles; foreign text must be cleaned."""
 
 
 class Pane(Widget, can_focus=True):
@@ -76,6 +76,13 @@ class Pane(Widget, can_focus=True):
 def note(text: str, style: str = "$text-muted") -> list[Line]:
     """One line of one style."""
     return [((text, style),)]
+
+
+def labelled(label: str, text: str, style: str, indent: int, width: int) -> list[Line]:
+    """A text in ``width`` cells, wrapped behind its label, which has ``indent`` cells."""
+    pieces = [text[start:stop] for start, stop in wrapped(text, max(1, width - indent))]
+    labels = (label, *[""] * len(pieces))
+    return [((pad(name, indent), "$text-muted"), (piece, style)) for name, piece in zip(labels, pieces, strict=False)]
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> list[Line]:

@@ -26,7 +26,6 @@ from ...lists.filters import MANY, short_names
 from ...lists.lines import Cell, Column, Row, table_cells
 from ...operations.environments.source_lines import place_to_mend
 from ...questions import EnvironmentsAnswer, Question, environments
-from ...rollouts.answers import wrapped
 from ...text.environments import (
     Fact,
     facts,
@@ -44,6 +43,7 @@ from ..context.editor import edit_source, hand_over, verb_command, verb_output
 from ..context.feed import Snapshot
 from ..widgets.bars import Nothing
 from ..widgets.tables import KeyedTable
+from .engine import labelled
 from .view import IN_A_TERMINAL, View
 
 _STATES = {
@@ -176,12 +176,7 @@ def _shown(fact: Fact, width: int) -> list[Content]:
     style = _LEVELS.get(fact.level, "")
     if fact.label is None:
         return [Content.styled(fact.text, style)]
-    pieces = [fact.text[start:stop] for start, stop in wrapped(fact.text, max(1, width - _LABEL))]
-    labels = [fact.label, *[""] * len(pieces)]
-    return [
-        Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (piece, style))
-        for label, piece in zip(labels, pieces, strict=False)
-    ]
+    return [Content.assemble(*parts) for parts in labelled(fact.label, fact.text, style, _LABEL, width)]
 
 
 def detail_lines(row: EnvironmentRow, answer: EnvironmentsAnswer, asked: Asked | None, now: float) -> list[Fact]:
