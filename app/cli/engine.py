@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
@@ -60,14 +61,17 @@ def run_status(home: Home, args: argparse.Namespace) -> int:
 
 
 def _print_engine(home: Home, engine: EngineRow, nodes: Sequence[NodeRow], now: float) -> None:
-    from marlaas.engine.daemon.control import other_version
-
     from ..operations.cluster import unanswering  # loads psutil
 
     yielding = yielding_of(engine)
     notes = [
         f"process {engine.pid}, incarnation {engine.incarnation}, base {engine.shown_base}",
-        *(engine.precision, other_version(engine), engine.note, yielding_text(yielding, now) if yielding else ""),
+        *(
+            engine.precision,
+            control.other_version(engine),
+            engine.note,
+            yielding_text(yielding, now) if yielding else "",
+        ),
     ]
     for note in filter(None, notes):
         output.result(f"        {line(note)}")
@@ -175,22 +179,16 @@ def status(home: Home, args: argparse.Namespace) -> int:
     return output.OK if found else output.UNREACHABLE
 
 
-def drain_nodes(home: Home, args: argparse.Namespace) -> int:
-    """Have the engine move everything off a node."""
+def steer(kind: str, home: Home, args: argparse.Namespace) -> int:
+    """Have the engine move everything off a node, or use it again."""
     from ..operations.cluster import steer_node
 
-    name, waits = steer_node(home, "drain_node", args.node)
+    name, waits = steer_node(home, kind, args.node)
+    if kind == "undrain_node":
+        return output.done(f"{line(name)} may work again{', once an engine runs' if waits else ''}.")
     if waits:
         return output.done(f"No engine runs; the next one gives {line(name)} nothing.")
     return output.done(f"{line(name)} gets nothing new; its workers move when the steps under way are committed.")
-
-
-def undrain(home: Home, args: argparse.Namespace) -> int:
-    """Take a drain back."""
-    from ..operations.cluster import steer_node
-
-    name, waits = steer_node(home, "undrain_node", args.node)
-    return output.done(f"{line(name)} may work again{', once an engine runs' if waits else ''}.")
 
 
 def join(home: Home, args: argparse.Namespace) -> int:
@@ -285,11 +283,15 @@ def register(verbs: Verbs) -> None:
     add_verb(
         family,
         "drain",
-        drain_nodes,
+        partial(steer, "drain_node"),
         "give a machine nothing new, and move its workers once the steps under way are committed",
         arg("node", metavar="NODE", help="its name, as `marlaas cluster status` lists it"),
         epilog="It outlives the engine, and goes by the name: a machine that joins again is still drained.",
     )
     add_verb(
-        family, "undrain", undrain, "let a drained machine work again", arg("node", metavar="NODE", help="its name")
+        family,
+        "undrain",
+        partial(steer, "undrain_node"),
+        "let a drained machine work again",
+        arg("node", metavar="NODE", help="its name"),
     )
