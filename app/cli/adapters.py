@@ -41,7 +41,6 @@ def list_versions(home: Home, args: argparse.Namespace) -> int:
         return output.result_json([with_new_names(asdict(version)) for version in versions])
     if not versions:
         return output.done("No adapters yet; a task's first version appears when it starts.")
-    now = time.time()
     output.result_table(
         ("TASK", "TENANT", "NAME", "VERSION", "LABEL", "HELD-OUT", "SIZE", "MADE"),
         [
@@ -53,7 +52,7 @@ def list_versions(home: Home, args: argparse.Namespace) -> int:
                 v.label,
                 with_error(v.score, v.basis),
                 size(v.size),
-                ago(v.created, now),
+                ago(v.created, time.time()),
             )
             for v in versions
         ],

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 TAIL, WIDTH = 5, 160
 LINES = 50
-LONGEST_TAIL = 1 << 20
 
 
 def run_show(home: Home, args: argparse.Namespace) -> int:
@@ -122,7 +121,7 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
 
     try:
         with Folders.of(home.scratch, plugin).log.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - LONGEST_TAIL))
+            file.seek(max(0, file.seek(0, 2) - (1 << 20)))  # a megabyte is enough
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
@@ -417,7 +416,6 @@ def run_play(home: Home, args: argparse.Namespace) -> int:
 
 NEVER = "No engine has looked for environments in this home yet; `marlaas engine start` starts one."
 GROUPS = 64
-MOST_GROUPS = 1_000_000
 
 
 def run_replay(home: Home, args: argparse.Namespace) -> int:
@@ -589,7 +587,7 @@ def register(verbs: Verbs) -> None:
         ),
         arg(
             "--last",
-            type=whole(1, MOST_GROUPS),
+            type=whole(1, 1_000_000),
             default=GROUPS,
             metavar="N",
             help=f"the last N groups of them (default {GROUPS})",

@@ -345,9 +345,6 @@ def _title(key: ConversationKey) -> str:
     return f"{line(agent, 60)}{f', {kind} {place}' if place else ''}"
 
 
-CHOICES = ("next", "again", "quit")
-
-
 async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
     """Play episodes until quit; ``waiting`` ends at the first one.
 
@@ -494,7 +491,7 @@ class _Session:
         """Raises ``Left`` at the end of input."""
         while True:
             word = self._keyboard.line("next, again or quit [next]> ").strip().lower().removeprefix("/")
-            for choice in CHOICES:
+            for choice in ("next", "again", "quit"):
                 if choice.startswith(word):
                     return choice
             show_help()

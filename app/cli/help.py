@@ -73,7 +73,6 @@ def run_keys(home: Home, args: argparse.Namespace) -> int:
 
 SHELLS = ("bash", "zsh", "fish")
 KINDS = ("tasks", "environments", "tenants", "families", "terms", "keys")
-FOLDERS = ("DIR", "FOLDER")
 
 
 def run_completion(home: Home, args: argparse.Namespace) -> int:
@@ -149,7 +148,7 @@ def _completed_by(action: argparse.Action, path: tuple[str, ...]) -> Mapping[str
         if asked:
             function = f"_marlaas_{kind}"
             return {"bash": function, "zsh": function, "fish": f"(marlaas completion --words {kind} 2>/dev/null)"}
-    return shtab.DIRECTORY if metavar in FOLDERS else shtab.FILE if metavar == "FILE" else {}
+    return shtab.DIRECTORY if metavar in ("DIR", "FOLDER") else shtab.FILE if metavar == "FILE" else {}
 
 
 _BASH = "\n".join(

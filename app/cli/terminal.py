@@ -87,16 +87,13 @@ def open_application(
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves the first frame's screen
     with nullcontext() if web or preferences.ascii else first_frame(home, demo, readonly) as first:
         from ..app import MarlaasApp
+        from ..tui.frame.terminal import continuing, end_with_terminal
 
         application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
         application.begun = partial(_now_shown, first)
         if first is not None:
-            from ..tui.frame.terminal import continuing
-
             application.driver_class = continuing(first)
         if not web:
-            from ..tui.frame.terminal import end_with_terminal
-
             end_with_terminal(sys.stdin.fileno())
         application.run()
     if application.farewell:

@@ -8,16 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from marlaas.engine.environments.conformance.finding import count
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.queries.machine import LEVELS, EnvironmentUse, EventFilter
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow, TaskRow
-
-if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
-
 
 ORDER = ("broken", "failing", "stale", "waiting", "building", "loading", "ready", "hidden")
 """Worst first."""

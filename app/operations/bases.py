@@ -47,8 +47,7 @@ def list_bases(home: Home) -> list[BaseRow]:
     used = load_settings(home).base
     names = [*SHIPPED, *cached_bases()]
     folder = _folder(used)
-    made = [str(path) for path in sorted(home.bases.glob("[!.]*"))]
-    names += made
+    names += [str(path) for path in sorted(home.bases.glob("[!.]*"))]
     chosen = {name for name in names if name == used or (folder is not None and folder == _folder(name))}
     if not chosen:
         names.insert(len(SHIPPED), used)

@@ -25,8 +25,6 @@ from ..text.machine import yielding_of, yielding_text
 from ..text.scores import held_out, with_error
 
 ANSWER_SECONDS = 30.0
-BEGINNING = ("resume", "retry")
-"""Commands after which tasks run: these start an engine."""
 
 
 def wait_for_outcomes(
@@ -94,7 +92,7 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
     Starts an engine for what begins work. Raises ``EngineUnreachable``, ``UnknownTask``, ``StoreError``.
     """
     control.refuse_suspended(holder(home.lock))
-    if kind in BEGINNING:
+    if kind in ("resume", "retry"):
         control.ensure_running(home, notice=output.talk)
     elif not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")

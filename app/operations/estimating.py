@@ -24,7 +24,6 @@ from ..reading import reading
 from ..text.format import count, counted, duration, line, size
 from .doctor import cards_used, surveyed
 
-WORKERS = ("rollout", "training")
 LEAST_CONTEXT = 512
 """Tokens of a conversation without a plan."""
 CLOSE = 1.25
@@ -111,7 +110,7 @@ def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
 def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:
     free = available_memory(settings.resources.memory)
     if reader is not None and control.alive(home):
-        taken = sum(row.rss or 0 for row in reader.workers() if row.name in WORKERS)
+        taken = sum(row.rss or 0 for row in reader.workers() if row.name in ("rollout", "training"))
         if taken:
             return Workers(taken, True, free, settings.rollout.context or LEAST_CONTEXT)
     cards = cards_used(base, settings, surveyed(home, settings.resources))

@@ -75,8 +75,7 @@ def tail(path: Path, before: Tail | None) -> Tail:
     except OSError:
         return Tail()
     kept = tuple(line for line in known[:-1] if line.id < start)
-    level = kept[-1].level if kept else "info"
-    lines = (*kept, *_lines(data, start, level))
+    lines = (*kept, *_lines(data, start, level=kept[-1].level if kept else "info"))
     return Tail(file, start + len(data), lines[-MOST_LINES:])
 
 

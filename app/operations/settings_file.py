@@ -131,13 +131,10 @@ def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) ->
     return {key: values for key, values in rows.items() if all_keys or any(value != values[0] for value in values)}
 
 
-NAMED = ("tenant", "name", "environment")
-
-
 def difference_rows(configs: Sequence[Mapping[str, Any]], width: int, all_keys: bool = False) -> list[tuple[str, ...]]:
     """``differences`` as rows of a table, without what stands above it; values in ``width`` cells."""
     return [
         (line(key, 40), *(value_cell(value, width) for value in values))
         for key, values in differences(configs, all_keys).items()
-        if key not in NAMED
+        if key not in ("tenant", "name", "environment")
     ]

@@ -135,12 +135,9 @@ def counted(value: int, what: str) -> str:
 
 def size(value: float) -> str:
     """Bytes: 812 MB, 1.4 GB."""
-    for limit, unit in ((1e12, "TB"), (1e9, "GB")):
+    for limit, unit, decimals in ((1e12, "TB", 1), (1e9, "GB", 1), (1e6, "MB", 0), (1e3, "kB", 0)):
         if value >= limit:
-            return f"{value / limit:.1f} {unit}"
-    for limit, unit in ((1e6, "MB"), (1e3, "kB")):
-        if value >= limit:
-            return f"{value / limit:.0f} {unit}"
+            return f"{value / limit:.{decimals}f} {unit}"
     return f"{value:.0f} B"
 
 

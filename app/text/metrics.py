@@ -136,7 +136,8 @@ def newest_text(name: str, values: Mapping[str, float]) -> str:
     """A value with its context: epoch 1.4 of 2,000 rows; a wait of 12 ms, 1.5 % of the step."""
     value, seconds = values.get(name), values.get("seconds", 0.0)
     if name in WAITS and value is not None and seconds > 0:
-        return f"{_moment(value)}, {100 * value / seconds:.1f} %"
+        waited = f"{1000 * value:.0f} ms" if value < 1 else duration(value)
+        return f"{waited}, {100 * value / seconds:.1f} %"
     text = value_text(name, value)
     return f"{text} of {values[ROWS]:,.0f} rows" if name == "epoch" and ROWS in values else text
 
@@ -144,11 +145,6 @@ def newest_text(name: str, values: Mapping[str, float]) -> str:
 def _three_digits(value: float) -> str:
     """0.742, 3.14, 31.4, 314; exponents for very small ones."""
     return number(value, 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0)
-
-
-def _moment(seconds: float) -> str:
-    """Such as 12 ms, 1.4 s."""
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else duration(seconds)
 
 
 def exact(value: float | None) -> str:

@@ -87,7 +87,6 @@ def agent_map_lines(
 
 FEW = 4
 """Steps below which a speed is rough: the first ones load, compile and warm up."""
-ROUGHLY = "~"
 
 
 def seconds_left(task: TaskRow, pace: PaceRow | None) -> float | None:
@@ -104,7 +103,7 @@ def is_rough(pace: PaceRow | None) -> bool:
 
 def left_text(seconds: float, rough: bool) -> str:
     """In few cells, with a sign for a rough value."""
-    return f"{ROUGHLY if rough else ''}{short_duration(seconds)}"
+    return f"{'~' if rough else ''}{short_duration(seconds)}"
 
 
 def tokens_per_second(task: TaskRow, pace: PaceRow | None) -> float | None:

@@ -21,7 +21,6 @@ SHAPES = {
     "score": "scored by a function apart from the episode",
     "class": "a class, with a costly set-up done once",
 }
-PLACEHOLDER = "my_env"
 LONGEST = 64
 
 
@@ -56,7 +55,7 @@ def written(name: str, shape: str) -> dict[str, str]:
     sources = {path.suffix: path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.glob(f"{shape}.*"))}
     if name in _used(sources[".py"]):
         raise ConfigError(f"{name!r} means something else in that template.", "Take another name.")
-    return {f"{name}{suffix}": re.sub(rf"\b{PLACEHOLDER}\b", name, text) for suffix, text in sources.items()}
+    return {f"{name}{suffix}": re.sub(r"\bmy_env\b", name, text) for suffix, text in sources.items()}
 
 
 def _used(code: str) -> set[str]:

@@ -85,7 +85,6 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
 
 # ``edit`` and ``edited`` need a released terminal; ``opened`` releases it.
 
-USUAL = ("nano", "vi")
 _PLUS = "nano pico vi vim nvim view gvim emacs emacsclient micro ne joe kak mg mcedit"
 _AT_LINE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_PLUS.split(), ("+{line}", "{path}")),
@@ -103,7 +102,7 @@ def editor() -> list[str]:
                 return command
         except ValueError as error:
             raise ConfigError(f"The variable {name} cannot be read as a command: {error}.") from error
-    for name in USUAL:
+    for name in ("nano", "vi"):
         if shutil.which(name):
             return [name]
     raise ConfigError("No editor is set, and neither nano nor vi is there.", "Set EDITOR to yours.")

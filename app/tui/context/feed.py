@@ -196,6 +196,8 @@ class Feed:
         if before is not None and before[0] == self._seen[0] and not last.problem:
             return replace(last, now=now, outcomes={}, question=question, answer=answer)
         tasks, engine = tuple(reader.tasks()), reader.engine()
+        outcomes = reader.command_outcomes(self._expected) if self._expected else {}
+        self._expected = tuple(command for command in self._expected if command not in outcomes)
         self._courses = {task.id: read_course(reader, task, self._courses.get(task.id)) for task in tasks}
         return Snapshot(
             now=now,
@@ -207,7 +209,7 @@ class Feed:
             parameters=base_size(engine.base) if engine is not None else None,
             question=question,
             answer=answer,
-            outcomes=self._outcomes(reader),
+            outcomes=outcomes,
         )
 
     def _forget(self) -> None:
@@ -215,11 +217,6 @@ class Feed:
             self._reader.close()
         self._reader = self._seen = None
         self._courses = {}
-
-    def _outcomes(self, reader: Reader) -> dict[int, str]:
-        outcomes = reader.command_outcomes(self._expected) if self._expected else {}
-        self._expected = tuple(command for command in self._expected if command not in outcomes)
-        return outcomes
 
 
 @lru_cache(8)

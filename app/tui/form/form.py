@@ -377,8 +377,6 @@ def missing(checked: Checked) -> str:
 
 # Comma-separated values are a sweep. Unreadable text stays text: the table's check refuses it.
 
-_WORDS = {"true": True, "false": False}
-
 
 def read(field: FormField, text: str) -> Any:
     """The text's value, or a tuple of several; the text itself if unreadable."""
@@ -507,7 +505,7 @@ def _scalar(kind: str, text: str) -> Any:
             case "float":
                 return int(text) if text.lstrip("+-").isdecimal() else float(text)
             case "bool":
-                return _WORDS.get(text.lower(), text)
+                return {"true": True, "false": False}.get(text.lower(), text)
             case "json":
                 return json.loads(text)
     except ValueError:  # no number, a number of thousands of digits, or no JSON
@@ -610,9 +608,6 @@ class Form:
         return check(self.fields, self.texts, self.sources.environments, Path.cwd(), self.more)
 
 
-WHERE = "the form"
-
-
 @dataclass(frozen=True)
 class Checked:
     """The result of checking a form."""
@@ -646,7 +641,7 @@ def check(
     try:
         source = written(table)
         whole = {**dict.fromkeys(missing.intersection(REQUIRED), "x"), **table}  # without a name no sweep is read
-        submissions = taskfile.tasks_of(whole, WHERE, folder, source)
+        submissions = taskfile.tasks_of(whole, "the form", folder, source)
         for submission in submissions if environments and not missing else ():
             check_environment(submission, list(environments))
     except ConfigError as error:

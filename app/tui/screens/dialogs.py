@@ -270,8 +270,7 @@ def export_rollouts(scopes: Mapping[str, str], file: Path) -> Ask:
             raise ConfigError("A file must be named.")
         return choice, Path(values[0]).expanduser()
 
-    label = "One record per line; a .txt file gets plain text."
-    field = Field("file", label, str(file), 500)
+    field = Field("file", "One record per line; a .txt file gets plain text.", str(file), 500)
     return Ask([field], "write", answer, heading="export rollouts", choices=scopes, asked="What is written?")
 
 
@@ -429,8 +428,7 @@ class Reading(Dialog):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "copy":
             return self._copy is not None
-        scrolls = self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0
-        return action != "scroll" or scrolls
+        return action != "scroll" or (self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0)
 
     def action_copy(self) -> None:
         if self._copy is not None:

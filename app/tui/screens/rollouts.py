@@ -558,9 +558,9 @@ Where a task trains several policies, P turns to the next one's steps; a group s
                 choice, file = wish
                 ids = [loaded.wish.conversation] if choice == "one" else sorted(listed)
                 self.marlaas.say(f"Writing {file} …")
-                self.marlaas.work(partial(export, self.marlaas.home, ids, file), partial(self._written, file))
+                self.marlaas.work(
+                    partial(export, self.marlaas.home, ids, file),
+                    lambda number: self.marlaas.say(f"{counted(number, 'conversation')} written into {file}."),
+                )
 
         self.app.push_screen(export_rollouts(what, Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"), act)
-
-    def _written(self, file: Path, conversations: int) -> None:
-        self.marlaas.say(f"{counted(conversations, 'conversation')} written into {file}.")

@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.queue.submission import taskfile
-from marlaas.engine.queue.submission.taskfile import environments_of
+from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
 from marlaas.engine.store.rows import VersionRow
 from marlaas.engine.store.submissions import Submission
 
@@ -569,10 +569,6 @@ class SubmitScreen(ModalScreen[None]):
             act()
 
     def _show_checked(self, checked: Checked) -> None:
-        self._shown(checked)
-        self._go_on()
-
-    def _shown(self, checked: Checked) -> None:
         self.checked = checked
         self.query_one(Fields).tell()
         self.query_one("#state", Static).update(standing(checked))
@@ -583,16 +579,18 @@ class SubmitScreen(ModalScreen[None]):
         outlook.show("file", excerpt(checked.text, 8000, 120).rstrip())
         if not checked.submissions:
             outlook.show("takes", LATER)
-            self._estimated = ()
-            return
-        if not self._estimated:
+        elif not self._estimated:
             outlook.show("takes", "is being estimated")
         self._estimated = checked.submissions
-        self._prospects.ask(checked.submissions)
-        first = environments_of(checked.submissions[0])[0]
-        if (asked := repr(first)) != self._asked:
+        if checked.submissions:
+            self._prospects.ask(checked.submissions)
+            self._ask_prompts(environments_of(checked.submissions[0])[0])
+        self._go_on()
+
+    def _ask_prompts(self, played: ToPlay) -> None:
+        if (asked := repr(played)) != self._asked:
             self._asked = asked
-            self._peeks.ask((first.name, first.config, first.data))
+            self._peeks.ask((played.name, played.config, played.data))
 
     def _show_prompts(self, found: Prompts) -> None:
         self.query_one(Outlook).show("prompts", "\n".join(found.lines))
