@@ -31,6 +31,7 @@ from .parser import Verbs, add_verb, arg, home_of, place_of
 from .terminal import Waiting, has_terminal, open_application
 
 SAMPLERS = ("torch", "llama.cpp")
+_INTERRUPTED = "Interrupted; `marlaas demo` goes on from the last steps."
 
 
 def demo_home(args: argparse.Namespace) -> Home:
@@ -66,7 +67,9 @@ def run(home: Home, args: argparse.Namespace) -> int:
             with Waiting(f"Starting the demo's engine in {home.root}") as waiting:
                 begin(home, waiting.say, args.sampler, args.real)
         except KeyboardInterrupt:
-            return _interrupted(home)
+            output.talk(_INTERRUPTED)
+            _stop(home)
+            return output.INTERRUPTED
         code = open_application(home, demo=True)
         with opened(home) as reader:
             unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())
@@ -80,20 +83,12 @@ def run(home: Home, args: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = _run_in_lines(home, say, args)
+        return _run_in_lines(home, say, args)
     except KeyboardInterrupt:
-        return _interrupted(home)
-    except BaseException:
+        output.talk(_INTERRUPTED)
+        return output.INTERRUPTED
+    finally:
         _stop(home)
-        raise
-    _stop(home)
-    return code
-
-
-def _interrupted(home: Home) -> int:
-    output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
-    _stop(home)
-    return output.INTERRUPTED
 
 
 def _run_in_lines(home: Home, say: Callable[[str], None], args: argparse.Namespace) -> int:
@@ -143,7 +138,6 @@ def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
 
 
 def _stop(home: Home) -> None:
-
     try:
         control.stop(home, timeout=60.0)
     except MarlaasError as error:
