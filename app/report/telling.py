@@ -133,15 +133,16 @@ def chosen(measured: Sequence[Mapping[int, GroupSummary]], trained: Sequence[Gro
 
 
 def _changed(first: Mapping[int, GroupSummary], best: Mapping[int, GroupSummary]) -> list[Choice]:
-    gains = sorted((_mean(best[one]) - _mean(first[one]), -one) for one in first.keys() & best.keys())
+    common = first.keys() & best.keys()
+    gains = sorted((_mean(best[instance]) - _mean(first[instance]), -instance) for instance in common)
     if not gains:
         return []
     (worst, lost), (most, won) = gains[0], gains[-1]
     picks = [("Most was gained on prompt {}", -won)] if most > 0 else []
     picks += [("Most was lost on prompt {}", -lost)] if worst < 0 else []
     seen = {instance for _, instance in picks}
-    rest = (one for one in best if one in first and one not in seen)
-    low = min(rest, key=lambda instance: _mean(best[instance]), default=None)
+    rest = (instance for instance in best if instance in first and instance not in seen)
+    low = min(rest, key=lambda each: _mean(best[each]), default=None)
     if low is not None and _mean(best[low]) < max(map(_mean, best.values())):
         picks.append(("Prompt {} is not solved", low))
     return [
