@@ -35,6 +35,7 @@ from .config import FAMILIES, BaseConfig, read_config
 from .find import CONFIG, GGUF_FILE, WHOLE_WEIGHTS, printed, run_apart, some
 from .gguf import EMBEDDING, GgufHeader, check_kind, check_space, names_of, read_header, remove_abandoned
 from .rope import frequencies, llama3_divisors
+from .tokenizer import FOLDER, LISTS, PROBES, TEMPLATE, end_ids, special_ids, tokenizer_files, tokens_of
 
 
 @dataclass(frozen=True)
@@ -200,8 +201,6 @@ def forget_made(folder: Path, mine: Path) -> tuple[int, list[Path]]:
 
 
 HEAD, DIVISORS = "output.weight", "rope_freqs.weight"
-TEMPLATE = "tokenizer.chat_template"
-FOLDER = "Take the model's folder in Hugging Face's layout."
 _UNDERSTOOD = """
 vocab_size context_length embedding_length block_count feed_forward_length attention.head_count
 attention.head_count_kv attention.key_length attention.value_length rope.dimension_count
@@ -316,165 +315,6 @@ def _llama3(divisors: NDArray[np.float32], config: BaseConfig) -> dict[str, Any]
     raise BaseModelError(f"the GGUF file's {DIVISORS} are not of Llama 3's form.", FOLDER)
 
 
-# --- the tokenizer ---
-#
-# Byte-level BPE (``gpt2``), with splits from the models' own ``tokenizer.json``, and sentencepiece's BPE (``llama``),
-# with merges from scores.
-
-KEY = "tokenizer.ggml."
-LISTS = tuple(f"{KEY}{name}" for name in ("tokens", "token_type", "scores", "merges"))
-UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 2, 3, 4, 5
-"""Types of tokens in llama.h."""
-WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2 = _LLAMA3.replace("{1,3}", "")
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-SPLITS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "pixtral"), (_LLAMA3,)),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), (_QWEN2,)),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), (r"\p{N}", WORDS)),
-    **dict.fromkeys(("gpt-2", "phi-2", "olmo", "jais", "mpt"), (WORDS,)),
-    "tekken": (_TEKKEN,),
-}
-"""By ``tokenizer.ggml.pre``."""
-WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken")
-"""Take a word that is a token whole."""
-COMPOSED = ("qwen2",)
-"""Bring text into Unicode's composed form first."""
-BEGINNING = ("llama-bpe", "llama3", "llama-v3")
-"""Begin texts with the begin token by default."""
-ENDINGS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>")
-"""End a turn or a text, whatever the file names, as in llama.cpp."""
-
-
-def tokenizer_files(header: GgufHeader) -> dict[str, Any]:
-    """The contents of ``tokenizer.json`` and ``tokenizer_config.json``.
-
-    Raises ``BaseModelError`` for an unknown tokenizer.
-    """
-    tokens, types = tokens_of(header), header.lists.get(LISTS[1]) or []
-    kinds = dict(zip(tokens, types, strict=False))  # the last of equal texts, as in Hugging Face's vocabulary
-    vocabulary = {token: number for number, token in enumerate(tokens) if kinds.get(token) != UNUSED}
-    model, pre = header.fields.get(f"{KEY}model"), str(header.fields.get(f"{KEY}pre", ""))
-    if model == "llama":
-        tokenizer = _sentencepiece(header, vocabulary)
-    elif model == "gpt2" and pre in SPLITS:
-        tokenizer = _byte_level(header, vocabulary, pre)
-    else:
-        what = f"splits text as {pre or 'nothing that it names'!r}" if model == "gpt2" else f"is of the kind {model!r}"
-        raise BaseModelError(f"the GGUF file's tokenizer {what}, which marlaas does not know.", FOLDER)
-    fixed = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    tokenizer["added_tokens"] = [
-        {"id": number, "content": token, **fixed, "special": kinds[token] != USER_DEFINED}
-        for token, number in vocabulary.items()
-        if kinds.get(token) in (UNKNOWN, CONTROL, USER_DEFINED)
-    ]
-    begins = bool(header.fields.get(f"{KEY}add_bos_token", model == "llama" or pre in BEGINNING))
-    named = {f"{name}_token": tokens[number] for name, number in special_ids(header).items()}
-    bos = named.get("bos_token")
-    if begins and bos is not None:
-        start, number = {"SpecialToken": {"id": bos, "type_id": 0}}, vocabulary[bos]
-        first, second = ({"Sequence": {"id": name, "type_id": kind}} for kind, name in enumerate("AB"))
-        tokenizer["post_processor"] = {
-            "type": "TemplateProcessing",
-            "single": [start, first],
-            "pair": [start, first, {"SpecialToken": {"id": bos, "type_id": 1}}, second],
-            "special_tokens": {bos: {"id": bos, "ids": [number], "tokens": [bos]}},
-        }
-    settings = {
-        **named,
-        "add_bos_token": begins,
-        "add_eos_token": bool(header.fields.get(f"{KEY}add_eos_token")),
-        "clean_up_tokenization_spaces": False,
-        "tokenizer_class": "PreTrainedTokenizerFast",
-    }
-    return {"tokenizer.json": {"version": "1.0", **tokenizer}, "tokenizer_config.json": settings}
-
-
-def tokens_of(header: GgufHeader) -> list[str]:
-    """The tokens' texts. Raises ``BaseModelError`` without any."""
-    tokens: list[str] = header.lists.get(LISTS[0]) or []
-    if not tokens or header.fields.get(f"{KEY}model", "none") == "none":
-        hint = "Take the file that the model was published as, not a part of it."
-        raise BaseModelError("the GGUF file holds no tokenizer.", hint)
-    return tokens
-
-
-def special_ids(header: GgufHeader) -> dict[str, int]:
-    """Numbers of the file's begin, end, fill and unknown tokens."""
-    keys = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
-    numbers = {name: header.fields.get(f"{KEY}{key}") for name, key in keys.items()}
-    count = len(tokens_of(header))
-    return {name: number for name, number in numbers.items() if isinstance(number, int) and number < count}
-
-
-def end_ids(header: GgufHeader) -> list[int]:
-    """Tokens that end a turn or a text; the file's end token first."""
-    named = [header.fields.get(f"{KEY}{name}_token_id") for name in ("eos", "eot", "eom")]
-    kinds = enumerate(zip(tokens_of(header), header.lists.get(LISTS[1]) or [], strict=False))
-    usual = [number for number, (token, kind) in kinds if token in ENDINGS and kind == CONTROL]
-    return list(dict.fromkeys(number for number in (*named, *usual) if isinstance(number, int)))
-
-
-def _byte_level(header: GgufHeader, vocabulary: dict[str, int], pre: str) -> dict[str, Any]:
-    splits = [
-        {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False} for split in SPLITS[pre]
-    ]
-    as_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    model = {"ignore_merges": pre in WHOLE_WORDS, "vocab": vocabulary, "merges": header.lists.get(LISTS[3]) or []}
-    return {
-        "normalizer": {"type": "NFC"} if pre in COMPOSED else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, as_bytes]},
-        "decoder": as_bytes,
-        "model": {"type": "BPE", **model},
-    }
-
-
-def _sentencepiece(header: GgufHeader, vocabulary: dict[str, int]) -> dict[str, Any]:
-    """As in Llama 2's file: a space is ▁, also before a text. Merges: all splits into two tokens, in the order of
-    scores."""
-    scores = header.lists.get(LISTS[2]) or []
-    merges = [
-        (token[:middle], token[middle:])
-        for token, number in vocabulary.items()
-        for middle in range(1, len(token) if number < len(scores) else 0)
-        if token[:middle] in vocabulary and token[middle:] in vocabulary
-    ]
-    first = [{"type": "Prepend", "prepend": "▁"}] if header.fields.get(f"{KEY}add_space_prefix", True) else []
-    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if first else []
-    spaces = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
-    marks = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-    model = {
-        "unk_token": tokens_of(header)[special_ids(header).get("unk", 0)],
-        "fuse_unk": True,
-        "byte_fallback": True,
-        "vocab": vocabulary,
-        "merges": sorted(merges, key=lambda pair: -scores[vocabulary["".join(pair)]]),
-    }
-    return {
-        "normalizer": {"type": "Sequence", "normalizers": [*first, marks]},
-        "pre_tokenizer": None,
-        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
-        "model": {"type": "BPE", **model},
-    }
-
-
-PROBES = (
-    "Hello, how are you?  It's 12345.67 dollars (or 3,000 €)!\n\n\tdef f(x):\n        return x+1\n",
-    "Ünïcödé, naïve, 日本語の文章, русский текст, हिन्दी, 😀👍🏽.",
-    "We'll DON'T I'M camelCase snake_case https://example.org/a?b=1&c=2#d {\"age\": 41}",
-    "   leading, trailing   \r\n \n\n end",
-)
-"""In Unicode's composed form."""
-
-
 def check_ids(path: Path, tokenizer: Path) -> None:
     """Raise ``BaseModelError`` if llama.cpp reads other tokens; without llama.cpp does nothing."""
     from tokenizers import Tokenizer
@@ -487,6 +327,7 @@ def check_ids(path: Path, tokenizer: Path) -> None:
         import llama_cpp.llama_cpp as llama
     except (ImportError, OSError, RuntimeError):
         return
+    logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL + 1)  # else it prints what it loads
     settings = llama.llama_model_default_params()
     settings.vocab_only = True
     model = llama.llama_model_load_from_file(str(path).encode(), settings)
@@ -494,13 +335,16 @@ def check_ids(path: Path, tokenizer: Path) -> None:
         raise BaseModelError("llama.cpp cannot read the GGUF file's tokenizer.", "It may be damaged: copy it again.")
     vocabulary = llama.llama_model_get_vocab(model)
     controls = [token.content for token in ours.get_added_tokens_decoder().values()]
-    for text in (*PROBES, "".join(f"{token}a" for token in controls[:50])):
-        data = text.encode()
-        ids = (llama.llama_token * (len(data) + 8))()
-        count = llama.llama_tokenize(vocabulary, data, len(data), ids, len(ids), False, True)
-        if ids[: max(count, 0)] != ours.encode(text, add_special_tokens=False).ids:
-            cause = f"the tokenizer made of the GGUF file reads {text[:20]!r} in other tokens than llama.cpp's."
-            raise BaseModelError(cause, FOLDER)
+    try:
+        for text in (*PROBES, "".join(f"{token}a" for token in controls[:50])):
+            data = text.encode()
+            ids = (llama.llama_token * (len(data) + 8))()
+            count = llama.llama_tokenize(vocabulary, data, len(data), ids, len(ids), False, True)
+            if ids[: max(count, 0)] != ours.encode(text, add_special_tokens=False).ids:
+                cause = f"llama.cpp reads {text[:20]!r} as other tokens than tokenizer.json does."
+                raise BaseModelError(cause, FOLDER)
+    finally:
+        llama.llama_model_free(model)
 
 
 CHUNK = 1 << 22
@@ -585,10 +429,10 @@ def _rows(path: Path, header: GgufHeader, source: str, heads: int = 0) -> Iterat
 
 
 def main() -> None:
-    """Convert the file argv[1] into the folder argv[2]."""
-    logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)  # else it prints what it loads
+    """Convert the file argv[1] into the folder argv[2]; or compare its tokens with those of the tokenizer argv[2]."""
+    path, target = map(Path, sys.argv[1:])
     try:
-        write_folder(Path(sys.argv[1]), Path(sys.argv[2]))
+        check_ids(path, target) if target.is_file() else write_folder(path, target)
     except OSError as error:
         raise BaseModelError(f"the base cannot be written: {error.strerror}.", "Free some space.") from error
     except NotImplementedError as error:

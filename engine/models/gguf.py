@@ -1,7 +1,7 @@
 """GGUF, llama.cpp's file format.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The gguf package's reader takes seconds for 150,000 tokens;
-this one skips lists unless asked. Our files hold no tokenizer.
+this one skips lists unless asked. Our sampler's files hold no tokenizer; exported ones do.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..errors import AdapterError, BaseModelError
 from .config import FAMILIES, BaseConfig
 from .find import BaseModel
 from .rope import llama3_divisors, unreadable
-from .weights import Weights, check_adapter, linear_shapes, pairs, tensor_shapes
+from .weights import BYTES, STORED, StoredTensor, Weights, check_adapter, linear_shapes, pairs, tensor_shapes
 
 Array = NDArray[np.float32]
 Scalar = TypeVar("Scalar", bound=np.generic)
 Value = str | int | float | bool
-Fields = dict[str, str | int | float]
+Fields = dict[str, Value | list[Any]]
 """A Python int becomes uint32, a float float32."""
 
 
@@ -325,8 +325,8 @@ class Entry:
     shape: tuple[int, ...]
     load: Callable[[], Array]
     """Called once, just before writing."""
-    half: bool = False
-    """True: float16."""
+    kind: str = "F32"
+    """One of ``STORED``; for BF16 ``load`` returns the bits."""
 
 
 def write_gguf(path: Path, architecture: str, fields: Fields, entries: Sequence[Entry]) -> None:
@@ -336,18 +336,20 @@ def write_gguf(path: Path, architecture: str, fields: Fields, entries: Sequence[
         str: writer.add_string,
         int: writer.add_uint32,
         float: writer.add_float32,
+        bool: writer.add_bool,
+        list: writer.add_array,
     }
     try:
         for key, value in fields.items():
             adders[type(value)](key, value)
         for entry in entries:
-            kind = np.dtype(np.float16 if entry.half else np.float32)
-            writer.add_tensor_info(entry.name, entry.shape, kind, prod(entry.shape) * kind.itemsize)
+            kind, size = np.dtype(STORED[entry.kind]), prod(entry.shape) * BYTES[entry.kind]
+            writer.add_tensor_info(entry.name, entry.shape, kind, size, gguf.GGMLQuantizationType[entry.kind])
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for entry in entries:
-            writer.write_tensor_data(np.ascontiguousarray(entry.load(), np.float16 if entry.half else np.float32))
+            writer.write_tensor_data(np.ascontiguousarray(entry.load(), STORED[entry.kind]))
     finally:
         writer.close()
 
@@ -357,12 +359,18 @@ def path_of(base: BaseModel, folder: Path, weights: str) -> Path:
     return folder / f"{base.fingerprint}-{weights}.gguf"
 
 
-def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
-    """Write the base's GGUF; "f16": float16 matrices, float32 vectors.
+NO_TOKENIZER: Fields = {"tokenizer.ggml.model": "none"}
+KINDS = {"F32": 0, "F16": 1, "BF16": 32}
+"""Of matrices, with llama.h's number for such a file."""
 
-    Raises ``BaseModelError`` for bases beyond our writer and damaged weights, and ``OSError``.
+
+def write_base(base: BaseModel, path: Path, weights: str = "f32", tokenizer: Fields = NO_TOKENIZER) -> None:
+    """Write the base's GGUF; vectors are float32.
+
+    ``weights``: the type of its matrices, "f32" or "f16"; empty: as they are stored. Raises ``BaseModelError`` for
+    bases beyond our writer and damaged weights, and ``OSError``.
     """
-    config, half = base.config, weights == "f16"
+    config, entries = base.config, _base_entries(base, weights)
     sizes: Fields = {
         "context_length": config.context_length,
         "embedding_length": config.hidden_size,
@@ -379,34 +387,36 @@ def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
     }
     fields: Fields = {
         "general.name": base.path.name,
-        "general.file_type": int(half),  # 0 is all float32, 1 mostly float16
-        "tokenizer.ggml.model": "none",
+        "general.file_type": max(KINDS[entry.kind] for entry in entries),
         **{f"{config.architecture}.{key}": value for key, value in sizes.items()},
+        **tokenizer,
     }
-    write_gguf(path, config.architecture, fields, _base_entries(base, half))
+    write_gguf(path, config.architecture, fields, entries)
 
 
 def base_bytes(base: BaseModel, weights: str = "f32") -> int:
     """The size of ``write_base``'s file, at most 1 MB too large."""
-    return HEADER + sum(prod(entry.shape) * (2 if entry.half else 4) for entry in _base_entries(base, weights == "f16"))
+    return HEADER + sum(prod(entry.shape) * BYTES[entry.kind] for entry in _base_entries(base, weights))
 
 
-def _base_entries(base: BaseModel, half: bool) -> list[Entry]:
+def _base_entries(base: BaseModel, kind: str) -> list[Entry]:
     config, weights, names, entries = base.config, Weights(base.weight_files), names_of(base.config), []
     divisors = llama3_divisors(config)
     if divisors is not None:
         entries.append(Entry("rope_freqs.weight", divisors.shape, lambda: divisors))
 
-    def ordered(module: str, name: str) -> Array:
-        return names.rows(module, weights.load(name))
+    def ordered(module: str, tensor: StoredTensor, kind: str) -> NDArray[Any]:
+        return names.rows(module, tensor.read() if kind == "BF16" else tensor.load())
 
     for name in tensor_shapes(config):
-        module, _, kind = name.rpartition(".")
-        if kind == "bias" and config.architecture == "qwen3":
+        module, _, part = name.rpartition(".")
+        if part == "bias" and config.architecture == "qwen3":
             raise BaseModelError(f"The base has {name}, but llama.cpp's architecture qwen3 has no biases.")
-        shape = weights[name].shape
-        load = partial(ordered, module, name)
-        entries.append(Entry(f"{names.module(module)}.{kind}", shape, load, half and len(shape) > 1))
+        tensor = weights[name]
+        stored = kind.upper() or tensor.kind
+        stored = stored if stored in KINDS and len(tensor.shape) > 1 else "F32"
+        load = partial(ordered, module, tensor, stored)
+        entries.append(Entry(f"{names.module(module)}.{part}", tensor.shape, load, stored))
     return entries
 
 

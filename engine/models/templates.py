@@ -117,7 +117,10 @@ class ChatTemplate:
     def __init__(self, source: str, tokens: dict[str, str], name: str = FILE, with_tools: str | None = None) -> None:
         """``tokens``: special tokens, such as ``bos_token``; ``with_tools``: the source with tools. Raises
         ``BaseModelError`` if one does not compile."""
-        self.source = source if with_tools is None else source + with_tools
+        self.tokens = tokens
+        self.sources = {"": source} if with_tools is None else {"": source, "tool_use": with_tools}
+        """By transformers' names; the default has none."""
+        self.source = "".join(self.sources.values())
         """All sources together, to search for words."""
         self._environment = BoundedEnvironment()
         self._environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}

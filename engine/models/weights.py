@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """bfloat16 as its bits."""
+BYTES = {kind: int(dtype[2:]) for kind, dtype in STORED.items()}
 OTHERS = "Configuration and weights belong to different models"
 
 
@@ -42,17 +43,28 @@ class StoredTensor:
 
     @property
     def end(self) -> int:
-        return self.offset + math.prod(self.shape) * int(STORED[self.kind][2:])
+        return self.offset + math.prod(self.shape) * BYTES[self.kind]
 
-    def load(self) -> Array:
-        """A copy, as float32."""
+    def read(self) -> NDArray[Any]:
+        """A copy, as it is stored."""
         import numpy as np
 
         raw = np.fromfile(self.file, STORED[self.kind], math.prod(self.shape), offset=self.offset)
         if raw.size != math.prod(self.shape):
             raise BaseModelError("ends too early; it was probably not copied whole.", where=str(self.file))
-        values = widen(raw) if self.kind == "BF16" else raw.astype(np.float32, copy=False)
-        return values.reshape(self.shape)
+        return raw.reshape(self.shape)
+
+    def load(self) -> Array:
+        """A copy, as float32."""
+        import numpy as np
+
+        raw = self.read()
+        return widen(raw) if self.kind == "BF16" else raw.astype(np.float32, copy=False)
+
+    def rows(self, start: int, stop: int) -> StoredTensor:
+        """These rows of a matrix."""
+        width = math.prod(self.shape[1:])
+        return replace(self, shape=(stop - start, width), offset=self.offset + start * width * BYTES[self.kind])
 
 
 def widen(bits: NDArray[np.uint16]) -> Array:
@@ -62,6 +74,17 @@ def widen(bits: NDArray[np.uint16]) -> Array:
     wide = bits.astype(np.uint32)
     wide <<= 16  # in place: an embedding of 150,000 rows takes half a gigabyte
     return wide.view(np.float32)
+
+
+def narrow(values: Array, kind: str) -> NDArray[Any]:
+    """``values`` as they are stored in this kind, rounded to the nearest, ties to even; changes ``values``."""
+    import numpy as np
+
+    if kind != "BF16":
+        return values.astype(STORED[kind])
+    bits = values.view(np.uint32)
+    bits += 0x7FFF + (bits >> 16 & 1)
+    return (bits >> 16).astype("<u2")
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:

@@ -20,9 +20,10 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.models.convert import PROBES, check_file, main, write_folder
+from marlaas.engine.models.convert import check_file, main, write_folder
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.gguf import names_of, read_header, write_adapter, write_base
+from marlaas.engine.models.tokenizer import PROBES
 from marlaas.engine.models.weights import Weights, check_base, linear_shapes
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.samplers.llama.native import llama
