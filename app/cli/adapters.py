@@ -1,4 +1,4 @@
-"""``adapters``: list, export, name, roll back and delete versions."""
+"""``adapters``: list, export, push, name, roll back and delete versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from marlaas.engine.store.queries.learning import GivenName
 from .. import output
 from ..lists.lines import learner, learners
 from ..operations.commands import arguments, ask, owner, reference
-from ..operations.results import export, no_gain
+from ..operations.results import no_gain
 from ..reading import find_task, reading
 from ..text.format import ago, counted, line, plain, size
 from ..text.scores import with_error
@@ -68,11 +68,13 @@ def list_versions(home: Home, args: argparse.Namespace) -> int:
 
 def run_export(home: Home, args: argparse.Namespace) -> int:
     """Export one version."""
+    from ..report.export import export
+
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], *adapter_of(args))
         warning = no_gain(reader, version) if reader else ""
     base = load_base(load_settings(home).base).path.resolve()
-    written = export(home, version, args.out, args.gguf)
+    written = export(home, version, args.out, args.gguf, args.merge)
     if args.json:
         return output.result_json(
             {"version": with_new_names(asdict(version)), "base": str(base), "files": [str(path) for path in written]}
@@ -82,6 +84,21 @@ def run_export(home: Home, args: argparse.Namespace) -> int:
         output.result(str(path))
     use = next(path for path in written if path.name == USE)
     return output.done("\n".join([*filter(None, [warning]), "", plain(use.read_text(encoding="utf-8")).rstrip()]))
+
+
+def run_push(home: Home, args: argparse.Namespace) -> int:
+    """Export one version, and commit it to the Hugging Face hub."""
+    from ..report.export import push
+
+    with reading(home) as reader:
+        version = choose(reader.versions() if reader else [], *adapter_of(args))
+        warning = no_gain(reader, version) if reader else ""
+    output.talk(f"Pushing version {version.number} of task {version.task} ({line(version.name)}) …")
+    address = push(home, version, args.repository, args.private, args.merge, args.gguf)
+    if args.json:
+        return output.result_json({"version": with_new_names(asdict(version)), "commit": address})
+    output.result(line(address))
+    return output.done(warning) if warning else output.OK
 
 
 def run_name(home: Home, args: argparse.Namespace) -> int:
@@ -178,7 +195,13 @@ def run_rollback(home: Home, args: argparse.Namespace) -> int:
 
 def register(verbs: Verbs) -> None:
     """Add the verbs."""
-    family = add_family(verbs, "adapters", "list, export, name, roll back and delete trained adapters")
+    family = add_family(verbs, "adapters", "list, export, push, name, roll back and delete trained adapters")
+    exported = (
+        arg("adapter", metavar="ID|NAME", help=ADAPTER),
+        arg("--version", metavar="N|best|last", help="which version (default: best, else last)"),
+        arg("--merge", action="store_true", help="a whole model: the base with the adapter added to its weights"),
+        arg("--gguf", action="store_true", help="also a GGUF file for llama.cpp and Ollama"),
+    )
     add_verb(
         family,
         "list",
@@ -191,12 +214,22 @@ def register(verbs: Verbs) -> None:
         family,
         "export",
         run_export,
-        "write an adapter as a PEFT folder",
-        arg("adapter", metavar="ID|NAME", help=ADAPTER),
+        "write an adapter as a PEFT folder, or merged into its base, with a model card",
+        *exported,
         arg("--out", type=Path, required=True, metavar="DIR", help="the folder to write into"),
-        arg("--version", metavar="N|best|last", help="which version (default: best, else last)"),
-        arg("--gguf", action="store_true", help="also write a GGUF file for llama.cpp"),
         json=True,
+    )
+    add_verb(
+        family,
+        "push",
+        run_push,
+        "export an adapter into a repository on the Hugging Face hub",
+        *exported,
+        arg("repository", metavar="REPO", help="org/name; it is made if it lacks, and gets a commit"),
+        arg("--private", action="store_true", help="make the repository private"),
+        json=True,
+        epilog="The token is HF_TOKEN, or that of `hf auth login`. The model card shows the task file, scores and"
+        " rewards. USE.md and the Modelfile stay here, for they have paths of this machine.",
     )
     add_verb(
         family,

@@ -31,7 +31,7 @@ from marlaas.engine.store.rows import (
 from marlaas.engine.store.submissions import Submission
 
 from ..operations.commands import Follower, steer, written
-from ..operations.results import export, pairs_json, scored
+from ..operations.results import pairs_json, scored
 from ..operations.submitting import enqueue, evaluation_table, loaded
 from ..reading import find_task, reading
 from ..text.learning import list_cells
@@ -316,18 +316,22 @@ class Home:
         version: int | str | None = None,
         gguf: bool = False,
         policy: str | None = None,
+        merge: bool = False,
     ) -> list[Path]:
         """Write an adapter as a PEFT folder, which must not exist; the files in it.
 
-        ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
-        ``policy`` must be given if the task trains several. Raises ``AdapterError``, ``ConfigError``.
+        ``version``: a number, "best" or "last"; None takes the best, else the last. ``merge`` writes a whole model:
+        the base with the adapter added to its weights. ``gguf`` adds a file for llama.cpp. ``policy`` must be given if
+        the task trains several. Raises ``AdapterError``, ``ConfigError``.
         """
+
+        from ..report.export import export
 
         which = None if version is None else str(version)
         number = self.task(task).id
         adapter = str(number) if policy is None else f"{number}/{policy}"
         row = choose(self._of(number, lambda reader, number: reader.versions(number)), adapter, which)
-        return export(self._home, row, Path(out).expanduser(), gguf)
+        return export(self._home, row, Path(out).expanduser(), gguf, merge)
 
     def start_engine(self) -> None:
         """Start the engine in the background unless one is alive, and wait until it serves; it outlives its starter."""

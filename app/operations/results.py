@@ -1,4 +1,4 @@
-"""Results of tasks: compared by prompt, as tables, as TensorBoard's event files; adapters exported."""
+"""Results of tasks: compared by prompt, as tables, as TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.settings import load_settings
-from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries import learning
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, StepRow, VersionRow
 
-from ..reading import reading
 from ..text.format import line, score
 from ..text.scores import Difference, paired
 from ..text.tasks import measured_on, newest_key, newest_series
@@ -280,18 +275,6 @@ def _remainders() -> Iterator[int]:
 
 
 _TABLE = tuple(_remainders())
-
-
-def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
-    """Write the folder ``out`` for PEFT, and for llama.cpp with ``gguf``. Raises as ``export_adapter``."""
-    from marlaas.engine.adapters.export import export_adapter
-
-    settings = load_settings(home)
-    state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)
-    brought = settings.rollout.gguf or str(base.gguf or "")
-    with reading(home) as reader:
-        prompt = task_prompt(reader, version) if reader else ""
-    return export_adapter(state, base.path.resolve(), out, gguf, name, version.checksum, brought, prompt)
 
 
 def no_gain(reader: Reader, version: VersionRow) -> str:

@@ -1,4 +1,4 @@
-"""The content of a report: of tasks, or of a home since the last report."""
+"""The content of a report: of tasks, of an exported version, or of a home since the last report."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import fsum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from marlaas.engine.store.queries import episodes, learning, machine
 from marlaas.engine.store.queries.episodes import GroupSummary, StoredConversation
 from marlaas.engine.store.queries.learning import History, ProgressRow, Track
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EvalRow, EventRow, TaskRow
+from marlaas.engine.store.rows import EvalRow, EventRow, TaskRow, VersionRow
 
 from ..chart.draw import Curve, Point
 from ..lists.lines import Learner
@@ -27,7 +27,7 @@ from ..rollouts.exporting import episode_text
 from ..text.format import ago, count, counted, duration, excerpt, line, plain, score
 from ..text.learning import findings, gone_wrong, verdict
 from ..text.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
-from ..text.scores import Difference, held_out, rests_on, with_error
+from ..text.scores import Difference, held_out, paired, rests_on, with_error
 from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word
 
 # Texts are foreign; the writer makes them safe for its format.
@@ -325,10 +325,14 @@ def _task(reader: Reader, task: TaskRow, faces: Sequence[Face], level: int) -> I
     if any(face.newest for face in faces):
         yield Section("The newest step", [_newest(faces)], level)
     yield Section("What it cost", [_cost(reader, task)], level)
+    yield Section("The task file", _task_files(reader, task), level)
+
+
+def _task_files(reader: Reader, task: TaskRow) -> list[Code]:
     source = reader.task_source(task.id)
     codes = [Code("As its author wrote it", plain(source), "toml", folded=True)] if source else []
     with_defaults = written(without_steps(reader.task_config(task.id)))
-    yield Section("The task file", [*codes, Code("With every default", with_defaults, "toml", folded=True)], level)
+    return [*codes, Code("With every default", with_defaults, "toml", folded=True)]
 
 
 def _summary(reader: Reader, row: TaskRow, faces: Sequence[Face]) -> Iterator[Piece]:
@@ -457,6 +461,83 @@ def _cost(reader: Reader, row: TaskRow) -> Piece:
 
 def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+MOST_ROWS = 20
+"""Of the rewards by step."""
+ABOUT_GAINS = (
+    "Differences are by prompt, with the interval (95 %) of a paired t test. A version that was chosen as the best on"
+    " these very prompts has a score there that is too high."
+)
+
+
+def model_card(reader: Reader, version: VersionRow, about: Sequence[tuple[str, str]], use: Sequence[Code]) -> Document:
+    """How a version was trained. ``about``: names and values of further facts; ``use``: lines that load it."""
+    task = reader.task(version.task)
+    assert task is not None  # its version is stored
+    policy = next((each for each in task.policies if each.name == version.policy), None)
+    face = _face(reader, task, version.policy, task.seen_by(policy)) if policy else _face(reader, task, "", task)
+    config = reader.task_config(task.id)
+    settings = config.get("train", {}) | adapter_settings(config, version.policy)
+    rows = [
+        ("Environment", line(task.environment)),
+        ("The environment's version", line(face.history.environment_at(version.number))),
+        ("Version", f"{version.number}, of a policy with {face.row.step} steps"),
+        *((name.replace("_", " ").capitalize(), value_cell(settings.get(name), VALUE)) for name in SHOWN),
+        *about,
+    ]
+    rewards = face.history.tracks.get(REWARD, Track())
+    edges = [face.history.tracks.get(edge, Track()) for edge in BANDS[REWARD]]
+    steps = [step for step in rewards.steps if step <= version.number]
+    shown = [step for step in steps if not step % math.ceil(len(steps) / MOST_ROWS) or step in (steps[0], steps[-1])]
+    curve = [(str(step), *(score(track.at(step)) for track in (rewards, *edges))) for step in shown]
+    headers = ("Step", "Reward", "Lowest", "Highest")
+    sections = [
+        Section("Use", use),
+        Section(
+            "Training",
+            [*filter(None, [_verdict(reader, face)]), Table(("", ""), [row for row in rows if row[1].strip("-")])],
+        ),
+        Section("Scores", list(_gains(reader, face, version.number))),
+        Section("Reward by step", [Table(headers, curve, headers)] if curve else []),
+        Section("The task file", _task_files(reader, task)[:1]),
+    ]
+    lead = f"Trained by reinforcement learning on the environment {line(task.environment)}, with marlaas."
+    if config.get("kind", "train") != "train":
+        lead = f"Trained on examples of {line(task.environment)}, with marlaas."
+    return Document(line(task.name), lead, [section for section in sections if section.pieces])
+
+
+def adapter_settings(config: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    """What the task's configuration sets for one policy."""
+    own = config.get("policies", {}).get(policy) or config.get("policy", {})
+    return {name: value for name, value in own.items() if value is not None}
+
+
+SHOWN = ("loss", "learning_rate", "rank", "alpha", "groups_per_step", "group_size", "seed")
+
+
+def _gains(reader: Reader, face: Face, step: int) -> Iterator[Piece]:
+    """Scores before training and at ``step``, on each set of prompts."""
+    rows = []
+    for on in sorted({measured_on(row) for row in face.evals}):
+        series = [row for row in newest_series(face.evals, on) if row.score is not None]
+        before, after = (next((row for row in series if row.step == at), None) for at in (0, step))
+        best = max(series, key=lambda row: (row.score, -row.step), default=None)
+        gain = None
+        if before and after and step:
+            gain = paired(*(learning.prompt_scores(reader, face.task.id, row, face.policy) for row in (after, before)))
+        rows.append(
+            (
+                on or HELD_OUT,
+                *(held_out(row.score, row) if row else "" for row in (before, after)),
+                difference_text(gain) if gain else "",
+                f"{score(best.score)} at step {best.step}" if best else "",
+            )
+        )
+    if rows:
+        yield Table(("Measured on", "Before training", "This version", "Difference", "Best"), rows)
+        yield ABOUT_GAINS
 
 
 MOST = 40

@@ -84,7 +84,7 @@ class AdaptersScreen(View):
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
 
-e writes a PEFT folder.
+e writes a PEFT folder, or a whole model.
 f begins a new task from it, b lets its own task go on from it, x deletes it.
 o shows the selected task alone, / filters by number, name, tenant and label."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -289,26 +289,28 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         self.marlaas.confirm(question, act, typed=str(task))
 
     def action_export(self) -> None:
-        from ...operations.results import export, no_gain
+        from ...operations.results import no_gain
+        from ...report.export import export
         from .dialogs import export_adapter, exported
 
         if (kept := self.current) is None:
             return
 
-        def write(folder: Path, gguf: bool) -> tuple[str, str]:
-            files = export(self.marlaas.home, kept.row, folder, gguf)
+        def write(folder: Path, gguf: bool, merge: bool) -> tuple[str, str]:
+            files = export(self.marlaas.home, kept.row, folder, gguf, merge)
             with opened(self.marlaas.home) as reader:
                 warning = no_gain(reader, kept.row)
             return next(file for file in files if file.name == USE).read_text(encoding="utf-8"), warning
 
-        def show(folder: Path, gguf: bool, written: tuple[str, str]) -> None:
+        def show(folder: Path, gguf: bool, merge: bool, written: tuple[str, str]) -> None:
             text, warning = written
-            programs = "PEFT, vLLM, llama.cpp and Ollama" if gguf else "PEFT and vLLM"
+            library = "transformers" if merge else "PEFT"
+            programs = f"{library}, vLLM, llama.cpp and Ollama" if gguf else f"{library} and vLLM"
             words = f"{folder.name} is there, for {programs}: {USE} says how. {warning}".rstrip()
             self.marlaas.say(words, bad=bool(warning))
             self.app.push_screen(exported(self.marlaas, folder, text))
 
-        def act(wish: tuple[Path, bool] | None) -> None:
+        def act(wish: tuple[Path, bool, bool] | None) -> None:
             if wish:
                 self.marlaas.say(f"Writing {wish[0]} …")
                 self.marlaas.work(partial(write, *wish), partial(show, *wish))

@@ -250,16 +250,21 @@ def chat_settings(now: Settings) -> Ask:
 
 
 def export_adapter(what: str, folder: Path) -> Ask:
-    """Asks for the folder of an export of ``what``. Answers with it, and True for llama.cpp as well."""
+    """Asks for the folder of an export of ``what``. Answers with it, and if a GGUF and a whole model are wanted."""
 
-    def answer(values: Sequence[str], choice: str) -> tuple[Path, bool]:
+    def answer(values: Sequence[str], choice: str) -> tuple[Path, bool, bool]:
         if not values[0] or "\x00" in values[0]:
             raise ConfigError("A folder must be named.")
-        return Path(values[0]).expanduser(), choice == "gguf"
+        return Path(values[0]).expanduser(), "gguf" in choice, "model" in choice
 
-    field = Field("folder", f"Export {what} as a PEFT folder. The folder must not exist yet.", str(folder), 4000)
-    programs = {"peft": "PEFT and vLLM", "gguf": "these, and llama.cpp and Ollama (GGUF)"}
-    return Ask([field], "export", answer, choices=programs, asked="For which programs?")
+    field = Field("folder", f"Export {what} into a folder, which must not exist yet.", str(folder), 4000)
+    forms = {
+        "adapter": "the adapter, for PEFT and vLLM",
+        "adapter gguf": "the adapter, for llama.cpp and Ollama as well (GGUF)",
+        "model": "the base with the adapter added, for any program",
+        "model gguf": "the same, for llama.cpp and Ollama as well (GGUF)",
+    }
+    return Ask([field], "export", answer, choices=forms, asked="What is written?")
 
 
 def export_rollouts(scopes: Mapping[str, str], file: Path) -> Ask:

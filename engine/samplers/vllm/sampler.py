@@ -195,7 +195,7 @@ class FolderAdapters:
         try:
             self._folder.ensure()
             folder.mkdir(mode=0o700)
-            write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
+            write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), str(self._base))
             self._engine.add_adapter(handle, folder)
         except (OSError, AdapterError) as error:
             shutil.rmtree(folder, ignore_errors=True)

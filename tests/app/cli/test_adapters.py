@@ -32,18 +32,10 @@ def test_export(
 ) -> None:
     asked: list[Any] = []
 
-    def fake(
-        state_path: Path,
-        base_folder: Path,
-        out_dir: Path,
-        gguf: bool,
-        task: str,
-        expected: str,
-        base_gguf: str,
-        ask: str,
-    ) -> list[Path]:
-        assert (base_gguf, ask) == ("", "17 + 25 = ?")
-        asked.append((state_path, base_folder.name, out_dir, gguf, task, expected == versions[0].checksum))
+    def fake(state_path: Path, base_folder: Path, out_dir: Path, **more: Any) -> list[Path]:
+        assert (more["base_gguf"], more["base_name"], more["question"]) == ("", "", "17 + 25 = ?")
+        card = "\n# sums\n" in more["card"] and more["expected"] == versions[0].checksum
+        asked.append((state_path, base_folder.name, out_dir, more["gguf"], more["merge"], card))
         out_dir.mkdir(exist_ok=True)
         (out_dir / "USE.md").write_text("# Use this adapter\n\nvllm serve")
         return [out_dir / "adapter_model.safetensors", out_dir / "USE.md"]
@@ -52,9 +44,9 @@ def test_export(
     said = marlaas("adapters", "export", "1", "--out", str(tmp_path / "out"), "--version", "last", "--gguf")
     assert (said.code, said.out) == (0, f"{tmp_path}/out/adapter_model.safetensors\n{tmp_path}/out/USE.md\n")
     assert "# Use this adapter\n\nvllm serve\n" in said.err
-    assert asked == [(home.root / "adapters/1/3.safetensors", "tiny", tmp_path / "out", True, "sums", True)]
-    said = marlaas("adapters", "export", "1", "--out", str(tmp_path / "out"), "--json")
-    assert said.json["version"]["number"] == 2 and len(said.json["files"]) == 2
+    assert asked == [(home.root / "adapters/1/3.safetensors", "tiny", tmp_path / "out", True, False, True)]
+    said = marlaas("adapters", "export", "1", "--out", str(tmp_path / "out"), "--merge", "--json")
+    assert said.json["version"]["number"] == 2 and len(said.json["files"]) == 2 and asked[1][4]
 
 
 def test_list(versions: list[VersionRow], marlaas: Commander) -> None:

@@ -158,6 +158,11 @@ async def test_an_adapter_is_exported_where_the_person_says(filling: Filling, ho
         driver.app.screen.query_one(Input).value = str(tmp_path / "both")
         await driver.press("down", "enter")
         assert "llama.cpp and Ollama" in driver.notices()
+        await driver.press("escape", "e")
+        driver.app.screen.query_one(Input).value = str(tmp_path / "model")
+        await driver.press("down", "down", "enter")
+        assert "model is there, for transformers and vLLM: USE.md says how." in driver.notices()
+    assert (tmp_path / "model" / "model.safetensors").exists()
     assert (out / "adapter_model.safetensors").exists() and not (out / "adapter.gguf").exists()
     assert (tmp_path / "both" / "adapter.gguf").exists()
 

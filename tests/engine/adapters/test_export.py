@@ -1,11 +1,10 @@
-"""Exports: PEFT and llama.cpp compute what was trained, and the lines of ``USE.md`` are run as they stand."""
+"""Exports: other programs compute what was trained, and the lines of ``USE.md`` are run as they stand."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import subprocess
 from dataclasses import replace
 from itertools import islice, takewhile
 from pathlib import Path
@@ -22,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from marlaas.engine.adapters import export
 from marlaas.engine.adapters.export import GGUF, export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.adapters.use import RANKS, USE, Exported, use_text
+from marlaas.engine.adapters.use import BASE_GGUF, MODELFILE, RANKS, USE, Exported, modelfile, use_text
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.gguf import write_base
@@ -49,7 +48,6 @@ def state(tmp_path: Path) -> Path:
 def test_peft_loads_the_folder_and_computes_the_same(state: Path, tmp_path: Path) -> None:
     files = export_adapter(state, BASE.path, tmp_path / "out")
     assert sorted(file.name for file in files) == [
-        "README.md",
         "USE.md",
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -84,13 +82,13 @@ def test_the_gguf_adapter_has_the_names_of_its_base(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_the_readme_escapes_any_task_name(state: Path, tmp_path: Path) -> None:
-    export_adapter(state, BASE.path, tmp_path / "out", task="sums\n# \x1b[31mHacked | \u202e")
-    text = (tmp_path / "out" / "README.md").read_text()
-    assert "| step | 3 |" in text
-    assert r'"sums\n# \u001b[31mHacked &#124; \u202e"' in text
-    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
-    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (4, 8, str(BASE.path.resolve()))
+def test_peft_finds_the_base_by_its_name_on_the_hub(state: Path, tmp_path: Path) -> None:
+    for name, named in (("", (str(BASE.path.resolve()), None)), ("org/model@v2", ("org/model", "v2"))):
+        export_adapter(state, BASE.path, tmp_path / f"of {named[1]}", base_name=name, card="# Mine")
+        config = json.loads((tmp_path / f"of {named[1]}" / "adapter_config.json").read_text())
+        assert (config["r"], config["lora_alpha"]) == (4, 8)
+        assert (config["base_model_name_or_path"], config["revision"]) == named
+        assert (tmp_path / f"of {named[1]}" / "README.md").read_text() == "# Mine"
 
 
 def test_a_flipped_byte_is_not_exported(state: Path, tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_a_failed_export_leaves_nothing_behind(state: Path, tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(AdapterError, match="could not be written: No space left"):
-        patch.setattr(export, "readme", refuse)
+        patch.setattr(export, "use_text", refuse)
         export_adapter(state, BASE.path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AdapterError, match="could not be written"):
@@ -144,7 +142,7 @@ def test_a_folder_with_what_is_no_number_is_refused(state: Path, tmp_path: Path,
     found.adapter[name][1, 2] = value
     folder = tmp_path / "folder"
     folder.mkdir()
-    export.write_peft_folder(folder, found, Path("base"), "task")
+    export.write_peft_folder(folder, found, "base")
     with pytest.raises(AdapterError, match=f"the adapter holds what is no finite number, in {name}"):
         export.read_peft_folder(folder)
 
@@ -171,16 +169,16 @@ def printed(lines: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_peft_and_llama_cpp_reply_the_same(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lines for PEFT are run as they stand. Without the adapter the reply is another one."""
     files = export_adapter(state, BASE.path, tmp_path / "it's here", gguf=True)
-    assert [file.name for file in files][-2:] == [GGUF, USE]
-    text = files[-1].read_text("utf-8")
+    assert [file.name for file in files] == [USE, GGUF, "adapter_config.json", "adapter_model.safetensors"]
+    text = files[0].read_text("utf-8")
     assert "do not know the tokenizer of the base that ships" in text and "llama-server" not in text
     (peft,) = blocks(text, "python")
     assert printed(peft, capsys)
-    exact = peft.replace("LM.from_pretrained(base)", "LM.from_pretrained(base, dtype='float32')")
+    exact = peft.replace("LM.from_pretrained(path)", "LM.from_pretrained(path, dtype='float32')")
     assert exact != peft, "the base's own type is bfloat16, but its GGUF is float32"
     reply = printed(exact, capsys)
     write_base(BASE, tmp_path / "base.gguf")
-    assert spoken(tmp_path / "base.gguf", files[-2]) == reply
+    assert spoken(tmp_path / "base.gguf", files[1]) == reply
     without = exact.replace("PeftModel.from_pretrained(", "(lambda model, folder: model)(")
     assert printed(without, capsys) != reply
 
@@ -218,14 +216,15 @@ def test_llama_cpp_and_ollama_are_named_with_a_gguf_alone() -> None:
     out = Path("/out")
     _, server, ollama = lines_of(Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf")))
     assert shlex.split(server) == ["llama-server", "-m", "/models/big model.gguf", "--lora", "/out/adapter.gguf"]
-    write, create, run = ollama.splitlines()
-    assert shlex.split(write)[2:] == ["/models/big model.gguf", "/out/adapter.gguf", ">", "/out/Modelfile"]
+    create, run = ollama.splitlines()
     assert (create, run) == ("ollama create out -f /out/Modelfile", "ollama run out Hello")
-    _, server, ollama = lines_of(Exported(out, Path("/base"), 8, out / GGUF))
+    unconverted = Exported(out, Path("/base"), 8, out / GGUF)
+    _, server, ollama = lines_of(unconverted)
     *_, convert, serve = server.splitlines()
     made = shlex.split(convert)[-1]
     assert shlex.split(convert)[1:4] == ["llama.cpp/convert_hf_to_gguf.py", "/base", "--outfile"]
-    assert shlex.split(serve)[2] == made and made in ollama
+    assert shlex.split(serve)[2] == made == str(out / BASE_GGUF)
+    assert modelfile(unconverted) == f"FROM ./{BASE_GGUF}\nADAPTER ./adapter.gguf\n"
 
 
 @pytest.mark.parametrize("question", ["17 + 25 = ?", 'it\'s "so" $(id) \\', "反転"])
@@ -245,10 +244,13 @@ def test_a_question_that_would_break_the_page_is_not_asked(question: str) -> Non
     assert replace(REAL, question=question).asks == "Hello"
 
 
-def test_an_ollama_modelfile_has_one_instruction_a_line(tmp_path: Path) -> None:
-    """The line that writes it is run by a shell."""
-    out = tmp_path / "it's out"
-    out.mkdir()
-    brought = Exported(out, Path("/base"), 8, out / GGUF, Path("/models/big model.gguf"))
-    subprocess.run(["sh", "-c", lines_of(brought)[-1].splitlines()[0]], check=True)
-    assert (out / "Modelfile").read_text() == f"FROM /models/big model.gguf\nADAPTER {out}/adapter.gguf\n"
+def test_the_modelfile_lies_in_the_folder(tmp_path: Path) -> None:
+    """Paths in the folder are relative to it, as Ollama reads them; the base's is absolute."""
+    _, path = bring("granite", tmp_path / "model")
+    base = load_base(tmp_path / "model")
+    names = (f"model.layers.0.self_attn.q_proj.lora_{half}" for half in "AB")
+    adapter = {name: np.ones(shape, np.float32) for name, shape in zip(names, ((4, 64), (64, 4)), strict=True)}
+    write_state(tmp_path / "state", PolicyState(StateHeader(4, 6.0, 3, base.fingerprint), adapter))
+    export_adapter(tmp_path / "state", base.path, tmp_path / "out", gguf=True, base_gguf=str(path))
+    assert (tmp_path / "out" / MODELFILE).read_text() == f"FROM {path}\nADAPTER ./adapter.gguf\n"
+    assert modelfile(Exported(Path("/o"), Path("/b"), 8, Path("/o/merged.gguf"), merged=True)) == "FROM ./merged.gguf\n"

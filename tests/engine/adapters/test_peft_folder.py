@@ -195,7 +195,7 @@ def test_an_adapter_of_another_base_is_refused(base: str, tmp_path: Path) -> Non
 
 def export_like_ours(folder: Path, state: PolicyState) -> None:
     folder.mkdir()
-    write_peft_folder(folder, state, Path("base"), "task")
+    write_peft_folder(folder, state, "base")
 
 
 def test_other_files_are_refused_in_a_sentence(base: str, tmp_path: Path) -> None:

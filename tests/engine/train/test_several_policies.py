@@ -362,11 +362,11 @@ async def test_a_folder_changed_between_runs_is_a_new_version(lender: World, tmp
     folder = tmp_path / "taken"
     folder.mkdir()
     first, last = (version for version in lender.store.versions.on_disk(1, "solver") if version.number in (1, 3))
-    write_peft_folder(folder, of_the_shipped_base(first), Path("base"), "talk")
+    write_peft_folder(folder, of_the_shipped_base(first), "base")
     put(lender, mine=ONE, yours=NamedPolicySpec(frozen=str(folder)))
     lender.environments.failing = lambda spec: spec.split == "train" and spec.index % 1_000_003 >= 3
     assert (await lender.go()).state == "paused"
-    write_peft_folder(folder, of_the_shipped_base(last), Path("base"), "talk")
+    write_peft_folder(folder, of_the_shipped_base(last), "base")
     lender.environments.failing = lambda spec: False
     assert await lender.go() == Ending("done"), "the same engine goes on"
     frozen_policies = {entry.checksum for entry in lender.workers.sampler.ledger if "/frozen-" in entry.version}
