@@ -225,7 +225,7 @@ def register(verbs: Verbs) -> None:
         run_push,
         "export an adapter into a repository on the Hugging Face hub",
         *exported,
-        arg("repository", metavar="REPO", help="org/name; it is made if it lacks, and gets a commit"),
+        arg("repository", metavar="REPO", help="org/name; a missing one is made, another gets a commit"),
         arg("--private", action="store_true", help="make the repository private"),
         json=True,
         epilog="The token is HF_TOKEN, or that of `hf auth login`. The model card shows the task file, scores and"

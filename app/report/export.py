@@ -98,7 +98,7 @@ def push(
 ) -> str:
     """Export into a folder of the home, and commit it to the hub's repository; returns the commit's address.
 
-    The repository is made if it lacks. Raises ``AdapterError``, ``ConfigError``, and as ``export``.
+    A missing repository is made. Raises ``AdapterError``, ``ConfigError``, and as ``export``.
     """
     from huggingface_hub import HfApi, get_token  # slow to import
 

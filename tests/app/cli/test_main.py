@@ -168,6 +168,7 @@ WORDS = {
     **dict.fromkeys(("env show", "env log"), "arithmetic"),
     "base use": "tiny",
     "adapters export": "1 --out there",
+    "adapters push": "1 me/sums",
     **dict.fromkeys(("adapters rollback", "adapters delete"), "1@1"),
     "home backup": "kept.tar",
     "api key new": "ada",
