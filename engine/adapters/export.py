@@ -25,7 +25,6 @@ from ..models.gguf import (
     check_space,
     names_like,
     names_of,
-    remove_abandoned,
     write_adapter,
     write_base,
 )
@@ -181,14 +180,12 @@ def export_adapter(
         exported = replace(exported, gguf=exported.folder / file)
     try:
         partial.mkdir(parents=True)
-        remove_abandoned(out_dir.parent, f".{out_dir.name}.")
         if merge:
             size = sum(path.stat().st_size for path in base.weight_files)
-            check_space(partial, size * (1 + gguf))
+            check_space(partial.parent, size * (1 + gguf))
             write_merged_folder(partial, state, base)
             if gguf:
-                write_base(load_base(partial), partial / file, "", fields | {"general.name": out_dir.name})
-                run_apart("llama.cpp", "", CHECK, str(partial / file), str(partial / "tokenizer.json"))
+                _write_gguf(load_base(partial), partial / file, fields | {"general.name": out_dir.name})
         else:
             write_peft_folder(partial, state, base_name or str(exported.base))
             if gguf:
@@ -214,7 +211,19 @@ def _tokenizer(base: BaseModel) -> Fields:
         names_of(base.config)
         return tokenizer_fields(base.path, base.config.vocab_size)
     except BaseModelError as error:
-        hint = "Leave --gguf out"
-        if base.config.architecture not in FAMILIES:
-            hint += ", and convert the merged folder with llama.cpp's convert_hf_to_gguf.py"
-        raise AdapterError(f"The merged model cannot become a GGUF: {error.cause}", f"{hint}.") from error
+        raise _unconvertible(base, error) from error
+
+
+def _write_gguf(merged: BaseModel, path: Path, fields: Fields) -> None:
+    try:
+        write_base(merged, path, "", fields)
+        run_apart("llama.cpp", "", CHECK, str(path), str(merged.path / "tokenizer.json"))
+    except BaseModelError as error:
+        raise _unconvertible(merged, error) from error
+
+
+def _unconvertible(base: BaseModel, error: BaseModelError) -> AdapterError:
+    hint = "Leave --gguf out"
+    if base.config.architecture not in FAMILIES:
+        hint += ", and convert the merged folder with llama.cpp's convert_hf_to_gguf.py"
+    return AdapterError(f"The merged model cannot become a GGUF: {error.cause}", f"{hint}.")

@@ -238,6 +238,9 @@ def test_what_cannot_be_merged_is_refused_in_a_sentence(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(export, "write_base", full)
         refused(tmp_path, base, "the disk took a part of it only", gguf=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "CHECK", "marlaas.no_such_module")
+        refused(tmp_path, base, "cannot become a GGUF: llama.cpp died with status 1. Leave --gguf out", gguf=True)
     (tmp_path / "base" / "config.json").rename(tmp_path / "config")
     refused(tmp_path, base, r"holds no config\.json")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -104,6 +105,27 @@ def test_peft_speaks_as_the_exported_adapter_did(exact: Lab, facts: int, base: P
                 moved += model(tokens).logits[0, len(prompt) - 1 : -1].argmax(-1).tolist() != reply
     assert same >= PROMPTS - 1, f"PEFT agrees with {same} of {PROMPTS} greedy replies"
     assert moved, "without the adapter some reply would have been another"
+
+
+def test_a_merged_model_speaks_as_the_version_did(exact: Lab, facts: int, tmp_path: Path) -> None:
+    """In transformers, and in llama.cpp with the one file."""
+    import torch
+    from llama_cpp import Llama
+    from transformers import AutoModelForCausalLM
+
+    out = tmp_path / "taken"
+    exact.marlaas("adapters", "export", str(facts), "--version", "last", "--out", str(out), "--merge", "--gguf")
+    model: Any = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    single = Llama(str(out / "merged.gguf"), n_ctx=512, verbose=False)
+    said = spoken(exact, facts, "eval")[-PROMPTS:]  # greedy replies of the last version
+    same = {"transformers": 0, "llama.cpp": 0}
+    with torch.inference_mode():
+        for prompt, reply in said:
+            logits = model(torch.tensor([[*prompt, *reply]])).logits[0, len(prompt) - 1 : -1]
+            same["transformers"] += logits.argmax(-1).tolist() == reply
+            replied = islice(single.generate(prompt, temp=0.0, repeat_penalty=1.0), len(reply))
+            same["llama.cpp"] += list(replied) == reply
+    assert min(same.values()) >= PROMPTS - 1, same
 
 
 def test_three_tasks_survive_a_killed_engine(by_default: Lab) -> None:
