@@ -1,4 +1,4 @@
-"""``adapters``: list, export, push, name, roll back and delete versions."""
+"""``adapters``: list, export, push, pull, name, roll back and delete versions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from marlaas.engine.adapters.use import USE
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
-from marlaas.engine.models.find import load_base
+from marlaas.engine.models.find import ON_HUB, download_adapter, load_base
 from marlaas.engine.queue.submission.references import choose, choose_at, named_by
 from marlaas.engine.spec.task import served_name
 from marlaas.engine.spec.validation import nearest
@@ -99,6 +100,19 @@ def run_push(home: Home, args: argparse.Namespace) -> int:
         return output.result_json({"version": with_new_names(asdict(version)), "commit": address})
     output.result(line(address))
     return output.done(warning) if warning else output.OK
+
+
+def run_pull(home: Home, args: argparse.Namespace) -> int:
+    """Fetch an adapter from the Hugging Face hub, and check it against the home's base."""
+    from marlaas.engine.adapters.peft_folder import read_adapter  # loads numpy
+
+    base = load_base(control.served_base(home).name)
+    folder = download_adapter(args.name)
+    header = read_adapter(folder, base).header
+    if args.json:
+        return output.result_json({"folder": str(folder), "rank": header.rank, "alpha": header.alpha})
+    output.result(str(folder))
+    return output.done(f'It fits the base, and has rank {header.rank}. `start = "{ON_HUB}{args.name}"` begins from it.')
 
 
 def run_name(home: Home, args: argparse.Namespace) -> int:
@@ -195,7 +209,7 @@ def run_rollback(home: Home, args: argparse.Namespace) -> int:
 
 def register(verbs: Verbs) -> None:
     """Add the verbs."""
-    family = add_family(verbs, "adapters", "list, export, push, name, roll back and delete trained adapters")
+    family = add_family(verbs, "adapters", "list, export, push, pull, name, roll back and delete trained adapters")
     exported = (
         arg("adapter", metavar="ID|NAME", help=ADAPTER),
         arg("--version", metavar="N|best|last", help="which version (default: best, else last)"),
@@ -230,6 +244,14 @@ def register(verbs: Verbs) -> None:
         json=True,
         epilog="The token is HF_TOKEN, or that of `hf auth login`. The model card shows the task file, scores and"
         " rewards. USE.md and the Modelfile stay here, for they have paths of this machine.",
+    )
+    add_verb(
+        family,
+        "pull",
+        run_pull,
+        "fetch an adapter from the Hugging Face hub, for `start` in a task file",
+        arg("name", metavar="REPO", help="org/name, or org/name@REVISION"),
+        json=True,
     )
     add_verb(
         family,

@@ -102,7 +102,8 @@ def push(
     """
     from huggingface_hub import HfApi, get_token  # slow to import
 
-    from marlaas.engine.adapters.export import CONFIG, GGUF, WEIGHTS
+    from marlaas.engine.adapters.export import GGUF
+    from marlaas.engine.adapters.peft_folder import CONFIG, WEIGHTS
     from marlaas.engine.models.gguf import remove_abandoned
 
     name = hub_name(repository)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from marlaas.plugins.durable import tree_to_disk
@@ -30,15 +29,13 @@ from ..models.gguf import (
 )
 from ..models.tokenizer import tokenizer_fields
 from ..models.weights import VOCABULARIES, Weights, check_adapter, narrow, pairs
-from .statefile import Array, PolicyState, StateHeader, read_expected, read_state
+from .peft_folder import CONFIG, OURS, PREFIX, WEIGHTS
+from .statefile import Array, PolicyState, read_expected, read_state
 from .use import MODELFILE, USE, Exported, modelfile, use_text
 
 # numpy only: an export needs no torch. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
-CONFIG, WEIGHTS, README = "adapter_config.json", "adapter_model.safetensors", "README.md"
-OURS = "marlaas"
-"""The state file's header in the metadata, so that training can begin from the folder."""
-_PREFIX, _SUFFIX = "base_model.model.", ".weight"
+README = "README.md"
 
 
 def write_peft_folder(folder: Path, state: PolicyState, base: str) -> None:
@@ -46,32 +43,6 @@ def write_peft_folder(folder: Path, state: PolicyState, base: str) -> None:
     (folder / CONFIG).write_text(json.dumps(peft_config(state, base), indent=2) + "\n", "utf-8")
     metadata = {"format": "pt", OURS: json.dumps(asdict(state.header))}
     (folder / WEIGHTS).write_bytes(save(peft_tensors(state.adapter), metadata))
-
-
-def read_peft_folder(folder: Path) -> PolicyState:
-    """The adapter in a folder of marlaas, without moments.
-
-    Raises ``AdapterError`` if there is none, it holds infinite numbers, or another program wrote it: its base is
-    unknown.
-    """
-    path = folder / WEIGHTS
-    try:
-        with safe_open(path, framework="np") as file:
-            header = StateHeader(**json.loads((file.metadata() or {})[OURS]))
-            names = {key: key.removeprefix(_PREFIX).removesuffix(_SUFFIX) for key in file.keys()}  # noqa: SIM118
-            state = PolicyState(header, {name: file.get_tensor(key) for key, name in names.items()})
-    except (OSError, SafetensorError) as error:
-        raise AdapterError(f"the adapter cannot be read: {error}.", where=str(path)) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise AdapterError(
-            "does not say which base it fits.",
-            "`marlaas adapters export` of this version writes ones that do.",
-            where=str(path),
-        ) from error
-    for name, array in state.adapter.items():
-        if not np.isfinite(array).all():
-            raise AdapterError(f"the adapter holds what is no finite number, in {name}.", where=str(path))
-    return state
 
 
 def peft_config(state: PolicyState, base: str) -> dict[str, Any]:
@@ -95,7 +66,7 @@ def peft_config(state: PolicyState, base: str) -> dict[str, Any]:
 def peft_tensors(adapter: dict[str, Array]) -> dict[str, Array]:
     """Matrices by PEFT's names: ``base_model.model.<module>.lora_A.weight``."""
     return {
-        f"{_PREFIX}{name}{_SUFFIX}": np.ascontiguousarray(array, dtype=np.float32) for name, array in adapter.items()
+        f"{PREFIX}{name}.weight": np.ascontiguousarray(array, dtype=np.float32) for name, array in adapter.items()
     }
 
 

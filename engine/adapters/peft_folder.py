@@ -24,7 +24,7 @@ from .statefile import Array, PolicyState, StateHeader
 
 CONFIG, WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 OURS = "marlaas"
-"""The state file's header in the metadata of the weights."""
+"""The state file's header in the metadata of the weights, so that training can begin from the folder."""
 PREFIX = "base_model.model."
 _NAME = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(\.[^.]+)?\.weight")
 """Some programs leave the adapter's name in."""

@@ -169,6 +169,7 @@ WORDS = {
     "base use": "tiny",
     "adapters export": "1 --out there",
     "adapters push": "1 me/sums",
+    "adapters pull": "me/sums",
     **dict.fromkeys(("adapters rollback", "adapters delete"), "1@1"),
     "home backup": "kept.tar",
     "api key new": "ada",

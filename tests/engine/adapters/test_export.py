@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from marlaas.engine.adapters import export
 from marlaas.engine.adapters.export import GGUF, export_adapter
+from marlaas.engine.adapters.peft_folder import read_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.adapters.use import BASE_GGUF, MODELFILE, RANKS, USE, Exported, modelfile, use_text
 from marlaas.engine.errors import AdapterError, BaseModelError
@@ -144,7 +145,7 @@ def test_a_folder_with_what_is_no_number_is_refused(state: Path, tmp_path: Path,
     folder.mkdir()
     export.write_peft_folder(folder, found, "base")
     with pytest.raises(AdapterError, match=f"the adapter holds what is no finite number, in {name}"):
-        export.read_peft_folder(folder)
+        read_adapter(folder, BASE)
 
 
 REAL = Exported(Path("/o u't"), Path("/base"), 24)

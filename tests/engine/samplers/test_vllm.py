@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from marlaas.engine.adapters.export import read_peft_folder
+from marlaas.engine.adapters.peft_folder import PREFIX, WEIGHTS
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.devices.software import Installed
 from marlaas.engine.errors import AdapterError, BaseModelError
@@ -121,7 +122,8 @@ class Reader:
         self.held: dict[int, dict[str, np.ndarray]] = {}
 
     def add_adapter(self, handle: int, folder: Path) -> None:
-        self.held[handle] = read_peft_folder(folder).adapter
+        tensors = load_file(folder / WEIGHTS).items()
+        self.held[handle] = {name.removeprefix(PREFIX).removesuffix(".weight"): array for name, array in tensors}
 
     def remove_adapter(self, handle: int) -> None:
         del self.held[handle]
