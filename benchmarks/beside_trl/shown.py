@@ -44,8 +44,8 @@ eval = {{ every = 0, prompts = 1 }}
 """
 
 
-Outcome = tuple[Sequence[float], Sequence[float]]
-"""Losses and seconds of a run's steps."""
+Outcome = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Losses, seconds and margins of a run's steps; examples have no margins."""
 
 
 def measure(quick: bool) -> Section:
@@ -65,6 +65,9 @@ def measure(quick: bool) -> Section:
         apart = max(abs(a - b) for a, b in pairs)
         curve = ", ".join(f"{loss:.4f}" for loss in ours[0][0][:4])
         remarks.append(f"- `{kind}`: the losses begin {curve}; the largest difference to TRL's is {apart:.4f}.")
+        if kind == "dpo":
+            ends = [fmean(side[0][2][-2:]) for side in (ours, theirs)]
+            remarks.append(f"- `dpo`: the margin of the last two steps is {ends[0]:.4f}, TRL's {ends[1]:.4f}.")
     return Section(
         name="shown",
         title=f"Examples and pairs, beside TRL {TRL}",
@@ -124,7 +127,7 @@ def _trl(python: Path, base: Path, folder: Path, kind: str, steps: int) -> Outco
         raise RuntimeError(f"TRL ended with code {done.returncode}: {done.stderr.strip().splitlines()[-1]}")
     said = json.loads(outcome.read_text(encoding="utf-8"))
     ends = [said["begun"], *said["ends"]]
-    return (said["losses"], [after - before for before, after in pairwise(ends)])
+    return (said["losses"], [after - before for before, after in pairwise(ends)], said["margins"])
 
 
 def _marlaas(base: Path, folder: Path, kind: str, steps: int) -> Outcome:
@@ -140,4 +143,7 @@ def _marlaas(base: Path, folder: Path, kind: str, steps: int) -> Outcome:
     finally:
         with suppress(RuntimeError):
             command(home, cores, "engine", "stop")
-    return ([step.metrics["loss"] for step in made], [step.metrics["seconds"] for step in made])
+    losses, seconds, margins = (
+        [step.metrics.get(name, 0.0) for step in made] for name in ("loss", "seconds", "margin")
+    )
+    return losses, seconds, margins

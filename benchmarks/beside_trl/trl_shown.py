@@ -77,8 +77,9 @@ def main(kind: str, base: str, rows: str, outcome: str, steps: str, batch: str, 
     )
     trainer._get_train_sampler = lambda *unused, **more: SequentialSampler(trainer.train_dataset)
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    Path(outcome).write_text(json.dumps({"losses": losses, "ends": clock.ends, "begun": clock.begun}), encoding="utf-8")
+    made = [entry for entry in trainer.state.log_history if "loss" in entry]
+    seen = {"losses": [entry["loss"] for entry in made], "margins": [entry.get("rewards/margins") for entry in made]}
+    Path(outcome).write_text(json.dumps(seen | {"ends": clock.ends, "begun": clock.begun}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -65,9 +65,7 @@ def peft_config(state: PolicyState, base: str) -> dict[str, Any]:
 
 def peft_tensors(adapter: dict[str, Array]) -> dict[str, Array]:
     """Matrices by PEFT's names: ``base_model.model.<module>.lora_A.weight``."""
-    return {
-        f"{PREFIX}{name}.weight": np.ascontiguousarray(array, dtype=np.float32) for name, array in adapter.items()
-    }
+    return {f"{PREFIX}{name}.weight": np.ascontiguousarray(array, dtype=np.float32) for name, array in adapter.items()}
 
 
 CARRIED = (
