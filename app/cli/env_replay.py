@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from marlaas.engine.environments.alone import serve_alone
 from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.served_version import Lease
+from marlaas.engine.environments.service import serve_alone
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings

@@ -9,9 +9,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
-from .bodies import Part, Share, Tokens, TopK, check, decode, schema_of, text_of, unsupported, wishes_of, wrong
+from .bodies import Part, Share, Tokens, Tools, TopK, check, decode, schema_of, text_of, unsupported, wishes_of, wrong
 from .exchange import Exchange, Form, body as error_body, event
-from .tools import Tools
 
 BILLING = "x-anthropic-billing-header:"
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}

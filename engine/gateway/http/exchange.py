@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal
-from .tools import Tools
+from .bodies import Tools
 
 Form = Literal["openai", "responses", "anthropic"]
 """Of errors and names of parameters."""

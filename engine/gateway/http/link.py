@@ -62,16 +62,13 @@ class Link:
                 await self._writer.drain()
             yield messages
         finally:
-            self._cancel(number)
+            if self._calls.pop(number, None) is not None and self._writer is not None:
+                self._writer.write(wire.frame(wire.Cancel(number)))
 
     def reject(self, key: str, message: str) -> None:
         """Have the engine know of a request that is refused here."""
         if self._writer is not None:
             self._writer.write(wire.frame(wire.Rejected(next(self._ids), key, message)))
-
-    def _cancel(self, number: int) -> None:
-        if self._calls.pop(number, None) is not None and self._writer is not None:
-            self._writer.write(wire.frame(wire.Cancel(number)))
 
     def _take(self, message: wire.Response) -> None:
         messages = self._calls.get(message.id)

@@ -36,16 +36,12 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine handles Ctrl-C and ends its processes in order
     if sys.platform == "linux":  # elsewhere the closed link ends it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _open_files(limits.files)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = limits.files if hard == resource.RLIM_INFINITY else min(limits.files, hard)
+    if resource.RLIM_INFINITY != soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # our own log is enough
     asyncio.run(serve(socket.socket(fileno=int(link)), socket.socket(fileno=int(listen)), limits))
-
-
-def _open_files(wanted: int) -> None:
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    if resource.RLIM_INFINITY != now < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> None:

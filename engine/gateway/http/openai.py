@@ -21,6 +21,7 @@ from .bodies import (
     Share,
     Temperature,
     Tokens,
+    Tools,
     TopK,
     check,
     decode,
@@ -31,7 +32,6 @@ from .bodies import (
     wrong,
 )
 from .exchange import END, Exchange, event
-from .tools import Tools
 
 LEAST = -9999.0
 """For missing values and minus infinity, which JSON lacks."""

@@ -15,6 +15,7 @@ from .bodies import (
     Share,
     Temperature,
     Tokens,
+    Tools,
     TopK,
     check,
     decode,
@@ -25,7 +26,6 @@ from .bodies import (
     wrong,
 )
 from .exchange import Exchange, event, new_id, parameter
-from .tools import Tools
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 LOGPROBS = "message.output_text.logprobs"
