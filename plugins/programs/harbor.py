@@ -20,8 +20,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from ..data.division import canonical
-from ..data.rows import held_out
+from ..data.rows import canonical, held_out
 from ..environment import Data
 from ..sandbox_supervisor import SYSTEM
 from .containers import CLIENTS, FIXED, MOUNT, container_of

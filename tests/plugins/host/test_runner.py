@@ -20,8 +20,7 @@ from marlaas.plugins.host import meter, threads, threads as instances
 from marlaas.plugins.host.blame import Blame, may_pay
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.meter import LIMITS, OwnTime, charged
-from marlaas.plugins.host.process import PluginHost
-from marlaas.plugins.host.runner import Run, Running, ScoringRun
+from marlaas.plugins.host.process import PluginHost, Run, Running, ScoringRun
 from marlaas.plugins.host.threads import EpisodeThreads, Instances, Late, Stopped, ended, in_thread
 from marlaas.plugins.messages import Ask, Endpoint, Reply
 from marlaas.plugins.rewards import Skip
@@ -109,7 +108,7 @@ async def test_a_starved_program_is_no_verdict(kept: bool, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("watched")
 async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.0)
+    monkeypatch.setattr("marlaas.plugins.host.process.GRACE", 0.0)
     go = asyncio.Event()
 
     @env
@@ -132,7 +131,7 @@ async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("watched")
 async def test_an_episode_that_asks_again_after_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.01)
+    monkeypatch.setattr("marlaas.plugins.host.process.GRACE", 0.01)
     asked = 0
 
     @env
