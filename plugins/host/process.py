@@ -38,8 +38,20 @@ from .blame import Blame, may_pay
 from .channel import Channel, Record, message_record, read_transcript
 from .limits import full
 from .loading import load_all
-from .meter import OwnTime, Watchdog, charge_tasks, charged
-from .threads import HELD, EpisodeThreads, Instances, Late, Stopped, ended, in_thread, left_behind
+from .meter import (
+    HOGGED,
+    EpisodeThreads,
+    Instances,
+    Late,
+    OwnTime,
+    Stopped,
+    Watchdog,
+    charge_tasks,
+    charged,
+    ended,
+    in_thread,
+    left_behind,
+)
 
 if TYPE_CHECKING:
     from ..programs.forwarder import Forwarder
@@ -109,7 +121,7 @@ class Running:
         match error:
             case Stopped():
                 self._overloaded |= error.args == ("wall",)
-                failure["message"] = HELD if error.args == (HELD,) else self._lateness()
+                failure["message"] = HOGGED if error.args == (HOGGED,) else self._lateness()
             case Late() | Starved():
                 self._overloaded |= isinstance(error, Late) and error.overloaded
                 failure["message"] = str(error)
@@ -516,7 +528,7 @@ class PluginHost:
         if verdict := self._watchdog.verdict():
             raise Stopped(verdict)
         if self._watchdog.held and not any(isinstance(run, ScoringRun) for run in self._runs.values()):
-            raise Stopped(HELD)
+            raise Stopped(HOGGED)
 
 
 def reply_of(record: Record) -> Reply:

@@ -23,9 +23,8 @@ from typing import Any
 from ..data.rows import canonical, held_out
 from ..environment import Data
 from ..sandbox_supervisor import SYSTEM
-from .containers import CLIENTS, FIXED, MOUNT, container_of
 from .playing import Placed
-from .run import LARGEST, ProgramFailed, Reward, read_text, reward_of, run
+from .run import CLIENTS, FIXED, LARGEST, MOUNT, ProgramFailed, Reward, container_of, read_text, reward_of, run
 
 _WORKDIR = "/app"
 _TEST_SECONDS = 600.0

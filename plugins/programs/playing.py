@@ -21,8 +21,25 @@ from ..episode import Episode
 from ..json_values import not_json
 from ..rewards import DEFAULT_AGENT
 from ..sandbox import remove_folder
-from .containers import CLIENT_FAILED, FIXED, MOUNT, container_of, pull, remove, run_words
-from .run import LARGEST, NOT_RUN, ProgramFailed, ProgramRun, mount_place, mounts, places, read_text, reward_of, run
+from .run import (
+    CLIENT_FAILED,
+    FIXED,
+    LARGEST,
+    MOUNT,
+    NOT_RUN,
+    ProgramFailed,
+    ProgramRun,
+    container_of,
+    mount_place,
+    mounts,
+    places,
+    pull,
+    read_text,
+    remove,
+    reward_of,
+    run,
+    run_words,
+)
 from .words import Addresses, filled
 
 if TYPE_CHECKING:
