@@ -57,9 +57,8 @@ from ..store.schema import is_current
 from ..store.store import Store
 from ..tracking.processes import Trackers
 from ..wire import Endpoints
-from .control import STALE, make_home, open_database
+from .control import STALE, EngineLock, make_home, open_database
 from .heartbeat import CardMonitor, Heartbeat
-from .lock import EngineLock
 from .planning import Planner, cluster_of, plan, without_nodes
 
 if TYPE_CHECKING:
