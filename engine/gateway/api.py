@@ -23,7 +23,7 @@ import msgspec
 from ..errors import ConfigError, MarlaasError, StoreError
 from ..home.paths import Home
 from ..home.settings import ApiSettings
-from ..machine.workers.child import last_line
+from ..machine.workers.handle import last_line
 from ..programs import signal_name
 from ..racing import until_first
 from ..store.store import Store

@@ -97,6 +97,7 @@ class SharedTrainer:
         self.name = name
         self.like = like
         self.died = asyncio.Event()
+        self.clock: FairClock[str] = line.clock
         self._line, self._ledger, self._fuse, self._now = line, ledger, fuse, now
         self._running: asyncio.Task[None] | None = None
         self._under_way: list[Call] = []
@@ -105,10 +106,6 @@ class SharedTrainer:
         """Moving means of seconds, by the kind of call: for a token of groups, else for a call."""
         self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
         self.policies: set[str] = set()
-
-    @property
-    def clock(self) -> FairClock[str]:
-        return self._line.clock
 
     @property
     def waiting(self) -> int:

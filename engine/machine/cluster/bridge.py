@@ -157,8 +157,7 @@ class NodeWorkers:
 
     async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         """See ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
-        answer: dict[str, Any] = await self.link(node).call("resolve", kwargs)
-        return answer
+        return dict(await self.link(node).call("resolve", kwargs))
 
     async def start(self, node: str, child: int, begin: Begin, stream_to: Callable[[Event], None]) -> Ended:
         link = self._of[child] = self.link(node)

@@ -157,7 +157,8 @@ class Cluster:
         self._bridge: WorkerHandle | None = None
         self._starting: asyncio.Task[WorkerHandle] | None = None
         self._failed: tuple[float, ClusterUnreachable] | None = None
-        self._files: StateFiles | None = None
+        self.files: StateFiles | None = None
+        """Over the living bridge; None before the first one."""
 
     @property
     def log_path(self) -> Path:
@@ -183,12 +184,12 @@ class Cluster:
                 "bridge", BRIDGE, kwargs, log_path=self.log_path, environment=self._environment
             )
         except (MarlaasError, OSError) as error:
-            found = error if isinstance(error, ClusterUnreachable) else None
-            why = found or unreached(self._address, reason_in(str(error)))
+            reason = reason_in(str(error))
+            why = error if isinstance(error, ClusterUnreachable) else unreached(self._address, reason)
             self._failed = time.monotonic(), why
             raise why from error
         self._failed = None
-        self._bridge, self._files = bridge, StateFiles(bridge, self._sync)
+        self._bridge, self.files = bridge, StateFiles(bridge, self._sync)
         return bridge
 
     async def nodes(self, ours: Ours = NOTHING, fresh: bool = False) -> tuple[Node, ...]:
@@ -208,11 +209,6 @@ class Cluster:
 
     async def launcher(self, node: str) -> Launcher:
         return NodeLauncher(await self.bridge(), node, self._named) if node else LocalLauncher()
-
-    @property
-    def files(self) -> StateFiles | None:
-        """Over the living bridge; None before the first one."""
-        return self._files
 
     async def stop(self) -> None:
         if self._starting is not None:

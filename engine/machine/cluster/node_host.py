@@ -24,8 +24,7 @@ from ...errors import AdapterDamaged, AdapterError, BaseModelError, MarlaasError
 from ...home.paths import Home, find_home
 from ...home.settings import load_settings
 from ...models.find import BaseModel, load_base
-from ..workers.child import NOTHING, Template, kill, last_line, run_host
-from ..workers.handle import WorkerHandle
+from ..workers.handle import NOTHING, Template, WorkerHandle, kill, last_line, run_host
 from .node import NodeFacts, look_here
 
 # A child's events are a stream of Ray's, which keeps their order. Ray may reorder calls, so orders go in one call after
@@ -380,7 +379,8 @@ class NodeHost:
         with theirs, into, contextlib.ExitStack() as failing:
             failing.enter_context(stream)
             failing.enter_context(output)
-            environment = child_environment(os.environ, begin.environment)
+            of_node = {name: value for name, value in os.environ.items() if not name.startswith(OF_RAY)}
+            environment = of_node | dict(begin.environment)
             process = await run_host(begin.name, theirs, begin.cores, begin.nice, environment, into.fileno())
             failing.pop_all()
         self._children[process.pid] = begin
@@ -420,8 +420,3 @@ async def _obey(
                 writer.close()
             case data:
                 writer.write(data)
-
-
-def child_environment(own: Mapping[str, str], requested: Mapping[str, str]) -> dict[str, str]:
-    """The node's, without Ray's, and the requested ones."""
-    return {name: value for name, value in own.items() if not name.startswith(OF_RAY)} | dict(requested)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, OutOfMemory, WorkerDied
-from marlaas.engine.machine.workers.child import NOTHING
-from marlaas.engine.machine.workers.handle import Launcher, WorkerHandle
+from marlaas.engine.machine.workers.handle import NOTHING, Launcher, WorkerHandle
 
 from .dummy import Dummy
 
