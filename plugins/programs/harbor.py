@@ -23,8 +23,19 @@ from typing import Any
 from ..data.rows import canonical, held_out
 from ..environment import Data
 from ..sandbox_supervisor import SYSTEM
-from .playing import Placed
-from .run import CLIENTS, FIXED, LARGEST, MOUNT, ProgramFailed, Reward, container_of, read_text, reward_of, run
+from .playing import (
+    CLIENTS,
+    FIXED,
+    LARGEST,
+    MOUNT,
+    Placed,
+    ProgramFailed,
+    Reward,
+    container_of,
+    read_text,
+    reward_of,
+    run,
+)
 
 _WORKDIR = "/app"
 _TEST_SECONDS = 600.0
