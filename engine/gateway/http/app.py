@@ -7,10 +7,11 @@ import ipaddress
 import re
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,13 +25,75 @@ from starlette.routing import Route
 from ... import wire
 from ...wire import Answered, Piece, Refusal
 from ..limits import Limits
-from . import exchange as errors, logs as metrics, openapi
-from .anthropic import CountTokens, Messages
+from . import exchange as errors, logs as metrics
+from .anthropic import CountBody, CountTokens, Messages, MessagesBody
 from .exchange import ALIVE, HEADERS, Exchange
 from .link import Link, gone, next_of
 from .logs import Line, Log, shown_body
-from .openai import ChatCompletions, Completions
-from .responses import Responses
+from .openai import ChatBody, ChatCompletions, CompletionBody, Completions
+from .responses import Responses, ResponsesBody
+
+BODIES: dict[str, tuple[type, str]] = {
+    "/v1/chat/completions": (ChatBody, "Go on with a conversation (OpenAI's chat completions)."),
+    "/v1/completions": (CompletionBody, "Go on with prompts, as text or token ids (OpenAI's completions)."),
+    "/v1/responses": (ResponsesBody, "Go on with a conversation (OpenAI's Responses)."),
+    "/v1/messages": (MessagesBody, "Go on with a conversation (Anthropic's messages)."),
+    "/v1/messages/count_tokens": (CountBody, "Count a prompt's tokens (Anthropic's messages)."),
+}
+AGENT_PARAMETER = {"name": "agent", "in": "path", "required": True, "schema": {"type": "string"}}
+MODEL_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The same each time."""
+    schemas, components = msgspec.json.schema_components(
+        [body for body, _ in BODIES.values()], ref_template="#/components/schemas/{name}"
+    )
+    paths: dict[str, Any] = {}
+    for prefix, parameters in (("", []), ("/e/{agent}", [AGENT_PARAMETER])):
+        for (path, (_, summary)), schema in zip(BODIES.items(), schemas, strict=True):
+            asked = _operation(summary, parameters, {"application/json": "object", "text/event-stream": "string"})
+            sent = {"required": True, "content": {"application/json": {"schema": schema}}}
+            paths[prefix + path] = {"post": {**asked, "requestBody": sent}}
+        paths[f"{prefix}/v1/models"] = {"get": _operation("What this key may name as a model.", parameters)}
+        paths[f"{prefix}/v1/models/{{id}}"] = {"get": _operation("One model.", [*parameters, MODEL_PARAMETER])}
+    figures = _operation("Figures for Prometheus, on this machine alone.", [], {"text/plain": "string"}, [])
+    paths["/"] = paths["/healthz"] = {"get": _operation("Whether the engine can be asked.", [], keys=[])}
+    paths["/metrics"] = {"get": figures}
+    paths["/openapi.json"] = {"get": _operation("This document.", [], keys=[])}
+    schemes = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    }
+    about = {"title": "marlaas", "version": "1", "description": "Trained versions of a base model, for any client."}
+    return {
+        "openapi": "3.1.0",
+        "info": about,
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": schemes},
+    }
+
+
+def _operation(
+    summary: str,
+    parameters: list[dict[str, Any]],
+    kinds: Mapping[str, str] = MappingProxyType({"application/json": "object"}),
+    keys: list[dict[str, list[str]]] = KEYS,
+) -> dict[str, Any]:
+    content = {kind: {"schema": {"type": what}} for kind, what in kinds.items()}
+    return {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "The answer.", "content": content},
+            "4XX": {"description": "Refused, in the form of the interface: what is wrong, and with which parameter."},
+            "5XX": {"description": "Not answered; where `Retry-After` says when, another try may be."},
+        },
+        "security": keys,
+    }
+
 
 INTERFACES: dict[str, type[Exchange]] = {
     "/v1/chat/completions": ChatCompletions,
@@ -206,7 +269,7 @@ class Gateway:
         )
 
     async def _openapi(self, request: Request, line: Line, send: Send) -> Response:
-        return JSONResponse(openapi.document())
+        return JSONResponse(document())
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
