@@ -51,7 +51,7 @@ from .terminal import Waiting, agreed
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.conformance.finding import Finding
-    from marlaas.engine.environments.files.source import Source
+    from marlaas.engine.environments.files import Source
     from marlaas.engine.environments.protocol import EnvironmentInfo
 
 
@@ -348,7 +348,7 @@ def run_allow(home: Home, args: argparse.Namespace) -> int:
 
 def _source(name: str, home: Home) -> Source:
     """Runs no plugin code."""
-    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
+    from marlaas.engine.environments.files import SourceError, plugin_paths, read_source
     from marlaas.engine.environments.service import meant
 
     wish = meant(name, [BUNDLED_PLUGINS, home.plugins])

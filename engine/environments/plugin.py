@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .dependencies import Interpreters, Refused, Waiting
-from .files.source import Snapshots, Source, Stamp, read_source, shown
+from .files import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
 from .pool import ProcessBudget
 from .process.child import BrokenPlugin

@@ -21,19 +21,19 @@ from ..home.settings import EnvironmentSettings
 from ..spec.rules import environments_named
 from ..trajectories import Failure
 from .dependencies import Interpreters
-from .files.source import (
+from .files import (
     SUFFIXES,
     Found,
     Snapshots,
     SourceError,
     discover,
     fresh,
+    hints,
     plugin_paths,
     read_source,
     shown,
     stamp,
 )
-from .files.watch import hints
 from .health import Standstill
 from .outcomes import OutcomeCounts
 from .plugin import Plugin, unserved
