@@ -9,8 +9,24 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
-from .bodies import Part, Share, Tokens, Tools, TopK, check, decode, schema_of, text_of, unsupported, wishes_of, wrong
-from .exchange import Exchange, Form, body as error_body, event
+from .exchange import (
+    Body,
+    Exchange,
+    Form,
+    Part,
+    Share,
+    Tokens,
+    Tools,
+    body as error_body,
+    check,
+    decode,
+    event,
+    schema_of,
+    text_of,
+    unsupported,
+    wishes_of,
+    wrong,
+)
 
 BILLING = "x-anthropic-billing-header:"
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
@@ -52,23 +68,19 @@ class ToolChoice(Struct):
     name: str | None = None
 
 
-class MessagesBody(Struct):
-    """Body of ``/v1/messages``; unknown keys are ignored."""
+class MessagesBody(Body, kw_only=True):
+    """Body of ``/v1/messages``."""
 
-    model: str
     messages: list[SentMessage]
     max_tokens: Tokens
     system: str | list[Part] | None = None
     temperature: Share | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
     stop_sequences: list[str] | None = None
     tools: list[SentTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
-    stream: bool | None = None
 
 
 class Messages(Exchange):
