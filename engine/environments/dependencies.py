@@ -195,7 +195,9 @@ def requirements_of(source: Source) -> Requirements:
         libraries = list(dependencies_of(content)) if source.entry.endswith(_TOML) else table.get("dependencies")
         return requirements(libraries, table.get("requires-python"), tool.get("marlaas"))
     except BadRequirements as error:
-        raise declaration.error(str(error), _line_of(error.near, declaration.text)) from None
+        lines = enumerate(declaration.text.split("\n"), 1)
+        line = next((number for number, text in lines if error.near in text), 1)
+        raise declaration.error(str(error), line) from None
     except ValueError as error:
         raise declaration.error(str(error), 1) from None
 
@@ -231,10 +233,6 @@ def _split_position(message: str, declaration: _Declaration) -> tuple[str, int]:
     if position is None or not position[1]:
         return _POSITION.sub("", message), max(1, declaration.text.rstrip("\n").count("\n") + 1)
     return f"{_POSITION.sub('', message)} (column {int(position[2]) + declaration.indent})", int(position[1])
-
-
-def _line_of(near: str, text: str) -> int:
-    return next((number for number, line in enumerate(text.split("\n"), 1) if near in line), 1)
 
 
 _OLDEST_MINOR, _NEWEST_MINOR = 11, 30

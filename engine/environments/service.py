@@ -201,7 +201,10 @@ class EnvironmentService:
             info = self.resolve(name)
             plugin, _, environment = info.name.rpartition("/")
             if not info.version:
-                raise _no_version(info)
+                name = info.name.partition("/")[0]
+                if info.failure is not None:
+                    raise unserved(name, info.failure)
+                raise EnvironmentFailure(f"{name} is being loaded.")
             serving = self._plugins[plugin].serving()
         else:
             owner = self._owner(version)
@@ -384,13 +387,6 @@ def _completed(serving: ServedVersion, environment: str, config: Mapping[str, An
         raise ConfigError(str(error)) from None
 
 
-def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
-    plugin = info.name.partition("/")[0]
-    if info.failure is None:
-        return EnvironmentFailure(f"{plugin} is being loaded.")
-    return unserved(plugin, info.failure)
-
-
 def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
     """The environment that a name stands for.
 
@@ -426,16 +422,13 @@ async def ranked(
     verdict = await environments.rank(lease, [outcomes[place] for place in places], counts)
     for number, place in enumerate(places):
         if isinstance(verdict, Ranking):
-            judged[place] = _placed(outcomes[place], verdict.rewards[number])
+            own_rewards = outcomes[place].rewards
+            parts = {OWN if len(own_rewards) == 1 else f"{agent}.{OWN}": own for agent, own in own_rewards.items()}
+            parts = outcomes[place].parts | parts
+            judged[place] = replace(outcomes[place], rewards=verdict.rewards[number], parts=parts)
         else:
             judged[place] = replace(outcomes[place], status=verdict.status, rewards={}, failure=verdict.failure)
     return judged
-
-
-def _placed(outcome: EpisodeOutcome, rewards: dict[str, float]) -> EpisodeOutcome:
-    alone = len(outcome.rewards) == 1
-    own = {OWN if alone else f"{agent}.{OWN}": reward for agent, reward in outcome.rewards.items()}
-    return replace(outcome, rewards=rewards, parts=outcome.parts | own)
 
 
 LOOK = 0.1
@@ -461,12 +454,10 @@ def meant(name: str, folders: Sequence[Path]) -> Meant:
     """
     if _is_path(name):
         return _at(name)
-    found: set[str] = set()
-    for folder in folders:
-        found |= plugin_paths(folder).keys()
-    plugin = name.partition("/")[0]
-    known = plugin in found
-    return Meant(tuple(folders), frozenset({plugin} if known else found), plugin if known else "", name)
+    plugins, plugin = frozenset(discover(folders).served), name.partition("/")[0]
+    if plugin not in plugins:
+        return Meant(tuple(folders), plugins, "", name)
+    return Meant(tuple(folders), frozenset({plugin}), plugin, name)
 
 
 @asynccontextmanager
@@ -495,15 +486,10 @@ async def served(
         await service.stop()
 
 
-async def found_alone(
-    names: Sequence[str], folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
-) -> tuple[EnvironmentInfo, ...]:
+async def found_alone(names: Sequence[str], folders: Sequence[Path], scratch: Path) -> tuple[EnvironmentInfo, ...]:
     """All environments of the plugins that the names may mean, broken ones included."""
-    plugins: set[str] = set()
-    for name in names:
-        if not _is_path(name):
-            plugins |= meant(name, folders).plugins
-    async with served(folders, frozenset(plugins), scratch, interpreters) as service:
+    plugins = frozenset[str]().union(*(meant(name, folders).plugins for name in names if not _is_path(name)))
+    async with served(folders, plugins, scratch) as service:
         return service.infos()
 
 

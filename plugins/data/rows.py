@@ -201,11 +201,8 @@ def row_at(split: str, seed: int, position: int, count: int) -> int:
     if count < 1 or position < 0:
         raise ValueError(f"there is no row at position {position} of {count}")
     epoch, place = divmod(position, count)
-    return permuted(place, count, _key(split, seed, epoch))
-
-
-def _key(split: str, seed: int, epoch: int) -> bytes:
-    return (f"{seed}/train/{epoch}" if split == "train" else split).encode()
+    key = f"{seed}/train/{epoch}" if split == "train" else split
+    return permuted(place, count, key.encode())
 
 
 def permuted(number: int, count: int, key: bytes) -> int:

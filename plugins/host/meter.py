@@ -85,13 +85,10 @@ class OwnTime:
         LIMITS.add(self)
 
     @property
-    def _paused(self) -> bool:
-        return self._asks > 0 and not self._always
-
-    @property
     def wall(self) -> float:
         """Seconds outside of asks."""
-        return self._wall + (0.0 if self._paused else monotonic() - self._since)
+        paused = self._asks > 0 and not self._always
+        return self._wall + (0.0 if paused else monotonic() - self._since)
 
     @property
     def threads(self) -> int:

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
@@ -228,7 +228,7 @@ class Run(Running):
             arguments["task"] = episode.task
         if environment.form is not None:
             with self.own.paused():
-                play = await self._host.player(environment)
+                play = await self._host.instances.player(environment)
         if environment.blocking:
             blocking = BlockingEpisode(episode, wait_on(self._loop))
             return await in_thread(functools.partial(play, blocking, **arguments))
@@ -337,7 +337,7 @@ class PluginHost:
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
         self._loading = True
-        self._instances = Instances()
+        self.instances = Instances()
         self._asking: set[asyncio.Task[Any]] = set()
         self._forwarder: Forwarder | None = None
         self._closed = asyncio.Event()
@@ -367,7 +367,7 @@ class PluginHost:
         refused = [{"name": name, "failure": self.blame.of(error)} for name, error in loaded.refused.items()]
         channel.send({"op": "hello", "environments": described, "refused": refused})
         await self._closed.wait()
-        await self._instances.close()
+        await self.instances.close()
 
     def _described(self, environment: Environment) -> Record:
         return {
@@ -482,9 +482,6 @@ class PluginHost:
                 failure["message"] = f"the data function took longer than {environment.timeout:g} s"
             answer = {"op": "end", "episode": question["episode"], "status": "error", "failure": failure}
         self._channel.send(answer)
-
-    async def player(self, environment: Environment) -> Callable[..., Any]:
-        return await self._instances.player(environment)
 
     def send_final(self, run: Run, record: Record) -> None:
         if run.number in self._runs:
