@@ -15,8 +15,8 @@ from ...adapters.statefile import put_state
 from ...devices.machine import Link
 from ...errors import AdapterDamaged, AdapterUnreachable, MarlaasError, WorkerDied
 from ...racing import until_first
+from .cluster import Begin, Ended, Event, Folder, NodeHost, Order, checksum_of
 from .node import Node, NodeFacts, Versions, link_of, reason_in, trouble_with, unreached
-from .node_host import Begin, Ended, Event, Folder, NodeHost, Order, checksum_of
 
 # A host is lost once, with all its children.
 

@@ -25,7 +25,7 @@ from ...errors import OutOfMemory, WorkerDied
 from ...programs import signal_name
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Streamed, pack, read, rebuild_error
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LONGEST = 1 << 20
 """Bytes; an order holds an environment."""
 TAIL = 4096
@@ -206,8 +206,7 @@ class Template:
             return
         except OSError:
             frame = b""
-        message = pickle.loads(frame) if frame else ()
-        match message:
+        match pickle.loads(frame) if frame else ():
             case ():
                 self._close()
             case None:
@@ -518,7 +517,7 @@ class Launcher(Protocol):
         cores: tuple[int, ...] = (),
         *,
         log_path: Path,
-        environment: Mapping[str, str] = NOTHING,
+        environment: Mapping[str, str] = NO_VARIABLES,
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
@@ -541,7 +540,7 @@ class LocalLauncher:
         cores: tuple[int, ...] = (),
         *,
         log_path: Path,
-        environment: Mapping[str, str] = NOTHING,
+        environment: Mapping[str, str] = NO_VARIABLES,
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
