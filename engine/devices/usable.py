@@ -268,13 +268,9 @@ def changes(before: Inventory, after: Inventory, account: str) -> tuple[str, ...
 
 
 def _moved(old: Gpu, new: Gpu, account: str) -> list[str]:
-    was, now = (_foreign(gpu, account) for gpu in (old, new))
+    was, now = (sum(holder.memory for holder in gpu.holders if foreign(holder, account)) for gpu in (old, new))
     if abs(now - was) < MOVED * new.memory and bool(now) == bool(was):
         return []
     who = " and ".join(sorted({h.account or "somebody unseen" for h in new.holders if foreign(h, account)}))
     took = f"{who} took memory of {new.label}: {now / GB:.1f} GB are theirs, {new.free / GB:.1f} GB are free."
     return [took if now > was else f"Others gave back memory of {new.label}: {new.free / GB:.1f} GB are free."]
-
-
-def _foreign(gpu: Gpu, account: str) -> int:
-    return sum(h.memory for h in gpu.holders if foreign(h, account))
