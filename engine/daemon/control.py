@@ -43,27 +43,24 @@ class EngineLock:
         Waits for such a holder; raises ``HomeLocked`` for others, ``ConfigError`` as ``try_lock``.
         """
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        attempts = 0
         try:
-            self._wait_for(file, pause)
+            while not try_lock(file, self._path):
+                holder = os.pread(file, SIZE, 0).decode(errors="replace").partition("\n")[0]
+                attempts += not holder.endswith(PREPARES)
+                if attempts >= ATTEMPTS:
+                    process = holder.partition(STARTS)[0]
+                    raise HomeLocked(
+                        f"An engine (process {process or 'unknown'}) serves {self._path.parent} already.",
+                        "Use it, stop it with `marlaas engine stop`, or choose another --home.",
+                    )
+                pause(PAUSE)
         except BaseException:
             os.close(file)
             raise
         os.truncate(file, 0)
         self._file = file
         self._write(PREPARES if prepares else "")
-
-    def _wait_for(self, file: int, pause: Callable[[float], None]) -> None:
-        attempts = 0
-        while not try_lock(file, self._path):
-            holder = os.pread(file, SIZE, 0).decode(errors="replace").partition("\n")[0]
-            attempts += not holder.endswith(PREPARES)
-            if attempts >= ATTEMPTS:
-                process = holder.partition(STARTS)[0]
-                raise HomeLocked(
-                    f"An engine (process {process or 'unknown'}) serves {self._path.parent} already.",
-                    "Use it, stop it with `marlaas engine stop`, or choose another --home.",
-                )
-            pause(PAUSE)
 
     def keep(self) -> None:
         """Put a removed file (clean-up of ``*.lock``) back. Raises ``HomeLocked`` if another engine has started."""

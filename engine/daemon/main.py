@@ -206,8 +206,7 @@ class Notifier:
         while True:
             event, task = await self._events.get()
             try:
-                line = await asyncio.to_thread(described, self._home, event, task)
-                problem = await self._deliver(line)
+                problem = await self._deliver(await asyncio.to_thread(described, self._home, event, task))
             except (OSError, ValueError, RuntimeError, StoreError) as error:
                 problem = str(error)
             finally:

@@ -168,8 +168,7 @@ class EnvironmentService:
         return serving.health.standstills() if serving is not None else []
 
     def processes(self) -> list[tuple[str, int]]:
-        plugins = sorted(self._plugins.items())
-        return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
+        return [(name, pid) for name, plugin in sorted(self._plugins.items()) for pid in plugin.processes()]
 
     def known(self, name: str) -> bool:
         """True if ``resolve`` finds it; without a look at all environments, since called for every group."""
@@ -304,8 +303,7 @@ class EnvironmentService:
         if kept is None:
             raise EnvironmentMissing(f"There is no version {version!r} of this environment any more.")
         if kept.plugin not in self._plugins:
-            path = self._folders[-1] / kept.path.name
-            self._plugins[kept.plugin] = self._plugin(kept.plugin, path, removed=True)
+            self._plugins[kept.plugin] = self._plugin(kept.plugin, self._folders[-1] / kept.path.name, removed=True)
         return self._plugins[kept.plugin]
 
     async def _watch(self) -> None:
@@ -520,8 +518,7 @@ def _at(name: str) -> Meant:
     if not path.exists():
         leads = f"{path} is a link that leads nowhere." if path.is_symlink() else f"There is no file or folder {path}."
         raise EnvironmentMissing(leads)
-    plugins = plugin_paths(path.parent)
-    plugin = next((found for found, entry in plugins.items() if entry == path), "")
+    plugin = next((name for name, entry in plugin_paths(path.parent).items() if entry == path), "")
     if not plugin:
         raise EnvironmentMissing(
             "is no environment plugin.",

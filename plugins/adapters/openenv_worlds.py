@@ -117,8 +117,7 @@ def openenv(
             if read is not None:
                 await session.play(opening, read, describe, system, max_turns)
             else:
-                tools = await session.tools()
-                await ep.agent(system=system, tools=tools).act(opening, max_turns=max_turns)
+                await ep.agent(system=system, tools=await session.tools()).act(opening, max_turns=max_turns)
                 if not session.steps:  # the world paid nothing
                     raise unreadable_reply(ep, "the reply calls none of the tools", session.earned, unreadable)
             return session.earned

@@ -462,8 +462,7 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 async def _try_program(subject: Subject, index: int) -> list[Finding]:
     """Once: each start may take seconds."""
-    played = await play(subject, index, OK, Pace(subject.timeout))
-    return list(check_program(played))
+    return list(check_program(await play(subject, index, OK, Pace(subject.timeout))))
 
 
 async def check_version(lease: Lease, scope: Scope, serve: Serve = nullcontext) -> list[Finding]:

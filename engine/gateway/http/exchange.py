@@ -199,8 +199,7 @@ class Tools:
             words.append(f"The text follows this grammar ({grammar.get('syntax')}):\n{grammar['definition']}")
         parameters = {"type": "object", "properties": {TEXT: {"type": "string"}}, "required": [TEXT]}
         self.add(name, "\n\n".join(words), parameters, where, namespace)
-        shown = self.functions[-1]["function"]["name"]
-        self._sent[shown] = ClientTool(name, namespace, text=True)
+        self._sent[self.functions[-1]["function"]["name"]] = ClientTool(name, namespace, text=True)
 
     def leave_out(self, what: str, kind: object) -> None:
         """Note that something of a type is left out: ``what`` is its plural."""
