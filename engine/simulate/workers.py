@@ -29,8 +29,7 @@ from ..rollout.spoken import Spoken
 from ..samplers.protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from ..trajectories import Failure, Logprobs, Tokens
-from .cluster_file import Site
-from .profile import Profile, RecordedEnvironment, RecordedEpisode, RecordedTurn, config_key
+from .cluster_file import Profile, RecordedEnvironment, RecordedEpisode, RecordedTurn, Site, config_key
 
 REPLY: ContextVar[int] = ContextVar("reply")
 """Tokens, set when an episode is drawn."""
