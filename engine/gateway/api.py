@@ -6,14 +6,13 @@ Commands open or close it, else the settings; commands outlive the engine.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -91,7 +90,7 @@ class GatewayProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         inherited = theirs.fileno(), self._listening.fileno()
-        with contextlib.ExitStack() as failing, theirs, open(self._log, "ab") as log:
+        with ExitStack() as failing, theirs, open(self._log, "ab") as log:
             failing.callback(ours.close)
             process = await asyncio.create_subprocess_exec(
                 *(*PROGRAM, *map(str, inherited), self._limits),
@@ -118,7 +117,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(process.wait(), GRACE)
     except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         await process.wait()
 
@@ -244,17 +243,17 @@ class Api:
 
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(StoreError):  # a full disk, or a lock: it is tried again
+            with suppress(StoreError):  # a full disk, or a lock: it is tried again
                 await self._look()
             await asyncio.sleep(POLL)
 
     async def stop(self) -> None:
         self._desk.open = False
-        with contextlib.suppress(StoreError):
+        with suppress(StoreError):
             if self._store.api.state().open:
                 self._store.api.tell(False)
         await self._gateways.stop()
-        with contextlib.suppress(StoreError):
+        with suppress(StoreError):
             self._desk.flush()
 
     async def _look(self) -> None:

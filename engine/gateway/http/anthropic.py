@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
 from .exchange import (
@@ -32,7 +31,7 @@ BILLING = "x-anthropic-billing-header:"
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
 
 
-class Block(Struct):
+class Block(msgspec.Struct):
     """A block of a message: text, thoughts, a call of a tool or its result."""
 
     type: str
@@ -45,14 +44,14 @@ class Block(Struct):
     content: str | list[Part] | None = None
 
 
-class SentMessage(Struct):
+class SentMessage(msgspec.Struct):
     """A message of the conversation."""
 
     role: str
     content: str | list[Block]
 
 
-class SentTool(Struct):
+class SentTool(msgspec.Struct):
     """A tool that the model may call."""
 
     name: str | None = None
@@ -61,7 +60,7 @@ class SentTool(Struct):
     input_schema: dict[str, Any] | None = None
 
 
-class ToolChoice(Struct):
+class ToolChoice(msgspec.Struct):
     """The tool to call."""
 
     type: str
@@ -182,7 +181,7 @@ class CountTokens(Messages):
 
     def ask(self, body: bytes) -> Chat:
         asked = super().ask(body)
-        return structs.replace(asked, wishes=structs.replace(asked.wishes, max_tokens=0), stream=False)
+        return msgspec.structs.replace(asked, wishes=msgspec.structs.replace(asked.wishes, max_tokens=0), stream=False)
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         return {"input_tokens": answer.prompt_tokens}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -58,7 +57,7 @@ class Link:
         self._calls[number] = messages
         try:
             self._writer.write(frame)
-            with contextlib.suppress(ConnectionError):  # then ``serve`` ends, and says that the engine is gone
+            with suppress(ConnectionError):  # then ``serve`` ends, and says that the engine is gone
                 await self._writer.drain()
             yield messages
         finally:

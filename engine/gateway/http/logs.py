@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
-from msgspec import Struct
 
 from ..limits import Limits
 
@@ -32,7 +31,7 @@ _OTHERS = re.compile(r"[^ -~]")
 _KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
 
 
-class Line(Struct, omit_defaults=True):
+class Line(msgspec.Struct, omit_defaults=True):
     """Facts of a finished request."""
 
     time: str

@@ -7,7 +7,6 @@ LINK (a socketpair's end) and LISTEN (a bound socket) are inherited file descrip
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import ipaddress
 import logging
@@ -18,7 +17,7 @@ import socket
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from types import MappingProxyType
@@ -46,12 +45,16 @@ from .logs import Line, Log, shown_body
 from .openai import ChatBody, ChatCompletions, CompletionBody, Completions
 from .responses import Responses, ResponsesBody
 
-BODIES: dict[str, tuple[type, str]] = {
-    "/v1/chat/completions": (ChatBody, "Go on with a conversation (OpenAI's chat completions)."),
-    "/v1/completions": (CompletionBody, "Go on with prompts, as text or token ids (OpenAI's completions)."),
-    "/v1/responses": (ResponsesBody, "Go on with a conversation (OpenAI's Responses)."),
-    "/v1/messages": (MessagesBody, "Go on with a conversation (Anthropic's messages)."),
-    "/v1/messages/count_tokens": (CountBody, "Count a prompt's tokens (Anthropic's messages)."),
+INTERFACES: dict[str, tuple[type[Exchange], type, str]] = {
+    "/v1/chat/completions": (ChatCompletions, ChatBody, "Go on with a conversation (OpenAI's chat completions)."),
+    "/v1/completions": (
+        Completions,
+        CompletionBody,
+        "Go on with prompts, as text or token ids (OpenAI's completions).",
+    ),
+    "/v1/responses": (Responses, ResponsesBody, "Go on with a conversation (OpenAI's Responses)."),
+    "/v1/messages": (Messages, MessagesBody, "Go on with a conversation (Anthropic's messages)."),
+    "/v1/messages/count_tokens": (CountTokens, CountBody, "Count a prompt's tokens (Anthropic's messages)."),
 }
 AGENT_PARAMETER = {"name": "agent", "in": "path", "required": True, "schema": {"type": "string"}}
 MODEL_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -62,11 +65,11 @@ KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
 def document() -> dict[str, Any]:
     """The same each time."""
     schemas, components = msgspec.json.schema_components(
-        [body for body, _ in BODIES.values()], ref_template="#/components/schemas/{name}"
+        [body for _, body, _ in INTERFACES.values()], ref_template="#/components/schemas/{name}"
     )
     paths: dict[str, Any] = {}
     for prefix, parameters in (("", []), ("/e/{agent}", [AGENT_PARAMETER])):
-        for (path, (_, summary)), schema in zip(BODIES.items(), schemas, strict=True):
+        for (path, (_, _, summary)), schema in zip(INTERFACES.items(), schemas, strict=True):
             asked = _operation(summary, parameters, {"application/json": "object", "text/event-stream": "string"})
             sent = {"required": True, "content": {"application/json": {"schema": schema}}}
             paths[prefix + path] = {"post": {**asked, "requestBody": sent}}
@@ -108,13 +111,6 @@ def _operation(
     }
 
 
-INTERFACES: dict[str, type[Exchange]] = {
-    "/v1/chat/completions": ChatCompletions,
-    "/v1/completions": Completions,
-    "/v1/responses": Responses,
-    "/v1/messages": Messages,
-    "/v1/messages/count_tokens": CountTokens,
-}
 AGENTS = "/e/{agent}"
 """For one of a program's several agents."""
 GRACE = 5.0
@@ -148,7 +144,9 @@ class Gateway:
         }
         routes = [self._route(path, handle) for path, handle in handlers.items()]
         for prefix in ("", AGENTS):
-            routes += [self._route(path, partial(self._ask, make), prefix, "POST") for path, make in INTERFACES.items()]
+            routes += [
+                self._route(path, partial(self._ask, make), prefix, "POST") for path, (make, _, _) in INTERFACES.items()
+            ]
             routes += [self._route(path, self._models, prefix) for path in ("/v1/models", "/v1/models/{id}")]
         application = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
         application.router.redirect_slashes = False
@@ -486,7 +484,7 @@ async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> N
     class Server(uvicorn.Server):
         """uvicorn's server without signal handlers."""
 
-        @contextlib.contextmanager
+        @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
 
@@ -501,7 +499,7 @@ async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> N
         server.should_exit = True
         await serving
         linked.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             await linked
         gateway.log.close()
 

@@ -6,11 +6,10 @@ To samplers, a tenant's clients are one more task.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -263,7 +262,7 @@ async def _load_file(endpoints: Sequence[SamplerEndpoint], key: str, path: str, 
 
 async def _retire(machine: Services, key: str) -> None:
     for endpoint in machine.endpoints.values():
-        with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or the workers are gone
+        with suppress(MarlaasError, ValueError):  # it was never there, or the workers are gone
             await endpoint.sampler.retire(key)
 
 
