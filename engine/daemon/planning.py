@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,7 +66,7 @@ def copies_to_measure(
         return {}
     plans, free, taken = {}, available_memory(settings.resources.memory), 0
     for copy in found:
-        with contextlib.suppress(BaseModelError):
+        with suppress(BaseModelError):
             plan = plan_of(base, with_copy(settings, copy), free - taken, precision=placement.trainer.precision)
             if plan.sequences >= (settings.rollout.sequences or ENOUGH):
                 plans[copy] = plan

@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -139,7 +138,7 @@ def _rates(value: object) -> Rates | None:
     with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # what else a file may have
         numbers = [float(value[name]) for name in ("matrix", "bandwidth", "bfloat16")]  # type: ignore[index]
         rates = Rates(*numbers)
-        if all(map(isfinite, numbers)) and min(numbers[:2]) > 0 and rates.bfloat16 >= 0:
+        if all(map(math.isfinite, numbers)) and min(numbers[:2]) > 0 and rates.bfloat16 >= 0:
             return rates
     return None
 

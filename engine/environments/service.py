@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -91,7 +90,7 @@ class EnvironmentService:
     async def start(self) -> None:
         """Returns when every plugin is proven or has failed, or after ``FIRST_PROOFS`` seconds."""
         for folder in self._folders:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -142,11 +141,11 @@ class EnvironmentService:
 
     async def refresh(self, name: str) -> None:
         """Read an environment's current files, and wait for the proof."""
-        with contextlib.suppress(EnvironmentMissing):
+        with suppress(EnvironmentMissing):
             plugin = self._named(name) or self._plugins.get(self.resolve(name).name.partition("/")[0])
             if plugin is None or plugin.removed:
                 return
-            with contextlib.suppress(OSError, RuntimeError):  # as in ``_watch``
+            with suppress(OSError, RuntimeError):  # as in ``_watch``
                 async with self._scanning:
                     await self._update(plugin.name, plugin.path)
             if proof := plugin.proving:
@@ -174,7 +173,7 @@ class EnvironmentService:
         """True if ``resolve`` finds it; without a look at all environments, since called for every group."""
         if self._named(name) is not None:
             return True
-        with contextlib.suppress(EnvironmentMissing):
+        with suppress(EnvironmentMissing):
             self.resolve(name)
             return True
         return False
@@ -184,7 +183,7 @@ class EnvironmentService:
         return find(name, self.infos())
 
     def full_name(self, name: str, version: str | None) -> str:
-        with contextlib.suppress(EnvironmentMissing):
+        with suppress(EnvironmentMissing):
             if version is not None:
                 return f"{self._owner(version).name}/{name.rpartition('/')[2]}"
         return name
@@ -307,9 +306,9 @@ class EnvironmentService:
         return self._plugins[kept.plugin]
 
     async def _watch(self) -> None:
-        async with contextlib.aclosing(hints(self._folders, self._is_polled)) as changes:
+        async with aclosing(hints(self._folders, self._is_polled)) as changes:
             async for _ in changes:
-                with contextlib.suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
+                with suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
                     await self.scan()
 
     async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:

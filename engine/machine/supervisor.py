@@ -187,8 +187,7 @@ class WorkerProcesses:
         ending.add_done_callback(self._endings.discard)
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
-        ends = [*others, *(handle.died for handle in self.handles.values())]
-        await until_first(*(end.wait() for end in ends))
+        await until_first(*(event.wait() for event in (*others, *(handle.died for handle in self.handles.values()))))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:

@@ -135,7 +135,11 @@ class SharedTrainer:
         if self.died.is_set():
             raise RuntimeError(f"{self.name} serves nobody any more.")
         self._line.add(call.payer, call, call.urgent)
-        self._arrive(call)
+        tenant = self._tenants[call.payer.tenant]
+        if tenant.calls or tenant.left is not None:
+            absence = 0.0 if tenant.calls or tenant.left is None else self._now() - tenant.left
+            tenant.absence = absence if tenant.absence is None else moving_mean(tenant.absence, absence)
+        tenant.calls.add(call)
         self._dispatch()
         try:
             return await call.answer
@@ -147,13 +151,6 @@ class SharedTrainer:
         self.died.set()
         while self._line:
             self._line.take()[1].fail(error)
-
-    def _arrive(self, call: Call) -> None:
-        tenant = self._tenants[call.payer.tenant]
-        if tenant.calls or tenant.left is not None:
-            absence = 0.0 if tenant.calls or tenant.left is None else self._now() - tenant.left
-            tenant.absence = absence if tenant.absence is None else moving_mean(tenant.absence, absence)
-        tenant.calls.add(call)
 
     def _leave(self, call: Call) -> None:
         tenant = self._tenants[call.payer.tenant]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import functools
 import hashlib
@@ -19,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory, TemporaryFile, gettempdir, mkdtemp
@@ -62,7 +61,7 @@ class Output:
             self.kept += data
             del self.kept[KEPT:-KEPT]
             if self.printed > FLOOD:
-                with contextlib.suppress(ProcessLookupError):
+                with suppress(ProcessLookupError):
                     process.terminate()
 
     @property
@@ -231,7 +230,7 @@ def _largest() -> int:
 
 def _free() -> float:
     """Bytes of memory; infinite if unknown."""
-    with contextlib.suppress(OSError), open("/proc/meminfo", "rb") as file:
+    with suppress(OSError), open("/proc/meminfo", "rb") as file:
         return next((int(row.split()[1]) << 10 for row in file if row.startswith(b"MemAvailable:")), math.inf)
     return math.inf
 

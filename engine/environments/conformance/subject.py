@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -96,7 +95,7 @@ class Subject:
             await self.renew()
             return await self.play(spec, answer)
         for pid in set(self._serving.pids) - self._calmed:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.setpriority(os.PRIO_PGRP, pid, NICENESS)
             self._calmed.add(pid)
         serve = nullcontext if isinstance(answer, Answering) else self.serve

@@ -349,10 +349,18 @@ class WorkerHandle:
         """Wait until a child takes calls, or end it. Raises as ``Launcher.start``."""
         handle = cls(name, child, log_path)
         try:
-            await handle._start(Call(0, factory, (kwargs,)))
+            child.write(pack(Call(0, factory, (kwargs,))))
+            first = await read(child.reader)
+            if first and isinstance(first[0], Failed):
+                raise rebuild_error(first[0], name)
+            if first != (Answer(0, None),):
+                await child.wait()
+                raise handle.death(starting=True)
         except BaseException:
             await asyncio.shield(handle.stop(grace=0))
             raise
+        handle._listener = asyncio.create_task(handle._listen(child.reader), name=f"worker {name}")
+        handle._watch = asyncio.create_task(handle._look_after(), name=f"watch over {name}")
         return handle
 
     @property
@@ -419,17 +427,6 @@ class WorkerHandle:
         if self._listener is not None:
             await self._listener
         self.died.set()
-
-    async def _start(self, start: Call) -> None:
-        self._child.write(pack(start))
-        first = await read(self._child.reader)
-        if first and isinstance(first[0], Failed):
-            raise rebuild_error(first[0], self.name)
-        if first != (Answer(0, None),):
-            await self._child.wait()
-            raise self.death(starting=True)
-        self._listener = asyncio.create_task(self._listen(self._child.reader), name=f"worker {self.name}")
-        self._watch = asyncio.create_task(self._look_after(), name=f"watch over {self.name}")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while messages := await read(reader):
