@@ -483,10 +483,12 @@ async def served(
         await service.stop()
 
 
-async def found_alone(names: Sequence[str], folders: Sequence[Path], scratch: Path) -> tuple[EnvironmentInfo, ...]:
+async def found_alone(
+    names: Sequence[str], folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
+) -> tuple[EnvironmentInfo, ...]:
     """All environments of the plugins that the names may mean, broken ones included."""
     plugins = frozenset[str]().union(*(meant(name, folders).plugins for name in names if not _is_path(name)))
-    async with served(folders, plugins, scratch) as service:
+    async with served(folders, plugins, scratch, interpreters) as service:
         return service.infos()
 
 
