@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from marlaas.engine.devices.calibration import measure_here as measure_device
+from marlaas.engine.devices.survey import measure_here as measure_device
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.models.find import BaseModel, load_base

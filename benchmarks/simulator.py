@@ -19,8 +19,16 @@ from marlaas.engine.devices.limits import own_cores
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.models.find import load_base
 from marlaas.engine.queue.submission.taskfile import submission
-from marlaas.engine.simulate.cluster_file import SHIPPED, Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
-from marlaas.engine.simulate.profile import Profile, record
+from marlaas.engine.simulate.cluster_file import (
+    SHIPPED,
+    Arrival,
+    Case,
+    ClusterSpec,
+    NodeSpec,
+    Profile,
+    TasksSpec,
+    record,
+)
 from marlaas.engine.simulate.simulation import Figures, Result, measure as figures_of, simulate
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.reader import Reader

@@ -6,12 +6,12 @@ A configuration is completed with defaults. Errors are sentences for the person 
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from .json_values import not_json
 from .messages import within_limits
 
 ALLOWED = {
@@ -133,7 +133,7 @@ def checked(parameter: Parameter, value: Any, owner: str = "") -> Any:
         case "bool":
             fits = isinstance(value, bool)
         case _:
-            fits = _is_json(value)
+            fits = not not_json(value)
     if not fits or not _within(parameter, value):
         raise ValueError(f"{parameter.name!r}{of} must be {parameter.allowed}, not {value!r}.")
     return value
@@ -177,14 +177,6 @@ def _within(parameter: Parameter, value: Any) -> bool:
     if parameter.high is not None and value > parameter.high:
         return False
     return not parameter.choices or value in parameter.choices
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
 
 
 def _unknown(name: str, known: tuple[str, ...], owner: str) -> str:

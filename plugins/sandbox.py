@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import itertools
 import os
@@ -11,7 +10,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -40,7 +39,7 @@ class Group:
 
     def end(self) -> None:
         """Kill all in it, and remove it."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             _write(self.path, "cgroup.kill", b"1")
             until = monotonic() + _ENDING
             with open(os.path.join(self.path, "cgroup.events"), "rb", buffering=0) as file:
@@ -49,7 +48,7 @@ class Group:
                 while b"populated 1" in os.pread(file.fileno(), 4096, 0) and monotonic() < until:
                     poll.poll(1000 * _ENDING)
         for folder, _, _ in os.walk(self.path, topdown=False):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.rmdir(folder)
 
 
@@ -70,7 +69,7 @@ def new_group(processes: int) -> Group | None:
         group = Group(os.path.join(place, f"{_PREFIX}{os.getpid()}-{next(_numbers)}"))
     except OSError:
         return None
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         _write(group.path, "pids.max", str(processes).encode())
     return group
 
@@ -78,7 +77,7 @@ def new_group(processes: int) -> Group | None:
 @functools.cache
 def parent_group() -> str | None:
     """This process's, if it may hold others; else None."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         place = next((f"{_MOUNTED}{line[3:]}" for line in lines if line.startswith("0::/")), "")
         if not os.access(os.path.join(place, "cgroup.procs"), os.W_OK):
@@ -86,7 +85,7 @@ def parent_group() -> str | None:
         for name in os.listdir(place):  # those of processes that were killed; one in use cannot be removed
             maker = name.removeprefix(_PREFIX).partition("-")[0]
             if name.startswith(_PREFIX) and maker.isdigit() and not os.path.exists(f"/proc/{maker}"):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.rmdir(os.path.join(place, name))
         tried = os.path.join(place, f"{_PREFIX}{os.getpid()}")
         os.mkdir(tried)
@@ -111,10 +110,10 @@ def remove_folder(path: str) -> None:
 
     if os.path.islink(path):
         return
-    with contextlib.suppress(OSError, RecursionError):
+    with suppress(OSError, RecursionError):
         return shutil.rmtree(path)
     for command in (("chmod", "-R", "u+rwX"), ("rm", "-rf")):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run((*command, "--", path), capture_output=True, check=False, timeout=_REMOVING)
 
 
@@ -284,12 +283,12 @@ async def end_of(process: asyncio.subprocess.Process, patience: float | None) ->
     except TimeoutError:  # the program keeps it from saying so
         return -signal.SIGALRM
     finally:
-        with contextlib.suppress(ProcessLookupError, TimeoutError):
+        with suppress(ProcessLookupError, TimeoutError):
             if process.returncode is None:
                 process.terminate()  # it knows which processes to kill
                 async with asyncio.timeout(_GRACE):
                     await process.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 

@@ -74,11 +74,6 @@ def wall_limit(seconds: float) -> float:
     return 10.0 * seconds + 30.0
 
 
-def waiting_limit(seconds: float) -> float:
-    """Seconds, above all for a cold disk."""
-    return 2.0 * seconds + 1.0
-
-
 def waited(before: Used, after: Used) -> float:
     """Seconds without computing or waiting for a core; 0 if threads began or ended."""
     if before.delays.keys() != after.delays.keys():
@@ -103,7 +98,7 @@ class Watch:
         self._waited += waited(self._last, now)
         self._last = now
         left = self._seconds - (now.processor - self._first.processor)
-        if left <= 0 or self._waited >= waiting_limit(self._seconds):
+        if left <= 0 or self._waited >= 2.0 * self._seconds + 1.0:  # it waits above all for a cold disk
             raise Ended(signal.SIGALRM)
         if now.wall - self._first.wall >= wall_limit(self._seconds):
             raise Ended(STARVED)

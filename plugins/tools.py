@@ -75,9 +75,10 @@ class ToolRunner:
 
     async def result_of(self, call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
         """Run one call. ``Invalid`` and ``Skip`` are raised; any other exception becomes the text of the result."""
-        wrong = _wrong(call, tools, schemas)
-        if wrong:
-            return wrong
+        if call.name not in tools:
+            return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
+        if wrong := _mismatch(call.arguments, schemas[call.name]["function"]["parameters"]):
+            return f"error: {wrong}"
         try:
             return str(await self._run(tools[call.name], call.arguments))
         except (Invalid, Skip):
@@ -109,14 +110,6 @@ def result_here(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> 
         return str(done.value)
     running.close()
     raise TypeError("a tool that has something to await must be an async def")
-
-
-def _wrong(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
-    """What is wrong with a call, as the model is shown; empty if it can be carried out."""
-    if call.name not in tools:
-        return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
-    wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])
-    return f"error: {wrong}" if wrong else ""
 
 
 def _misplaced(error: Exception) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.errors import EngineUnreachable, MarlaasError
 from marlaas.engine.faults import VARIABLE, Point
 from marlaas.engine.home.paths import Home

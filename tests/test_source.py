@@ -125,7 +125,7 @@ def test_an_engine_knows_no_screen_no_tensors_and_no_cluster() -> None:
     assert not modules & {"textual", "rich", "torch", "transformers", "llama_cpp", "vllm", "ray"}
     assert not [name for name in modules if name.startswith("marlaas.engine.machine.cluster")]
     cluster = "marlaas.engine.machine.cluster"
-    assert "ray" not in loaded(f"import {cluster}.cluster, {cluster}.node_host"), "the ways to nodes know none"
+    assert "ray" not in loaded(f"import {cluster}.cluster"), "the ways to nodes know none"
 
 
 # Errors: where, cause, what to do; the cause in the first 60 characters

@@ -107,7 +107,7 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
     """Check files, plan memory, measure, judge."""
     import asyncio
 
-    from marlaas.engine.devices.calibration import OtherPrograms
+    from marlaas.engine.devices.survey import OtherPrograms
     from marlaas.engine.machine.reference import check_comparison, compare_base, spoken_comparison
     from marlaas.engine.rollout.renderer import Renderer
     from marlaas.engine.train.trial import TASK, cleared, write_copies

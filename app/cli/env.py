@@ -51,7 +51,7 @@ from .terminal import Waiting, agreed
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.conformance.finding import Finding
-    from marlaas.engine.environments.files.source import Source
+    from marlaas.engine.environments.files import Source
     from marlaas.engine.environments.protocol import EnvironmentInfo
 
 
@@ -196,11 +196,10 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
 
 async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding]]:
     """For a named plugin, all its environments."""
-    from marlaas.engine.environments.alone import meant, served
     from marlaas.engine.environments.conformance.check import Scope, check
     from marlaas.engine.environments.dependencies import Interpreters
-    from marlaas.engine.environments.service import find
-    from marlaas.engine.gateway.processes import check_installed, open_gateways
+    from marlaas.engine.environments.service import find, meant, served
+    from marlaas.engine.gateway.api import check_installed, open_gateways
 
     from ..operations.environments.peeking import Programs, find_room
 
@@ -348,8 +347,8 @@ def run_allow(home: Home, args: argparse.Namespace) -> int:
 
 def _source(name: str, home: Home) -> Source:
     """Runs no plugin code."""
-    from marlaas.engine.environments.alone import meant
-    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
+    from marlaas.engine.environments.files import SourceError, plugin_paths, read_source
+    from marlaas.engine.environments.service import meant
 
     wish = meant(name, [BUNDLED_PLUGINS, home.plugins])
     paths = {plugin: path for folder in wish.folders for plugin, path in plugin_paths(folder).items()}

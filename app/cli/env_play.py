@@ -16,14 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from marlaas.engine.environments.alone import serve_alone, settled
 from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import Answering, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.served_version import Lease
-from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.environments.service import EnvironmentService, serve_alone, settled
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.engine.gateway.processes import Gateways, check_installed, open_gateways
+from marlaas.engine.gateway.api import Gateways, check_installed, open_gateways
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.machine.lone_sampler import LoneSampler, plan_alone

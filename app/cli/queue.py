@@ -34,7 +34,7 @@ from ..text.tasks import agent_map_lines
 from .parser import Verbs, add_family, add_tasks, add_verb, arg, reading_tasks, whole
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.alone import Peek
+    from marlaas.engine.environments.service import Peek
 
     from ..operations.estimating import Estimates
 

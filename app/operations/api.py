@@ -108,7 +108,7 @@ def open_api(home: Home, port: int | None) -> str:
 
     Raises ``ConfigError`` if the engine refuses, ``EngineUnreachable`` if engine or API do not answer.
     """
-    from marlaas.engine.gateway.processes import check_installed
+    from marlaas.engine.gateway.api import check_installed
 
     check_installed()
     ask(home, "api_start", port=port)

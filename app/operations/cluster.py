@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.errors import ClusterUnreachable, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings, load_settings

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY

@@ -57,9 +57,8 @@ from ..store.schema import is_current
 from ..store.store import Store
 from ..tracking.processes import Trackers
 from ..wire import Endpoints
-from .control import STALE, make_home, open_database
+from .control import STALE, EngineLock, make_home, open_database
 from .heartbeat import CardMonitor, Heartbeat
-from .lock import EngineLock
 from .planning import Planner, cluster_of, plan, without_nodes
 
 if TYPE_CHECKING:
@@ -207,8 +206,7 @@ class Notifier:
         while True:
             event, task = await self._events.get()
             try:
-                line = await asyncio.to_thread(described, self._home, event, task)
-                problem = await self._deliver(line)
+                problem = await self._deliver(await asyncio.to_thread(described, self._home, event, task))
             except (OSError, ValueError, RuntimeError, StoreError) as error:
                 problem = str(error)
             finally:

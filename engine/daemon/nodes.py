@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..errors import MarlaasError, StoreError
@@ -56,9 +55,9 @@ class NodeMonitor:
         while True:
             with contextlib.suppress(StoreError):
                 commands = self._commands()
-                if commands or monotonic() - looked >= INTERVAL:
+                if commands or time.monotonic() - looked >= INTERVAL:
                     await self.look(commands)
-                    looked = monotonic()
+                    looked = time.monotonic()
             await asyncio.sleep(POLL)
 
     def _commands(self) -> list[Command]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..devices.calibration import OtherPrograms
 from ..devices.limits import available_memory, own_cores
 from ..devices.machine import UsableNode
-from ..devices.survey import survey_machine
+from ..devices.survey import OtherPrograms, survey_machine
 from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
 from ..machine.placement.choices import Copy, best, decides_precision, decides_weights, is_small
@@ -68,7 +66,7 @@ def copies_to_measure(
         return {}
     plans, free, taken = {}, available_memory(settings.resources.memory), 0
     for copy in found:
-        with contextlib.suppress(BaseModelError):
+        with suppress(BaseModelError):
             plan = plan_of(base, with_copy(settings, copy), free - taken, precision=placement.trainer.precision)
             if plan.sequences >= (settings.rollout.sequences or ENOUGH):
                 plans[copy] = plan
@@ -92,9 +90,8 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
     """
     if not settings.cluster.address and not home.node_lock.exists():
         return None
-    from ..machine.cluster.cluster import Cluster
+    from ..machine.cluster.cluster import Cluster, named
     from ..machine.cluster.joining import local_node, ray_environment
-    from ..machine.cluster.node_host import named
 
     own = local_node(home)
     if own is not None and own.head and not own.is_head:

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
 from ..spec.validation import between, one_of
 from .machine import Cpu, Gpu, Holder, Inventory, Machine
@@ -37,8 +36,8 @@ def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None =
         return Mask(tuple(gpu.uuid for gpu in gpus))
     kind = next((prefix for prefix in ("GPU-", "MIG-") if value.strip().startswith(prefix)), "")
     texts = [text.strip() for text in value.split(",")] if value.strip() else []
-    names = list(takewhile(lambda name: name is not None, (_name(text, kind) for text in texts)))
-    chosen = list(takewhile(lambda uuid: uuid is not None, (_meant(name, gpus, order) for name in names)))
+    names = list(itertools.takewhile(lambda name: name is not None, (_name(text, kind) for text in texts)))
+    chosen = list(itertools.takewhile(lambda uuid: uuid is not None, (_meant(name, gpus, order) for name in names)))
     if len(set(names)) < len(names) or len(set(chosen)) < len(chosen):
         return Mask((), f"{VARIABLE} names a card twice, which hides all of them.")
     wrong = texts[len(chosen)] if len(chosen) < len(texts) else "-1"
@@ -268,13 +267,9 @@ def changes(before: Inventory, after: Inventory, account: str) -> tuple[str, ...
 
 
 def _moved(old: Gpu, new: Gpu, account: str) -> list[str]:
-    was, now = (_foreign(gpu, account) for gpu in (old, new))
+    was, now = (sum(holder.memory for holder in gpu.holders if foreign(holder, account)) for gpu in (old, new))
     if abs(now - was) < MOVED * new.memory and bool(now) == bool(was):
         return []
     who = " and ".join(sorted({h.account or "somebody unseen" for h in new.holders if foreign(h, account)}))
     took = f"{who} took memory of {new.label}: {now / GB:.1f} GB are theirs, {new.free / GB:.1f} GB are free."
     return [took if now > was else f"Others gave back memory of {new.label}: {new.free / GB:.1f} GB are free."]
-
-
-def _foreign(gpu: Gpu, account: str) -> int:
-    return sum(h.memory for h in gpu.holders if foreign(h, account))

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .dependencies import Interpreters, Refused, Waiting
-from .files.source import Snapshots, Source, Stamp, read_source, shown
+from .files import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
 from .pool import ProcessBudget
 from .process.child import BrokenPlugin
@@ -170,7 +169,7 @@ class Plugin:
                 await asyncio.wait((self._candidate,))
             serving = self._active
             if serving is None:
-                raise self._unserved()
+                raise unserved(self.name, self._failure or Failure("its file was removed"))
         else:
             serving = self.serving(version) or await self._recalled(version)
         serving.hold(by_version=version is not None)
@@ -210,7 +209,9 @@ class Plugin:
             self._reject(source.version, Failure(f"its snapshot cannot be written: {error}"))
             return
         try:
-            runtime = await self._interpreters.of(source, partial(self._warn, source.version))
+            runtime = await self._interpreters.of(
+                source, lambda message: self._tell("unconfined", source.version, Failure(message))
+            )
         except Refused as error:
             self._reject(source.version, error.failure)
             return
@@ -253,9 +254,6 @@ class Plugin:
         self._failure, self._candidate, self._waits = Failure(str(waiting)), None, waiting.state
         self._waiting = asyncio.get_running_loop().create_task(wait())
         self._tell(waiting.state, source.version, self._failure)
-
-    def _warn(self, version: str, message: str) -> None:
-        self._tell("unconfined", version, Failure(message))
 
     async def _return_to(self, known: ServedVersion) -> None:
         known.hold(by_version=False)
@@ -329,9 +327,6 @@ class Plugin:
         self._failure = failure
         self._candidate, self._slow = None, False
         self._tell("rejected", version, failure)
-
-    def _unserved(self) -> EnvironmentFailure:
-        return unserved(self.name, self._failure or Failure("its file was removed"))
 
     def _tell(self, kind: EventKind, version: str, failure: Failure | None) -> None:
         self._on_event(EnvironmentEvent(kind, self.name, version, failure))

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -193,9 +194,7 @@ class ServedVersion:
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """The place is freed before scoring, and the answer gets ``over``."""
         described = self.environments.get(environment)
-        if described is None or not described.program:
-            return await self._play(environment, spec, answer, counts)
-        async with self._programs:
+        async with self._programs if described is not None and described.program else nullcontext():
             return await self._play(environment, spec, answer, counts)
 
     async def _play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool) -> EpisodeOutcome:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import replace
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -19,8 +20,19 @@ from ..home.settings import EnvironmentSettings
 from ..spec.rules import environments_named
 from ..trajectories import Failure
 from .dependencies import Interpreters
-from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
-from .files.watch import hints
+from .files import (
+    SUFFIXES,
+    Found,
+    Snapshots,
+    SourceError,
+    discover,
+    fresh,
+    hints,
+    plugin_paths,
+    read_source,
+    shown,
+    stamp,
+)
 from .health import Standstill
 from .outcomes import OutcomeCounts
 from .plugin import Plugin, unserved
@@ -35,7 +47,7 @@ from .protocol import (
     Opens,
     Ranking,
 )
-from .served_version import Lease, ServedVersion, first_ask, settings_of
+from .served_version import PATIENCE, Lease, ServedVersion, first_ask, settings_of
 
 FIRST_PROOFS = 5.0
 TIDY_EVERY = 64
@@ -78,7 +90,7 @@ class EnvironmentService:
     async def start(self) -> None:
         """Returns when every plugin is proven or has failed, or after ``FIRST_PROOFS`` seconds."""
         for folder in self._folders:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -129,11 +141,11 @@ class EnvironmentService:
 
     async def refresh(self, name: str) -> None:
         """Read an environment's current files, and wait for the proof."""
-        with contextlib.suppress(EnvironmentMissing):
+        with suppress(EnvironmentMissing):
             plugin = self._named(name) or self._plugins.get(self.resolve(name).name.partition("/")[0])
             if plugin is None or plugin.removed:
                 return
-            with contextlib.suppress(OSError, RuntimeError):  # as in ``_watch``
+            with suppress(OSError, RuntimeError):  # as in ``_watch``
                 async with self._scanning:
                     await self._update(plugin.name, plugin.path)
             if proof := plugin.proving:
@@ -155,14 +167,13 @@ class EnvironmentService:
         return serving.health.standstills() if serving is not None else []
 
     def processes(self) -> list[tuple[str, int]]:
-        plugins = sorted(self._plugins.items())
-        return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
+        return [(name, pid) for name, plugin in sorted(self._plugins.items()) for pid in plugin.processes()]
 
     def known(self, name: str) -> bool:
         """True if ``resolve`` finds it; without a look at all environments, since called for every group."""
         if self._named(name) is not None:
             return True
-        with contextlib.suppress(EnvironmentMissing):
+        with suppress(EnvironmentMissing):
             self.resolve(name)
             return True
         return False
@@ -172,7 +183,7 @@ class EnvironmentService:
         return find(name, self.infos())
 
     def full_name(self, name: str, version: str | None) -> str:
-        with contextlib.suppress(EnvironmentMissing):
+        with suppress(EnvironmentMissing):
             if version is not None:
                 return f"{self._owner(version).name}/{name.rpartition('/')[2]}"
         return name
@@ -188,7 +199,10 @@ class EnvironmentService:
             info = self.resolve(name)
             plugin, _, environment = info.name.rpartition("/")
             if not info.version:
-                raise _no_version(info)
+                name = info.name.partition("/")[0]
+                if info.failure is not None:
+                    raise unserved(name, info.failure)
+                raise EnvironmentFailure(f"{name} is being loaded.")
             serving = self._plugins[plugin].serving()
         else:
             owner = self._owner(version)
@@ -288,14 +302,13 @@ class EnvironmentService:
         if kept is None:
             raise EnvironmentMissing(f"There is no version {version!r} of this environment any more.")
         if kept.plugin not in self._plugins:
-            path = self._folders[-1] / kept.path.name
-            self._plugins[kept.plugin] = self._plugin(kept.plugin, path, removed=True)
+            self._plugins[kept.plugin] = self._plugin(kept.plugin, self._folders[-1] / kept.path.name, removed=True)
         return self._plugins[kept.plugin]
 
     async def _watch(self) -> None:
-        async with contextlib.aclosing(hints(self._folders, self._is_polled)) as changes:
+        async with aclosing(hints(self._folders, self._is_polled)) as changes:
             async for _ in changes:
-                with contextlib.suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
+                with suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
                     await self.scan()
 
     async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:
@@ -371,13 +384,6 @@ def _completed(serving: ServedVersion, environment: str, config: Mapping[str, An
         raise ConfigError(str(error)) from None
 
 
-def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
-    plugin = info.name.partition("/")[0]
-    if info.failure is None:
-        return EnvironmentFailure(f"{plugin} is being loaded.")
-    return unserved(plugin, info.failure)
-
-
 def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
     """The environment that a name stands for.
 
@@ -413,13 +419,151 @@ async def ranked(
     verdict = await environments.rank(lease, [outcomes[place] for place in places], counts)
     for number, place in enumerate(places):
         if isinstance(verdict, Ranking):
-            judged[place] = _placed(outcomes[place], verdict.rewards[number])
+            own_rewards = outcomes[place].rewards
+            parts = {OWN if len(own_rewards) == 1 else f"{agent}.{OWN}": own for agent, own in own_rewards.items()}
+            parts = outcomes[place].parts | parts
+            judged[place] = replace(outcomes[place], rewards=verdict.rewards[number], parts=parts)
         else:
             judged[place] = replace(outcomes[place], status=verdict.status, rewards={}, failure=verdict.failure)
     return judged
 
 
-def _placed(outcome: EpisodeOutcome, rewards: dict[str, float]) -> EpisodeOutcome:
-    alone = len(outcome.rewards) == 1
-    own = {OWN if alone else f"{agent}.{OWN}": reward for agent, reward in outcome.rewards.items()}
-    return replace(outcome, rewards=rewards, parts=outcome.parts | own)
+LOOK = 0.1
+_PATH_STARTS = (".", "~", "/")
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What a name can mean, before any plugin is loaded."""
+
+    folders: tuple[Path, ...]
+    plugins: frozenset[str]
+    """The named one, else all."""
+    plugin: str
+    environment: str
+    """With the plugin instead of a path; without an environment, only the plugin."""
+
+
+def meant(name: str, folders: Sequence[Path]) -> Meant:
+    """Read a name ("games/guess") or a path ("./games.py", "games.py/guess").
+
+    Plugins' names go first. Raises ``EnvironmentMissing``.
+    """
+    if _is_path(name):
+        return _at(name)
+    plugins, plugin = frozenset(discover(folders).served), name.partition("/")[0]
+    if plugin not in plugins:
+        return Meant(tuple(folders), plugins, "", name)
+    return Meant(tuple(folders), frozenset({plugin}), plugin, name)
+
+
+@asynccontextmanager
+async def serve_alone(
+    name: str, folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
+) -> AsyncIterator[tuple[EnvironmentService, EnvironmentInfo]]:
+    """Serve the environment ``name`` (see ``meant``) until the block ends.
+
+    Raises ``EnvironmentMissing``. A plugin that does not load is found, but ``bind`` raises.
+    """
+    wish = meant(name, folders)
+    async with served(wish.folders, wish.plugins, scratch, interpreters) as service:
+        yield service, chosen(wish, service.infos())
+
+
+@asynccontextmanager
+async def served(
+    folders: Sequence[Path], plugins: frozenset[str], scratch: Path, interpreters: Interpreters | None = None
+) -> AsyncIterator[EnvironmentService]:
+    """Serve these plugins until the block ends; see ``settled``."""
+    service = EnvironmentService(folders, scratch, only=plugins, interpreters=interpreters)
+    try:
+        await settled(service)
+        yield service
+    finally:
+        await service.stop()
+
+
+async def found_alone(
+    names: Sequence[str], folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
+) -> tuple[EnvironmentInfo, ...]:
+    """All environments of the plugins that the names may mean, broken ones included."""
+    plugins = frozenset[str]().union(*(meant(name, folders).plugins for name in names if not _is_path(name)))
+    async with served(folders, plugins, scratch, interpreters) as service:
+        return service.infos()
+
+
+async def settled(service: EnvironmentService) -> None:
+    """Read the files, and wait until every changed plugin serves, has failed, or waits for a person."""
+    if proofs := await service.scan():
+        await asyncio.wait(proofs)
+    while service.settling:
+        await asyncio.sleep(LOOK)
+
+
+def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
+    """The meant environment; a plugin's only one needs no name. Raises ``EnvironmentMissing``."""
+    own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
+    if wish.environment == wish.plugin and len(own) == 1:
+        return own[0]
+    return find(wish.environment, own or list(infos))
+
+
+def _is_path(name: str) -> bool:
+    return name.startswith(_PATH_STARTS) or name.endswith((*SUFFIXES, "/")) or Path(name).parent.suffix in SUFFIXES
+
+
+def _at(name: str) -> Meant:
+    path, environment = Path(os.path.expanduser(name)).absolute(), ""
+    if not path.exists() and path.parent.suffix in SUFFIXES:
+        path, environment = path.parent, path.name
+    if not path.exists():
+        leads = f"{path} is a link that leads nowhere." if path.is_symlink() else f"There is no file or folder {path}."
+        raise EnvironmentMissing(leads)
+    plugin = next((name for name, entry in plugin_paths(path.parent).items() if entry == path), "")
+    if not plugin:
+        raise EnvironmentMissing(
+            "is no environment plugin.",
+            "That is a file NAME.py or NAME.toml, or a folder with an __init__.py or an openenv.yaml; its name begins"
+            " with neither . nor _.",
+            where=str(path),
+        )
+    return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)
+
+
+@dataclass(frozen=True)
+class Peek:
+    """First prompts, without a model or an engine."""
+
+    info: EnvironmentInfo
+    asks: tuple[Ask, ...] = ()
+    problem: str = ""
+
+
+async def first_prompts(
+    name: str,
+    config: Mapping[str, Any],
+    count: int,
+    folders: Sequence[Path],
+    scratch: Path,
+    interpreters: Interpreters | None = None,
+    data: Mapping[str, Any] | None = None,
+    opening: Callable[[], AbstractContextManager[Opens | None]] = nullcontext,
+) -> Peek:
+    """Draw ``count`` instances; 0: only describe.
+
+    ``data`` as in ``EnvironmentService.bind``; ``opening`` gives a program its address, without it prompts are empty.
+    Raises ``EnvironmentMissing`` and ``ConfigError``.
+    """
+    async with serve_alone(name, folders, scratch, interpreters) as (service, info):
+        asks: list[Ask] = []
+        if not count:
+            return Peek(info)
+        try:
+            with await service.bind(info.name, config=config, data=data) as lease:
+                for index in range(count):
+                    spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
+                    with opening() as opens:
+                        asks.append(await service.peek(lease, spec, opens))
+        except EnvironmentFailure as failure:
+            return Peek(info, tuple(asks), str(failure))
+        return Peek(info, tuple(asks))

@@ -35,8 +35,7 @@ from ..models.weights import parameters
 from .placement.capacity import memory_plans, sampler_room
 from .placement.choices import Copy, CopySpeed, choices_of, copies_on, is_small, may_use_cards, on_cores, usual_sampler
 from .placement.place import BASES, NO_ROOM, place_over, with_trainers
-from .workers.child import Template
-from .workers.handle import Launcher, LocalLauncher, WorkerHandle
+from .workers.handle import Launcher, LocalLauncher, Template, WorkerHandle
 
 LLAMA = "marlaas.engine.samplers.llama.model:LlamaSampler"
 TORCH = "marlaas.engine.samplers.torch.sampler:TorchSampler"
@@ -73,14 +72,13 @@ class WorkerSpec:
         self, logs: Path, nice: int = 0, template: Template | None = None, launcher: Launcher = LOCAL
     ) -> WorkerHandle:
         """Raises as ``Launcher.start`` does."""
-        log, environment = logs / f"{self.name}.log", self.environment
         return await launcher.start(
             self.name,
             self.factory,
             self.kwargs,
             self.cores,
-            log_path=log,
-            environment=environment,
+            log_path=logs / f"{self.name}.log",
+            environment=self.environment,
             nice=nice,
             template=template,
         )

@@ -204,8 +204,7 @@ class ServicesFactory:
         gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
         if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
             tokens = comparison_tokens(self.renderer, limits.context)
-            agreement = await compare(sampler, trainer, tokens, self.home.scratch)
-            agreement.check(tolerance, f"The file {gguf}")
+            (await compare(sampler, trainer, tokens, self.home.scratch)).check(tolerance, f"The file {gguf}")
         return SamplerEndpoint(
             name,
             assignment.kind,

@@ -47,8 +47,7 @@ from .plan import (
 )
 from .routing.router import SamplerEndpoints
 from .services import Load, Services, ServicesFactory
-from .workers.child import Template
-from .workers.handle import Launcher, WorkerHandle
+from .workers.handle import Launcher, Template, WorkerHandle
 
 if TYPE_CHECKING:
     from .cluster.cluster import Cluster
@@ -154,15 +153,11 @@ TEMPLATE = "template"
 Launchers = Callable[[str], Awaitable[Launcher]]
 
 
-async def _local(node: str) -> Launcher:
-    return LOCAL
-
-
 class WorkerProcesses:
     """One incarnation's processes; the next's start after their end."""
 
-    def __init__(self, logs: Path, nice: int, launcher: Launchers = _local) -> None:
-        """``launcher`` gives a node's; an empty node means here. It raises ``MarlaasError`` for an unreachable node."""
+    def __init__(self, logs: Path, nice: int, launcher: Launchers | None = None) -> None:
+        """``launcher`` gives a node's, and raises ``MarlaasError`` for an unreachable one; None: all are here."""
         self.handles: dict[str, WorkerHandle] = {}
         self.cards: frozenset[str] = frozenset()
         self._logs = logs
@@ -175,18 +170,15 @@ class WorkerProcesses:
         """Raises the first error; the others keep running."""
         self.cards = frozenset(cards)
         self._template = await _template(specs, self._logs)
-        for result in await asyncio.gather(*map(self._spawn, specs), return_exceptions=True):
+        for result in await asyncio.gather(*map(self.start_again, specs), return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 
     async def start_again(self, spec: WorkerSpec) -> None:
-        await self._spawn(spec)
-
-    async def _spawn(self, spec: WorkerSpec) -> None:
         template = self._template
         if template is not None and not (_forks(spec) and len(spec.cores) == template.threads and template.alive):
             template = None
-        launcher = await self._launcher(spec.node)
+        launcher = await self._launcher(spec.node) if self._launcher else LOCAL
         self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template, launcher)
 
     def forget(self, name: str) -> None:
@@ -195,8 +187,7 @@ class WorkerProcesses:
         ending.add_done_callback(self._endings.discard)
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
-        ends = [*others, *(handle.died for handle in self.handles.values())]
-        await until_first(*(end.wait() for end in ends))
+        await until_first(*(event.wait() for event in (*others, *(handle.died for handle in self.handles.values()))))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
@@ -290,10 +281,8 @@ class WorkerSupervisor:
             files=lambda: cluster.files if cluster else None,
             endpoints=endpoints,
         )
-        nice = settings.resources.nice
-        self._processes = processes or (
-            WorkerProcesses(home.logs, nice, cluster.launcher) if cluster else WorkerProcesses(home.logs, nice)
-        )
+        launcher = cluster.launcher if cluster else None
+        self._processes = processes or WorkerProcesses(home.logs, settings.resources.nice, launcher)
         self._memory_backoff = MemoryBackoff()
         self._preemptible = Preemptible()
         self._live: tuple[Services, SamplerEndpoints] | None = None

@@ -97,6 +97,7 @@ class SharedTrainer:
         self.name = name
         self.like = like
         self.died = asyncio.Event()
+        self.clock: FairClock[str] = line.clock
         self._line, self._ledger, self._fuse, self._now = line, ledger, fuse, now
         self._running: asyncio.Task[None] | None = None
         self._under_way: list[Call] = []
@@ -105,10 +106,6 @@ class SharedTrainer:
         """Moving means of seconds, by the kind of call: for a token of groups, else for a call."""
         self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
         self.policies: set[str] = set()
-
-    @property
-    def clock(self) -> FairClock[str]:
-        return self._line.clock
 
     @property
     def waiting(self) -> int:
@@ -138,7 +135,11 @@ class SharedTrainer:
         if self.died.is_set():
             raise RuntimeError(f"{self.name} serves nobody any more.")
         self._line.add(call.payer, call, call.urgent)
-        self._arrive(call)
+        tenant = self._tenants[call.payer.tenant]
+        if tenant.calls or tenant.left is not None:
+            absence = 0.0 if tenant.calls or tenant.left is None else self._now() - tenant.left
+            tenant.absence = absence if tenant.absence is None else moving_mean(tenant.absence, absence)
+        tenant.calls.add(call)
         self._dispatch()
         try:
             return await call.answer
@@ -150,13 +151,6 @@ class SharedTrainer:
         self.died.set()
         while self._line:
             self._line.take()[1].fail(error)
-
-    def _arrive(self, call: Call) -> None:
-        tenant = self._tenants[call.payer.tenant]
-        if tenant.calls or tenant.left is not None:
-            absence = 0.0 if tenant.calls or tenant.left is None else self._now() - tenant.left
-            tenant.absence = absence if tenant.absence is None else moving_mean(tenant.absence, absence)
-        tenant.calls.add(call)
 
     def _leave(self, call: Call) -> None:
         tenant = self._tenants[call.payer.tenant]

@@ -216,7 +216,8 @@ def described_tool(name: str, description: str, schema: Mapping[str, Any], call:
     required = schema.get("required") or ()
     usable = {argument: facts for argument, facts in properties.items() if argument.isidentifier()}
     tool.__name__ = tool.__qualname__ = name
-    tool.__doc__ = "\n".join([description, *_about(usable)]).strip()
+    about = [f"{argument}: {facts['description']}" for argument, facts in usable.items() if facts.get("description")]
+    tool.__doc__ = "\n".join([description, *about]).strip()
     tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
@@ -229,10 +230,6 @@ def described_tool(name: str, description: str, schema: Mapping[str, Any], call:
         ]
     )
     return tool
-
-
-def _about(properties: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [f"{name}: {facts['description']}" for name, facts in properties.items() if facts.get("description")]
 
 
 def _annotation(facts: Mapping[str, Any]) -> Any:

@@ -9,9 +9,8 @@ import functools
 import importlib
 import inspect
 import json
-import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from ..environment import Environment
 from ..episode import Episode
@@ -44,13 +43,13 @@ def shown(observation: Any) -> str:
 def action_class(environment: Any) -> Any:
     """What ``step`` takes. Raises ``TypeError`` if unknown."""
     try:
-        hints = typing.get_type_hints(environment.step)
+        hints = get_type_hints(environment.step)
     except Exception:  # an annotation may name an import for checkers only
         hints = {}
     parameters = list(inspect.signature(environment.step).parameters)[1:]
     candidates = [hints.get(name) for name in parameters[:1]]
     for base in getattr(environment, "__orig_bases__", ()):
-        candidates += typing.get_args(base)[:1]
+        candidates += get_args(base)[:1]
     for candidate in candidates:
         if isinstance(candidate, type) and hasattr(candidate, "model_fields") and _content(candidate):
             return candidate
@@ -117,8 +116,7 @@ def openenv(
             if read is not None:
                 await session.play(opening, read, describe, system, max_turns)
             else:
-                tools = await session.tools()
-                await ep.agent(system=system, tools=tools).act(opening, max_turns=max_turns)
+                await ep.agent(system=system, tools=await session.tools()).act(opening, max_turns=max_turns)
                 if not session.steps:  # the world paid nothing
                     raise unreadable_reply(ep, "the reply calls none of the tools", session.earned, unreadable)
             return session.earned

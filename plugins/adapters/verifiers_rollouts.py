@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 from ..agent import Agent
@@ -289,7 +288,7 @@ def verifiers_taskset(
         raise ValueError(f"{title} {refused}, which is not supported: only single-turn tasks scored by their trace are")
 
     def data(split: str) -> list[Any]:
-        tasks = list(itertools.islice(made, TASKS_OF_AN_INFINITE if made.INFINITE else None))
+        tasks = list(islice(made, TASKS_OF_AN_INFINITE if made.INFINITE else None))
         return held_out(tasks, [task.hash for task in tasks], split, title)
 
     @own_random

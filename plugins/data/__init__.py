@@ -3,9 +3,8 @@
 Begin with ``rows.py``.
 """
 
-from .division import digest_of, row_at
 from .files import SPLIT, Source, all_files, folder_of
-from .rows import MOST_ROWS, first_row, held_out, rows_of
+from .rows import MOST_ROWS, digest_of, first_row, held_out, row_at, rows_of
 
 __all__ = [
     "MOST_ROWS",

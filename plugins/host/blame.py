@@ -16,7 +16,7 @@ from typing import Any
 
 from ..rewards import Skip
 from .channel import Record
-from .threads import Late
+from .meter import Late
 
 _LONGEST = 8000
 _LONGEST_MESSAGE = 500

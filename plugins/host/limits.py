@@ -52,8 +52,14 @@ def memory_mb() -> int:
 def die_with(parent: int) -> None:
     """Die with ``parent`` (0: not visible), and be the first victim without memory."""
     if sys.platform == "linux":
-        _go_first()
-        _die_with_parent()
+        import ctypes
+
+        with contextlib.suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+            if int(file.read()) < _FIRST_TO_GO:
+                file.seek(0)
+                file.write(str(_FIRST_TO_GO))
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:  # it died before it could be watched
         os._exit(1)
 
@@ -92,17 +98,3 @@ def _bound(kind: int, soft: int, hard: int | None = None) -> None:
     most = most if allowed == resource.RLIM_INFINITY or most == resource.RLIM_INFINITY else min(most, allowed)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(kind, (min(soft, most) if most != resource.RLIM_INFINITY else soft, most))
-
-
-def _go_first() -> None:
-    with contextlib.suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
-        if int(file.read()) < _FIRST_TO_GO:
-            file.seek(0)
-            file.write(str(_FIRST_TO_GO))
-
-
-def _die_with_parent() -> None:
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

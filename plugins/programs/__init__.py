@@ -4,6 +4,6 @@ Each episode starts one in its own folder, and trains on its conversation.
 """
 
 from .declaring import program
-from .run import ProgramFailed, ProgramRun
+from .playing import ProgramFailed, ProgramRun
 
 __all__ = ["ProgramFailed", "ProgramRun", "program"]

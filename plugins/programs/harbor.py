@@ -20,13 +20,22 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from ..data.division import canonical
-from ..data.rows import held_out
+from ..data.rows import canonical, held_out
 from ..environment import Data
 from ..sandbox_supervisor import SYSTEM
-from .containers import CLIENTS, FIXED, MOUNT, container_of
-from .playing import Placed
-from .run import LARGEST, ProgramFailed, Reward, read_text, reward_of, run
+from .playing import (
+    CLIENTS,
+    FIXED,
+    LARGEST,
+    MOUNT,
+    Placed,
+    ProgramFailed,
+    Reward,
+    container_of,
+    read_text,
+    reward_of,
+    run,
+)
 
 _WORKDIR = "/app"
 _TEST_SECONDS = 600.0

@@ -25,7 +25,7 @@ from marlaas.app import output
 from marlaas.app.cli.main import main
 from marlaas.app.client import Home as Client
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.schema import is_current

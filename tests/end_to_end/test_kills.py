@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.store.queries import machine
 from marlaas.engine.store.queries.reader import Reader
 from tests.oracle.audit import audit

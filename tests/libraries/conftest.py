@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.dependencies import Interpreters
-from marlaas.engine.environments.files.source import plugin_paths
+from marlaas.engine.environments.files import plugin_paths
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.home.settings import EnvironmentSettings

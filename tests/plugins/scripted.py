@@ -13,7 +13,7 @@ from typing import Any
 from marlaas.plugins import Environment, Episode, Invalid, Reply
 from marlaas.plugins.blocking import BlockingEpisode, wait_on
 from marlaas.plugins.data import row_at, rows_of
-from marlaas.plugins.host.threads import in_thread
+from marlaas.plugins.host.meter import in_thread
 from marlaas.plugins.messages import Ask
 from marlaas.plugins.parameters import complete
 from marlaas.plugins.rewards import Rewards, rewards_of

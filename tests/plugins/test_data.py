@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.data import Source, all_files, division, files, first_row, rows, rows_of
-from marlaas.plugins.data.division import divide, permuted, row_at
+from marlaas.plugins.data import Source, all_files, files, first_row, rows, rows_of
 from marlaas.plugins.data.files import Lines
+from marlaas.plugins.data.rows import divide, permuted, row_at
 from marlaas.plugins.json_values import as_json, not_json, read_json, row
 
 from .data_files import ParquetFile, as_batches, as_lines, modules, rows as made_rows
@@ -301,15 +301,15 @@ def test_no_copy_is_in_two_splits(keys: list[int], one: float, other: float) -> 
 
 def test_many_rows_are_divided_by_their_hashes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are added later move no other: 2,000 of 20,000 rows, give or take five standard deviations of 42."""
-    monkeypatch.setattr(division, "EXACT", 1000)
-    keys = [division.key_of(n) for n in range(20_000)]
+    monkeypatch.setattr(rows, "EXACT", 1000)
+    keys = [rows.key_of(n) for n in range(20_000)]
     splits = list(divide(keys, {"eval": 0.1}, "x"))
     assert abs(splits.count("eval") - 2000) < 5 * 42
     assert list(divide(keys[:5000], {"eval": 0.1}, "x")) == splits[:5000]
 
 
 def test_places_are_written_down_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "KEPT", 10)
+    monkeypatch.setattr(rows, "KEPT", 10)
     source = made(tmp_path, made_rows(100))
     first = {split: drawn(source, split, tmp_path / "kept") for split in ("train", "eval", "test") if split != "test"}
     scans = []

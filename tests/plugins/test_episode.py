@@ -15,7 +15,7 @@ from marlaas.plugins import BlockingEpisode, Environment, Episode, Invalid, Mess
 from marlaas.plugins.adapters.declaring import own_random
 from marlaas.plugins.agent import MOST_AGENTS
 from marlaas.plugins.episode import Settle
-from marlaas.plugins.host.threads import in_thread
+from marlaas.plugins.host.meter import in_thread
 from marlaas.plugins.messages import Ask, Fork
 from marlaas.plugins.rewards import rewards_of
 from marlaas.plugins.tools import schema_of

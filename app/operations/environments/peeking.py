@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from marlaas.engine.devices.limits import available_memory
-from marlaas.engine.environments.alone import Peek, first_prompts, found_alone, serve_alone
 from marlaas.engine.environments.conformance.check import try_out
 from marlaas.engine.environments.conformance.finding import Finding, Level
 from marlaas.engine.environments.dependencies import Interpreters
 from marlaas.engine.environments.protocol import EnvironmentInfo, Opens
+from marlaas.engine.environments.service import Peek, first_prompts, found_alone, serve_alone
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.gateway.processes import open_gateways
+from marlaas.engine.gateway.api import open_gateways
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.machine.plan import plan_of, wanted_of, with_sampler

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from marlaas.engine.environments.files.source import plugin_paths
+from marlaas.engine.environments.files import plugin_paths
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings

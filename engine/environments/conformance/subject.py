@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -44,16 +43,15 @@ _LONGEST_TOKEN = 8
 class Pace:
     """Counts the time since it was made."""
 
-    def __init__(self, seconds: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, seconds: float, pause: float = 0.0) -> None:
         self._seconds = seconds
         self._pause = pause
-        self._began = clock()
+        self._began = time.monotonic()
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
         """At least two, until ``share`` of the time."""
         for number, item in enumerate(items):
-            if number >= LEAST and self.clock() - self._began > share * self._seconds:
+            if number >= LEAST and time.monotonic() - self._began > share * self._seconds:
                 return
             yield item
             await asyncio.sleep(self._pause)
@@ -97,7 +95,7 @@ class Subject:
             await self.renew()
             return await self.play(spec, answer)
         for pid in set(self._serving.pids) - self._calmed:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.setpriority(os.PRIO_PGRP, pid, NICENESS)
             self._calmed.add(pid)
         serve = nullcontext if isinstance(answer, Answering) else self.serve
@@ -139,9 +137,9 @@ class Draw:
 
 async def draw(subject: Subject, split: Split, index: int, pace: Pace, member: int = 0) -> Draw:
     """Run one instance up to its first ask."""
-    began = pace.clock()
+    began = time.monotonic()
     reached = await first_ask(subject.play, instance(subject, split, index, member))
-    return Draw(split, index, reached, pace.clock() - began)
+    return Draw(split, index, reached, time.monotonic() - began)
 
 
 async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: Pace, share: float) -> list[Draw]:
@@ -239,11 +237,11 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
     """At most ``MOST_TURNS`` replies."""
     turns: list[float] = []
     replies: Counter[tuple[str, int]] = Counter()
-    resumed = pace.clock()
+    resumed = time.monotonic()
 
     async def answer(ask: Ask) -> Reply:
         nonlocal resumed
-        turns.append(pace.clock() - resumed)
+        turns.append(time.monotonic() - resumed)
         if len(turns) > MOST_TURNS:
             raise _Endless
         place = ask.agent, ask.branch
@@ -251,12 +249,12 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
             replies[place] = ask.fork.turns
         answered = reply.reply(ask, replies[place])
         replies[place] += 1
-        resumed = pace.clock()
+        resumed = time.monotonic()
         return answered
 
     try:
         outcome = await subject.play(instance(subject, "train", index), answer)
-        turns.append(pace.clock() - resumed)
+        turns.append(time.monotonic() - resumed)
     except _Endless:
         outcome = EpisodeOutcome("error", failure=Failure(f"it asks more than {MOST_TURNS:,} times: bound the turns"))
     return Played(reply, index, outcome, tuple(turns), frozenset(agent for agent, _ in replies))

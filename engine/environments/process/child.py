@@ -193,8 +193,7 @@ class Child:
         self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
     ) -> Ranking | EpisodeOutcome:
         self._allowed = timeout
-        request = encode_rank(environment, members, timeout)
-        verdict = await self._run(request, None, (Ranking, EpisodeOutcome))
+        verdict = await self._run(encode_rank(environment, members, timeout), None, (Ranking, EpisodeOutcome))
         if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
             return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
         return cast(Ranking | EpisodeOutcome, verdict)

@@ -480,8 +480,7 @@ async def launch(path: Path, folders: Folders) -> Launched:
                 start_new_session=True,
             )
             failing.pop_all()
-    door = Door(folders.scratch) if confined else None
-    return Launched(process, ours, Pulse(asking), folders.log, door)
+    return Launched(process, ours, Pulse(asking), folders.log, Door(folders.scratch) if confined else None)
 
 
 def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:

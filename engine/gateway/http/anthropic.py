@@ -6,18 +6,32 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall
-from .bodies import Part, Share, Tokens, TopK, check, decode, schema_of, text_of, unsupported, wishes_of, wrong
-from .exchange import Exchange, Form, body as error_body, event
-from .tools import Tools
+from .exchange import (
+    Body,
+    Exchange,
+    Form,
+    Part,
+    Share,
+    Tokens,
+    Tools,
+    body as error_body,
+    check,
+    decode,
+    event,
+    schema_of,
+    text_of,
+    unsupported,
+    wishes_of,
+    wrong,
+)
 
 BILLING = "x-anthropic-billing-header:"
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
 
 
-class Block(Struct):
+class Block(msgspec.Struct):
     """A block of a message: text, thoughts, a call of a tool or its result."""
 
     type: str
@@ -30,14 +44,14 @@ class Block(Struct):
     content: str | list[Part] | None = None
 
 
-class SentMessage(Struct):
+class SentMessage(msgspec.Struct):
     """A message of the conversation."""
 
     role: str
     content: str | list[Block]
 
 
-class SentTool(Struct):
+class SentTool(msgspec.Struct):
     """A tool that the model may call."""
 
     name: str | None = None
@@ -46,30 +60,26 @@ class SentTool(Struct):
     input_schema: dict[str, Any] | None = None
 
 
-class ToolChoice(Struct):
+class ToolChoice(msgspec.Struct):
     """The tool to call."""
 
     type: str
     name: str | None = None
 
 
-class MessagesBody(Struct):
-    """Body of ``/v1/messages``; unknown keys are ignored."""
+class MessagesBody(Body, kw_only=True):
+    """Body of ``/v1/messages``."""
 
-    model: str
     messages: list[SentMessage]
     max_tokens: Tokens
     system: str | list[Part] | None = None
     temperature: Share | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
     stop_sequences: list[str] | None = None
     tools: list[SentTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
-    stream: bool | None = None
 
 
 class Messages(Exchange):
@@ -171,7 +181,7 @@ class CountTokens(Messages):
 
     def ask(self, body: bytes) -> Chat:
         asked = super().ask(body)
-        return structs.replace(asked, wishes=structs.replace(asked.wishes, max_tokens=0), stream=False)
+        return msgspec.structs.replace(asked, wishes=msgspec.structs.replace(asked.wishes, max_tokens=0), stream=False)
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         return {"input_tokens": answer.prompt_tokens}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -58,20 +57,17 @@ class Link:
         self._calls[number] = messages
         try:
             self._writer.write(frame)
-            with contextlib.suppress(ConnectionError):  # then ``serve`` ends, and says that the engine is gone
+            with suppress(ConnectionError):  # then ``serve`` ends, and says that the engine is gone
                 await self._writer.drain()
             yield messages
         finally:
-            self._cancel(number)
+            if self._calls.pop(number, None) is not None and self._writer is not None:
+                self._writer.write(wire.frame(wire.Cancel(number)))
 
     def reject(self, key: str, message: str) -> None:
         """Have the engine know of a request that is refused here."""
         if self._writer is not None:
             self._writer.write(wire.frame(wire.Rejected(next(self._ids), key, message)))
-
-    def _cancel(self, number: int) -> None:
-        if self._calls.pop(number, None) is not None and self._writer is not None:
-            self._writer.write(wire.frame(wire.Cancel(number)))
 
     def _take(self, message: wire.Response) -> None:
         messages = self._calls.get(message.id)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
-from msgspec import Struct
 
 from ..limits import Limits
 
@@ -32,7 +31,7 @@ _OTHERS = re.compile(r"[^ -~]")
 _KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
 
 
-class Line(Struct, omit_defaults=True):
+class Line(msgspec.Struct, omit_defaults=True):
     """Facts of a finished request."""
 
     time: str
@@ -67,7 +66,10 @@ class Log:
         line.key = shown_key(line.key)
         line.model = line.model[:LONGEST_MODEL]
         try:
-            print(_ascii(msgspec.json.encode(line).decode()), file=self._open(), flush=True)
+            text = msgspec.json.encode(line).decode()
+            # non-ASCII characters occur only in JSON's strings
+            text = _OTHERS.sub(lambda found: json.dumps(found[0])[1:-1], text)
+            print(text, file=self._open(), flush=True)
         except OSError as error:  # a full disk must not stop the answers
             print(f"The log of requests cannot be written: {error}.", file=sys.stderr)
 
@@ -99,11 +101,6 @@ def shown_body(body: bytes) -> Any:
 def shown_key(key: str) -> str:
     """Without its secret, as in `marlaas api key list`."""
     return key[:-SECRET] if _KEY.fullmatch(key) else key[:SHOWN]
-
-
-def _ascii(text: str) -> str:
-    """Non-ASCII characters occur only in JSON's strings."""
-    return _OTHERS.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 Row = tuple[str, Mapping[str, str], float]

@@ -12,26 +12,27 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...wire import Answered, Chat, Choice, Complete, Message, Piece, Token, ToolCall, Wishes
-from .bodies import (
+from .exchange import (
+    END,
+    Body,
     Choices,
+    Exchange,
     Likeliest,
     Part,
     Penalty,
     Seed,
     Share,
-    Temperature,
     Tokens,
-    TopK,
+    Tools,
     check,
     decode,
+    event,
     schema_of,
     text_of,
     unsupported,
     wishes_of,
     wrong,
 )
-from .exchange import END, Exchange, event
-from .tools import Tools
 
 LEAST = -9999.0
 """For missing values and minus infinity, which JSON lacks."""
@@ -56,13 +57,9 @@ def _row(text: str, logprob: float | None) -> dict[str, Any]:
     return {"token": text, "logprob": finite(logprob), "bytes": list(text.encode("utf-8", "surrogatepass"))}
 
 
-class SamplingBody(Struct):
+class SamplingBody(Body, kw_only=True):
     """How to sample and to stream."""
 
-    model: str
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
     min_p: Share | None = None
     n: Choices | None = None
     seed: Seed | None = None
@@ -71,7 +68,6 @@ class SamplingBody(Struct):
     frequency_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
     response_format: dict[str, Any] | None = None
-    stream: bool | None = None
     stream_options: dict[str, Any] | None = None
 
 

@@ -9,23 +9,24 @@ from msgspec import Struct
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, Token, ToolCall
 from . import openai
-from .bodies import (
+from .exchange import (
+    Body,
+    Exchange,
     Likeliest,
     Part,
-    Share,
-    Temperature,
     Tokens,
-    TopK,
+    Tools,
     check,
     decode,
+    event,
+    new_id,
+    parameter,
     schema_of,
     text_of,
     unsupported,
     wishes_of,
     wrong,
 )
-from .exchange import Exchange, event, new_id, parameter
-from .tools import Tools
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 LOGPROBS = "message.output_text.logprobs"
@@ -52,16 +53,12 @@ class Item(Struct):
     output: str | list[Part] | None = None
 
 
-class ResponsesBody(Struct):
-    """Body of ``/v1/responses``; unknown keys are ignored."""
+class ResponsesBody(Body, kw_only=True):
+    """Body of ``/v1/responses``."""
 
-    model: str
     input: str | list[Item]
     instructions: str | None = None
     max_output_tokens: Tokens | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
     top_logprobs: Likeliest | None = None
     include: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -72,7 +69,6 @@ class ResponsesBody(Struct):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
-    stream: bool | None = None
 
 
 def turns(items: Sequence[Item], tools: Tools) -> list[Message]:

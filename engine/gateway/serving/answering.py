@@ -28,6 +28,7 @@ from ...rollout.programs import (
     tools_of,
 )
 from ...rollout.renderer import UNSHOWN, Renderer, Rendering, TooLong, reply_stream
+from ...rollout.slots import Replicas
 from ...rollout.spoken import ReplyStream, before_stop, first_stop
 from ...samplers.options import Extras, Wishes
 from ...samplers.protocol import NewTokens, SampleRequest
@@ -35,7 +36,6 @@ from ...samplers.sampling import WHOLE
 from ...samplers.seeds import noise_seed
 from ...trajectories import Tokens
 from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token, Wishes as Asked
-from .versions import Held
 
 AT_ONCE = 64
 """Choices of a request."""
@@ -61,8 +61,11 @@ class Desk:
     """Resources to answer a request."""
 
     rollout: Rollout
-    lent: Held
+    replicas: Replicas
+    version: str
+    """As the samplers name it."""
     model: str
+    """As clients name it."""
 
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
         """Raises ``Refusal``, and what the samplers raise."""
@@ -148,15 +151,17 @@ class Desk:
         """
         if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
             return Sampled((), "length")
-        client = self.rollout.sampler_client(self.lent.replicas, "")
+        client = self.rollout.sampler_client(self.replicas, "")
         ids: list[int] = []
         shown: list[Token] = []
 
         def add(new: NewTokens) -> None:
             if reply is not None:
                 new = reply.take(new)
-            tokens = self._tokens(new.tokens.tolist(), new.extras)
-            ids.extend(new.tokens.tolist())
+            new_ids, tokens = new.tokens.tolist(), tuple[Token, ...]()
+            if new.extras is not None:
+                tokens = tokens_of(new_ids, new.extras.logprobs.tolist(), new.extras.likeliest, self._text_of)
+            ids.extend(new_ids)
             shown.extend(tokens)
             if reply is None:
                 return
@@ -189,7 +194,7 @@ class Desk:
         room = self._context - len(prompt)
         request = SampleRequest(
             conversation=f"client-{next(_numbers)}",
-            version=self.lent.name,
+            version=self.version,
             tokens=prompt,
             max_tokens=room if most is None else min(room, most),
             temperature=1.0 if how.temperature is None else how.temperature,
@@ -198,9 +203,6 @@ class Desk:
             truncation=how.truncation or WHOLE,
         )
         return request if how.wishes is None else request.wishing(how.wishes)
-
-    def _tokens(self, ids: Sequence[int], extras: Extras | None) -> tuple[Token, ...]:
-        return () if extras is None else tokens_of(ids, extras.logprobs.tolist(), extras.likeliest, self._text_of)
 
     def _prompt(self, request: SampleRequest, extras: Extras | None) -> tuple[Token, ...]:
         if extras is None or extras.prompt_logprobs is None:
@@ -222,7 +224,7 @@ class Desk:
 
     @property
     def _context(self) -> int:
-        return self.lent.replicas.context
+        return self.replicas.context
 
 
 def _options(wishes: Asked, tools: Sequence[dict[str, Any]], prompt: bool = False) -> SamplingOptions:

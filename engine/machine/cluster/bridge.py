@@ -15,8 +15,8 @@ from ...adapters.statefile import put_state
 from ...devices.machine import Link
 from ...errors import AdapterDamaged, AdapterUnreachable, MarlaasError, WorkerDied
 from ...racing import until_first
+from .cluster import Begin, Ended, Event, Folder, NodeHost, Order, checksum_of
 from .node import Node, NodeFacts, Versions, link_of, reason_in, trouble_with, unreached
-from .node_host import Begin, Ended, Event, Folder, NodeHost, Order, checksum_of
 
 # A host is lost once, with all its children.
 
@@ -157,8 +157,7 @@ class NodeWorkers:
 
     async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         """See ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
-        answer: dict[str, Any] = await self.link(node).call("resolve", kwargs)
-        return answer
+        return dict(await self.link(node).call("resolve", kwargs))
 
     async def start(self, node: str, child: int, begin: Begin, stream_to: Callable[[Event], None]) -> Ended:
         link = self._of[child] = self.link(node)

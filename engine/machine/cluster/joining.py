@@ -55,11 +55,6 @@ def port_flags(first: int) -> list[str]:
     ]
 
 
-def port_variables(first: int) -> dict[str, str]:
-    """Variables for the other ports of a range."""
-    return {"DASHBOARD_METRIC_PORT": str(first + FIGURES)}
-
-
 def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
     """All ports and their purposes, for people."""
     rows = [(f"{first + begin}{f'-{first + end}' if end > begin else ''}", what) for _, begin, end, what in RANGE]
@@ -195,8 +190,8 @@ def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
     check_token(home, cluster)
     environment = (
         FIXED
-        | port_variables(cluster.ports)
-        | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
+        | {"DASHBOARD_METRIC_PORT": str(cluster.ports + FIGURES), "MARLAAS_HOME": str(home.root)}
+        | {"RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
     )
     if cluster.insecure:
         return environment

@@ -148,8 +148,7 @@ def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> Nod
         seen = survey_machine(settings.resources, home.rates, ours, missing=measure)
     except MarlaasError as error:
         return NodeFacts(versions, trouble=error.message)
-    free = available_memory(settings.resources.memory)
-    return NodeFacts(versions, seen.usable, seen.software, free)
+    return NodeFacts(versions, seen.usable, seen.software, available_memory(settings.resources.memory))
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import host
-from .child import LONGEST
+from .handle import LONGEST
 
 
 def main(arguments: list[str]) -> None:

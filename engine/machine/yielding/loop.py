@@ -59,8 +59,7 @@ class YieldLoop:
 
     async def look(self) -> None:
         """Carry out commands; end workers for these, active hours or idleness."""
-        commands = self._commands()
-        outcomes = {command.id: self._hear(command) for command in commands}
+        outcomes = {command.id: self._hear(command) for command in self._commands()}
         now = self._now()
         if self._yielded is not None and self._yielded.until is not None and self._yielded.until <= now:
             self._yielded = None

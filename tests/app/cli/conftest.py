@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from marlaas.app.operations import cluster, commands
-from marlaas.engine.daemon import lock
+from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
 
@@ -23,7 +23,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> Outcome:
         def wait(reader: object, sent: list[int]) -> dict[int, str]:
             return {} if text == "silence" else dict.fromkeys(sent, text)
 
-        for module in (lock, cluster, commands):
+        for module in (control, cluster, commands):
             monkeypatch.setattr(module, "holder", lambda path: 1)
         monkeypatch.setattr(commands, "wait_for_outcomes", wait)
 

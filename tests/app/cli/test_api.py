@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.operations import api
-from marlaas.engine.gateway import processes as gateways
+from marlaas.engine.gateway import api as gateways
 from marlaas.engine.gateway.keys import digest
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store

@@ -17,9 +17,8 @@ from marlaas.app.cli import terminal
 from marlaas.app.operations import commands
 from marlaas.app.operations.environments.templates import SHAPES, written
 from marlaas.engine.environments.conformance.check import Scope, check as conformance
-from marlaas.engine.environments.declaration import Requirements
-from marlaas.engine.environments.dependencies import OWN, Venv
-from marlaas.engine.environments.files.source import Snapshots, read_source
+from marlaas.engine.environments.dependencies import OWN, Requirements, Venv
+from marlaas.engine.environments.files import Snapshots, read_source
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService

@@ -13,7 +13,7 @@ import pytest
 
 from marlaas.app.operations.environments.peeking import environments_alone, troubles
 from marlaas.app.operations.submitting import checked, loaded
-from marlaas.engine.gateway import processes
+from marlaas.engine.gateway import api as processes
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander

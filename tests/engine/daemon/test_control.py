@@ -20,9 +20,8 @@ import pytest
 
 from marlaas.app.reading import reading
 from marlaas.engine.daemon import control, main as engine
-from marlaas.engine.daemon.control import why_not
+from marlaas.engine.daemon.control import PREPARES, EngineLock, holder, starts, why_not
 from marlaas.engine.daemon.heartbeat import Heartbeat
-from marlaas.engine.daemon.lock import PREPARES, EngineLock, holder, starts
 from marlaas.engine.daemon.main import start_up
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.errors import ConfigError, DatabaseUnwritable, EngineUnreachable, HomeLocked, StoreError

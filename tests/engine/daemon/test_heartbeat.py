@@ -38,7 +38,7 @@ from marlaas.engine.machine.supervisor import WorkerSupervisor
 from marlaas.engine.models.find import load_base
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.samplers.protocol import SamplerStats
-from marlaas.engine.simulate.time import run_virtually
+from marlaas.engine.simulate.simulation import run_virtually
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.machine import DeviceRow, StageSample, devices, environment_use
 from marlaas.engine.store.queries.reader import Reader

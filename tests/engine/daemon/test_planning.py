@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.daemon import planning
-from marlaas.engine.devices import calibration
-from marlaas.engine.devices.calibration import OtherPrograms
+from marlaas.engine.devices import survey as calibration
 from marlaas.engine.devices.machine import Cpu, Gpu, Rates
+from marlaas.engine.devices.survey import OtherPrograms
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings

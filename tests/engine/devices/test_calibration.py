@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.devices import calibration
-from marlaas.engine.devices.calibration import key_of, with_rates
+from marlaas.engine.devices import survey as calibration
 from marlaas.engine.devices.machine import Cpu, Gpu, Inventory, Machine, Rates
-from marlaas.engine.devices.survey import look
+from marlaas.engine.devices.survey import key_of, look, with_rates
 
 CARD = Gpu(0, "GPU-1", "H", "cuda", 80, 80)
 FOUND = Inventory(

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.conformance import checks
-from marlaas.engine.environments.conformance.checks import Observed
+from marlaas.engine.environments.conformance import check as checks
+from marlaas.engine.environments.conformance.check import Observed
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.subject import (
     CONSTANTS,

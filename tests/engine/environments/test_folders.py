@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import watchfiles
 
+from marlaas.engine.environments import files
 from marlaas.engine.environments.dependencies import Interpreters
-from marlaas.engine.environments.files import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
@@ -165,7 +165,7 @@ async def test_without_watches_changes_are_looked_for(world: World, monkeypatch:
             raise OSError(28, "No space left")
         return watchfiles.awatch(*folders, **settings)
 
-    monkeypatch.setattr(watch, "awatch", refuse)
+    monkeypatch.setattr(files, "awatch", refuse)
     await world.service.start()
     event = await world.until("polled", "all")
     assert event.failure is not None and "No space left" in event.failure.message

@@ -19,19 +19,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import dependencies
-from marlaas.engine.environments.declaration import (
-    DeclarationError,
-    Limits,
-    Requirements,
-    requirements,
-    requirements_of,
-)
 from marlaas.engine.environments.dependencies import (
     OWN,
     BuildFailed,
+    DeclarationError,
     Interpreters,
+    Limits,
     NoPython,
     Refused,
+    Requirements,
     Venv,
     Waiting,
     author_api,
@@ -39,11 +35,13 @@ from marlaas.engine.environments.dependencies import (
     in_words,
     installed,
     needs_of,
+    requirements,
+    requirements_of,
     suitable,
     uv_error,
     variables_for_build,
 )
-from marlaas.engine.environments.files.source import Source, SourceError, read_source
+from marlaas.engine.environments.files import Source, SourceError, read_source
 from marlaas.engine.environments.process.launch import Runtime
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing

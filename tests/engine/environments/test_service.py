@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import service as services
-from marlaas.engine.environments.alone import Meant, first_prompts, found_alone, meant, serve_alone, settled
 from marlaas.engine.environments.process.launch import Folders, Launched, launch
+from marlaas.engine.environments.service import Meant, first_prompts, found_alone, meant, serve_alone, settled
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from marlaas.engine.environments.files import source, source as snapshots
-from marlaas.engine.environments.files.source import (
+from marlaas.engine.environments import files as snapshots, files as source
+from marlaas.engine.environments.files import (
     SPARE,
     Snapshots,
     Source,

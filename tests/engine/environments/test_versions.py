@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import served_version as draining, service
-from marlaas.engine.environments.files import source
+from marlaas.engine.environments import files as source, served_version as draining, service
 from marlaas.engine.environments.health import MOST_FAILURES
 from marlaas.engine.environments.pool import ProcessBudget
 from marlaas.engine.environments.process.launch import Folders

@@ -13,8 +13,7 @@ from typing import Any, cast
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.gateway.keys import Identity
-from marlaas.engine.gateway.serving.clients import Serving
-from marlaas.engine.gateway.serving.versions import reference
+from marlaas.engine.gateway.serving.clients import Serving, reference
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.models.find import BaseModel, load_base

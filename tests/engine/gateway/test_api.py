@@ -15,12 +15,11 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fairness.line import Ledger
-from marlaas.engine.gateway import processes as module
-from marlaas.engine.gateway.api import Api
+from marlaas.engine.gateway import api as module
+from marlaas.engine.gateway.api import Api, Gateways
 from marlaas.engine.gateway.figures import NAMES, Counted, FigureReader, counted, figures as figure_rows
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.link import Desk
-from marlaas.engine.gateway.processes import Gateways
 from marlaas.engine.home.settings import ApiSettings
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

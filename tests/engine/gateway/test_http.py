@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine import wire
-from marlaas.engine.gateway.http import app, logs
+from marlaas.engine.gateway.http import logs, main as app
 from marlaas.engine.gateway.http.logs import Log, shown_key
 from marlaas.engine.gateway.keys import new_episode_key, new_key
 from marlaas.engine.gateway.limits import Limits

@@ -14,12 +14,10 @@ from starlette.routing import Route
 
 from marlaas.engine import wire
 from marlaas.engine.gateway.http.anthropic import Messages
-from marlaas.engine.gateway.http.app import Gateway
-from marlaas.engine.gateway.http.bodies import Part, decode
-from marlaas.engine.gateway.http.exchange import Exchange
+from marlaas.engine.gateway.http.exchange import Exchange, Part, decode
 from marlaas.engine.gateway.http.link import Link
+from marlaas.engine.gateway.http.main import Gateway, document
 from marlaas.engine.gateway.http.openai import ChatCompletions, Completions
-from marlaas.engine.gateway.http.openapi import document
 from marlaas.engine.gateway.http.responses import Responses
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.wire import Refusal

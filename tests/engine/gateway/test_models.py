@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.gateway.serving.versions import Names
+from marlaas.engine.gateway.serving.clients import Names
 from marlaas.engine.wire import Refusal
 
 from ...examples import examples

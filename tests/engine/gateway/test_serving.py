@@ -17,8 +17,7 @@ from msgspec import structs
 
 from marlaas.engine.errors import AdapterError, WorkerDied
 from marlaas.engine.gateway.serving.answering import AT_ONCE, SHORT, of_prompt
-from marlaas.engine.gateway.serving.clients import Limits, Serving
-from marlaas.engine.gateway.serving.versions import Held, LoadedVersions, Named, reference
+from marlaas.engine.gateway.serving.clients import Held, Limits, LoadedVersions, Named, Serving, reference
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.models.find import load_base

@@ -10,8 +10,8 @@ import pytest
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.home.paths import Home
 from marlaas.engine.simulate import cluster_file
-from marlaas.engine.simulate.cluster_file import Case, read_case
-from marlaas.engine.simulate.profile import (
+from marlaas.engine.simulate.cluster_file import (
+    Case,
     Profile,
     RecordedEnvironment,
     RecordedEpisode,
@@ -19,6 +19,7 @@ from marlaas.engine.simulate.profile import (
     RecordedTurn,
     SamplerRates,
     TrainerRates,
+    read_case,
 )
 
 TASK = """

@@ -22,6 +22,7 @@ from marlaas.engine.simulate.cluster_file import (
     DevicesSpec,
     LinkSpec,
     NodeSpec,
+    Profile,
     Site,
     nodes_of,
     planned,
@@ -30,7 +31,6 @@ from marlaas.engine.simulate.cluster_file import (
     sites_of,
     usable,
 )
-from marlaas.engine.simulate.profile import Profile
 from marlaas.engine.spec.validation import build
 from tools.random_base.families import FAMILIES, SHAPES
 from tools.random_base.make import config, tensors

@@ -12,8 +12,7 @@ from statistics import mean
 import pytest
 
 from marlaas.engine.home.paths import Home
-from marlaas.engine.simulate.cluster_file import Case
-from marlaas.engine.simulate.profile import TrainerRates, non_negative, record
+from marlaas.engine.simulate.cluster_file import Case, TrainerRates, non_negative, record
 from marlaas.engine.simulate.simulation import Figures, Result, simulate
 from tests.oracle.audit import audit
 

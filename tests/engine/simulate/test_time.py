@@ -12,9 +12,8 @@ import pytest
 from marlaas.engine.clock import monotonic, wall_time
 from marlaas.engine.devices.machine import Link
 from marlaas.engine.samplers.protocol import SampleRequest, SamplerStats
-from marlaas.engine.simulate.cluster_file import Site
-from marlaas.engine.simulate.profile import Profile, SamplerRates, TrainerRates
-from marlaas.engine.simulate.time import BEGINS, StoodStill, run_virtually
+from marlaas.engine.simulate.cluster_file import Profile, SamplerRates, Site, TrainerRates
+from marlaas.engine.simulate.simulation import BEGINS, StoodStill, run_virtually
 from marlaas.engine.simulate.workers import REPLY, Shared, SimulatedSampler, SimulatedTrainer
 from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
 

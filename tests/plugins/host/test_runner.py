@@ -16,13 +16,21 @@ from typing import Any, cast
 import pytest
 
 from marlaas.plugins import Environment, Episode, env, sandbox
-from marlaas.plugins.host import meter, threads, threads as instances
+from marlaas.plugins.host import meter
 from marlaas.plugins.host.blame import Blame, may_pay
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.meter import LIMITS, OwnTime, charged
-from marlaas.plugins.host.process import PluginHost
-from marlaas.plugins.host.runner import Run, Running, ScoringRun
-from marlaas.plugins.host.threads import EpisodeThreads, Instances, Late, Stopped, ended, in_thread
+from marlaas.plugins.host.meter import (
+    LIMITS,
+    EpisodeThreads,
+    Instances,
+    Late,
+    OwnTime,
+    Stopped,
+    charged,
+    ended,
+    in_thread,
+)
+from marlaas.plugins.host.process import PluginHost, Run, Running, ScoringRun
 from marlaas.plugins.messages import Ask, Endpoint, Reply
 from marlaas.plugins.rewards import Skip
 from marlaas.plugins.sandbox import Starved
@@ -109,7 +117,7 @@ async def test_a_starved_program_is_no_verdict(kept: bool, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("watched")
 async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.0)
+    monkeypatch.setattr("marlaas.plugins.host.process.GRACE", 0.0)
     go = asyncio.Event()
 
     @env
@@ -132,7 +140,7 @@ async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("watched")
 async def test_an_episode_that_asks_again_after_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.01)
+    monkeypatch.setattr("marlaas.plugins.host.process.GRACE", 0.01)
     asked = 0
 
     @env
@@ -204,7 +212,7 @@ async def test_a_set_up_that_the_wall_limit_ends_is_marked(monkeypatch: pytest.M
 @pytest.mark.usefixtures("untold")
 @pytest.mark.usefixtures("watched")
 async def test_a_set_up_that_will_not_end_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "_GRACE", 0.01)
+    monkeypatch.setattr(meter, "_GRACE", 0.01)
     go = asyncio.Event()
 
     class Stubborn(Base):
@@ -253,7 +261,7 @@ async def test_what_goes_wrong_in_closing_is_printed(capsys: pytest.CaptureFixtu
 PROGRAM = """
 import asyncio, os, sys
 from concurrent.futures import ThreadPoolExecutor
-from marlaas.plugins.host.threads import in_thread
+from marlaas.plugins.host.meter import in_thread
 
 async def told_to_end_while_it_starts_others():
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
@@ -282,8 +290,8 @@ os._exit(0)
 
 @pytest.mark.processes
 async def test_only_threads_of_ended_episodes_are_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "LEFT_AFTER", -1.0)
-    go, loop, before = threading.Event(), asyncio.get_running_loop(), threads.left_behind()
+    monkeypatch.setattr(meter, "LEFT_AFTER", -1.0)
+    go, loop, before = threading.Event(), asyncio.get_running_loop(), meter.left_behind()
     usages = [OwnTime(60, lambda wall: None) for _ in range(8)]
     executor = EpisodeThreads()
     loop.set_default_executor(executor)
@@ -297,13 +305,13 @@ async def test_only_threads_of_ended_episodes_are_left_behind(monkeypatch: pytes
     episodes = [charged(plain() if number % 2 else aside(), usage) for number, usage in enumerate(usages)]
     while not all(usage.threads for usage in usages):
         await asyncio.sleep(0)
-    assert threads.left_behind() == before, "they are under way"
+    assert meter.left_behind() == before, "they are under way"
     for usage in usages[:4]:
         ended(usage)
-    assert threads.left_behind() == before + 4
+    assert meter.left_behind() == before + 4
     go.set()
     await asyncio.gather(*episodes)
-    assert threads.left_behind() == before
+    assert meter.left_behind() == before
     executor.shutdown()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.plugins import env
 from marlaas.plugins.programs import ProgramFailed
-from marlaas.plugins.programs.containers import find_client
+from marlaas.plugins.programs.playing import find_client
 
 from .episodes import Served, rewards
 from .test_harbor import ROW, task
@@ -57,7 +57,7 @@ def client(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, info: int =
 @pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", f"{os.getuid()}:{os.getgid()}")])
 async def test_what_the_client_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, user: str) -> None:
     log = client(tmp_path / "bin", monkeypatch, name)
-    monkeypatch.setattr("marlaas.plugins.programs.containers.memory_mb", lambda: 512)
+    monkeypatch.setattr("marlaas.plugins.programs.playing.memory_mb", lambda: 512)
     given = env.program("sh -c true {prompt}", image="an/image", reward="exit", env={"MINE": "{url}"}, name="given")
     assert (await rewards(given, {"prompt": "a b"})).by_agent == {"agent": 1.0}
     _, inspected, told, removed = log.read_text().splitlines()

@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.plugins import Environment, env
 from marlaas.plugins.programs import ProgramFailed
-from marlaas.plugins.programs.run import mounts
+from marlaas.plugins.programs.playing import mounts
 
 from .episodes import Served, rewards
 

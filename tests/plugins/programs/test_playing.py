@@ -20,9 +20,8 @@ from hypothesis import given, strategies as st
 from marlaas.plugins import BlockingEpisode, Episode, Score, env
 from marlaas.plugins.data import rows_of
 from marlaas.plugins.host.blame import may_pay
-from marlaas.plugins.programs import ProgramFailed, ProgramRun, run as running
-from marlaas.plugins.programs.playing import seed_of
-from marlaas.plugins.programs.run import mount_place, read_text, reward_of
+from marlaas.plugins.programs import ProgramFailed, ProgramRun, playing as running
+from marlaas.plugins.programs.playing import mount_place, read_text, reward_of, seed_of
 from marlaas.plugins.rewards import rewards_of
 from tests.loading import load
 

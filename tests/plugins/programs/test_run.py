@@ -19,9 +19,9 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.process.launch import Door
 from marlaas.plugins import Endpoint, Environment, Episode, Range, env
-from marlaas.plugins.programs import ProgramRun, forwarder, run as running
+from marlaas.plugins.programs import ProgramRun, forwarder, playing as running
 from marlaas.plugins.programs.forwarder import Forwarder
-from marlaas.plugins.programs.run import run
+from marlaas.plugins.programs.playing import run
 from marlaas.plugins.programs.words import Addresses, filled, words_of
 
 from .episodes import alive, leftovers
@@ -168,7 +168,7 @@ print(own.wait() == -signal.SIGKILL)
 
 HOST = """
 import asyncio, os, sys
-from marlaas.plugins.programs import run as running
+from marlaas.plugins.programs import playing as running
 running.MARK = sys.argv[3]
 asyncio.run(running.run(("python", "-c", sys.argv[1]), sys.argv[2], dict(os.environ), ""))
 """

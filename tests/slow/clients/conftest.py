@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.real.base import smollm2
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import StoredConversation

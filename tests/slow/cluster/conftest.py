@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from marlaas.engine.machine.cluster.bridge import RECONNECT
+from marlaas.engine.machine.cluster.cluster import Folder
 from marlaas.engine.machine.cluster.node import own_versions
-from marlaas.engine.machine.cluster.node_host import Folder
 from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
 from marlaas.engine.models.find import load_base
 from tests.ray_nodes import ROOT, VARIABLES, RayNodes

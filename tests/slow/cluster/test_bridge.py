@@ -13,8 +13,7 @@ import pytest
 import pytest_asyncio
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.machine.cluster.cluster import StateFiles
-from marlaas.engine.machine.cluster.node_host import NodeLauncher, checksum_of
+from marlaas.engine.machine.cluster.cluster import NodeLauncher, StateFiles, checksum_of
 from marlaas.engine.machine.workers.handle import WorkerHandle
 from tests.engine.machine.workers.contract import LauncherContract, Spawn, spawning
 from tests.ray_nodes import MEMORY, RayNodes
@@ -75,7 +74,7 @@ async def test_each_is_one_death(
     elif victim == "host":
         host.kill()
     elif victim == "dark way":
-        monkeypatch.setattr("marlaas.engine.machine.cluster.node_host.SILENCE", 0.5)
+        monkeypatch.setattr("marlaas.engine.machine.cluster.cluster.SILENCE", 0.5)
         host.send_signal(signal.SIGSTOP)
         await first.stop(grace=0.5)
     elif victim == "node":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon.control import holder
 from marlaas.engine.home.paths import Home
 
 from ...end_to_end.conftest import Lab

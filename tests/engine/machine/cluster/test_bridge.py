@@ -14,14 +14,16 @@ import pytest
 
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterUnreachable, WorkerDied
 from marlaas.engine.home.paths import Home
-from marlaas.engine.machine.cluster import node_host
+from marlaas.engine.machine.cluster import cluster
 from marlaas.engine.machine.cluster.bridge import NodeWorkers
-from marlaas.engine.machine.cluster.cluster import RemoteSampler, RemoteTrainer, StateFiles
-from marlaas.engine.machine.cluster.node_host import (
+from marlaas.engine.machine.cluster.cluster import (
     KEPT,
     NodeFiles,
     NodeHost,
     NodeLauncher,
+    RemoteSampler,
+    RemoteTrainer,
+    StateFiles,
     checksum_of,
 )
 from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
@@ -79,7 +81,7 @@ async def test_a_lost_host_is_one_death_of_each_of_its_workers(bridge: WorkerHan
 async def test_a_dead_bridge_ends_all_workers_over_it(
     bridge: WorkerHandle, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.machine.cluster.node_host.SILENCE", 0.05)
+    monkeypatch.setattr("marlaas.engine.machine.cluster.cluster.SILENCE", 0.05)
     first, *others = await spawn(), await spawn(), await spawn(node="grace")
     os.kill(bridge.pid, signal.SIGSTOP)  # nothing gets through any more
     await first.stop(grace=0.05)
@@ -113,7 +115,7 @@ async def test_a_file_that_several_pull_is_written_once(tmp_path: Path, monkeypa
         time.sleep(0.05)
         path.write_bytes(data)
 
-    monkeypatch.setattr(node_host, "put_state", put)
+    monkeypatch.setattr(cluster, "put_state", put)
     pulls = (host.pull(checksum_of(data), [Ready(data)]) for _ in range(4))
     assert set(await asyncio.gather(*pulls)) == {str(written[0])} and len(written) == 1
 

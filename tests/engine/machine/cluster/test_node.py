@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices import calibration, survey
+from marlaas.engine.devices import survey
 from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.cluster.cluster import Folder, NodeHost, find_base, named, resolve
 from marlaas.engine.machine.cluster.node import (
     LIMIT,
     NEEDED,
@@ -28,7 +29,6 @@ from marlaas.engine.machine.cluster.node import (
     trouble_with,
     why_not_drain,
 )
-from marlaas.engine.machine.cluster.node_host import Folder, NodeHost, find_base, named, resolve
 from marlaas.engine.models.find import load_base
 
 from ....imaginary.cards import Card, ImaginaryMachine, imagine
@@ -53,7 +53,7 @@ def test_the_rules_of_the_node_hold_there(home: Home) -> None:
 
 
 async def test_a_node_without_the_base_is_told_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "measure", lambda device: Rates(1e9, 1e9))
+    monkeypatch.setattr(survey, "measure", lambda device: Rates(1e9, 1e9))
     host, own = NodeHost(home), own_versions()
     lacking = await host.describe(Folder("model", "/nowhere", "0123456789abcdef"))
     assert "The engine's base is not on this node: nowhere, fingerprint 0123456789ab." in trouble_with(lacking, own)

@@ -9,7 +9,7 @@ from typing import Any
 
 from marlaas.engine.home.paths import Home, find_home
 from marlaas.engine.machine.cluster.bridge import Host, HostLost, NodeWorkers
-from marlaas.engine.machine.cluster.node_host import NodeHost, checksum_of
+from marlaas.engine.machine.cluster.cluster import NodeHost, checksum_of
 from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, Probe, StepResult, TrainGroup
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, OutOfMemory, WorkerDied
-from marlaas.engine.machine.workers.child import NOTHING
-from marlaas.engine.machine.workers.handle import Launcher, WorkerHandle
+from marlaas.engine.machine.workers.handle import NO_VARIABLES, Launcher, WorkerHandle
 
 from .dummy import Dummy
 
@@ -28,7 +27,7 @@ async def spawning(launcher_at: Callable[[str], Launcher], folder: Path) -> Asyn
 
     async def start(
         cores: tuple[int, ...] = (),
-        environment: Mapping[str, str] = NOTHING,
+        environment: Mapping[str, str] = NO_VARIABLES,
         nice: int = 0,
         node: str = "",
         **kwargs: Any,

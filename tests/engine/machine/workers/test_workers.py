@@ -17,8 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from marlaas.engine.errors import AdapterError, OutOfMemory, WorkerDied
-from marlaas.engine.machine.workers.child import Template, last_line, sentence
-from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
+from marlaas.engine.machine.workers.handle import LocalLauncher, Template, WorkerHandle, last_line, sentence
 from marlaas.engine.machine.workers.wire import HEADER, Answer, Call, Message, pack, read
 from marlaas.engine.samplers.protocol import SampleRequest, SampleResult
 from marlaas.engine.trainer.protocol import TrainGroup, TrainSequence

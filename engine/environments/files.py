@@ -1,8 +1,9 @@
-"""A plugin's files at one moment, named by content, and the kept copies."""
+"""A plugin's files at one moment, named by content, the kept copies, and hints at changes."""
 
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import json
 import os
@@ -11,15 +12,18 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from watchfiles import awatch
+
 from marlaas.plugins.durable import tree_to_disk
 
-from ...spec.toml_text import read_toml
+from ..home.guard import networked
+from ..spec.toml_text import read_toml
 
 # An edited comment makes no new environment.
 #
@@ -202,11 +206,8 @@ def read_source(path: Path) -> Source:
 
 def stamp(path: Path) -> Stamp:
     """The files' sizes and times; if equal and not ``fresh``, so is the content."""
-    found = []
-    for relative, file in _files(path):
-        status = file.stat()
-        found.append((relative, status.st_ino, status.st_size, status.st_ctime_ns))
-    return tuple(found)
+    statuses = [(relative, file.stat()) for relative, file in _files(path)]
+    return tuple((relative, status.st_ino, status.st_size, status.st_ctime_ns) for relative, status in statuses)
 
 
 def fresh(seen: Stamp) -> bool:
@@ -237,14 +238,11 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _is_installed(folder: str) -> bool:
-    return os.path.basename(folder) == "node_modules" or os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
-
-
 def _package_files(folder: Path) -> list[str]:
     found: list[str] = []
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not (ignored(name) or _is_installed(os.path.join(place, name)))]
+        installed = {name for name in folders if os.path.isfile(os.path.join(place, name, "pyvenv.cfg"))}
+        folders[:] = [name for name in folders if not ignored(name) and name not in {"node_modules", *installed}]
         for name in folders:
             if os.path.islink(os.path.join(place, name)):
                 raise SourceError(f"{shown(name)} is a link to a folder: put the folder itself there")
@@ -325,15 +323,11 @@ class Snapshots:
         spare = sorted((one for one in kept if one[1].name not in needed), key=lambda one: one[0])
         surplus = spare[: max(0, len(spare) - SPARE)]
         for _, entry in surplus:
-            self._remove(Path(entry.path))
+            hidden = self._folder / f"{UNFINISHED}{entry.name}"
+            with contextlib.suppress(OSError):
+                os.rename(entry.path, hidden)  # first: a half removed folder must not look like a version
+                shutil.rmtree(hidden, ignore_errors=True)
         return len(surplus)
-
-    def _remove(self, folder: Path) -> None:
-        """Renamed first: a half removed folder must not look like a version."""
-        hidden = folder.with_name(f"{UNFINISHED}{folder.name}")
-        with contextlib.suppress(OSError):
-            folder.rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _lies_in(source: Source, folder: Path) -> bool:
@@ -341,3 +335,57 @@ def _lies_in(source: Source, folder: Path) -> bool:
         return all((folder / path).read_bytes() == content for path, content in source.files)
     except OSError:
         return False
+
+
+_DEBOUNCE_MS = 50
+_STEP_MS = 20
+_SILENCE_MS = 2000
+
+
+async def hints(
+    folders: Sequence[Path], on_refusal: Callable[[str], None] = lambda why: None
+) -> AsyncGenerator[None, None]:
+    """Yields hints until cancelled.
+
+    ``on_refusal``: called once if the system does not watch the folders; then they are polled.
+    """
+    refused = False
+    while True:
+        present = [folder for folder in folders if folder.is_dir()]
+        seen = _identities(present)
+        if not present:
+            await asyncio.sleep(_SILENCE_MS / 1000)
+        polling = refused or any(networked(folder) for folder in present)
+        try:
+            changes = awatch(
+                *present,
+                watch_filter=lambda _, path: not ignored(Path(path).name) and "__pycache__" not in path,
+                debounce=_DEBOUNCE_MS,
+                step=_STEP_MS,
+                rust_timeout=_SILENCE_MS,
+                yield_on_timeout=True,
+                force_polling=polling or None,
+            )
+            async for _ in changes:
+                yield
+                if _identities([folder for folder in folders if folder.is_dir()]) != seen:
+                    break
+        except FileNotFoundError:
+            await asyncio.sleep(_DEBOUNCE_MS / 1000)
+        # RuntimeError: no watches left. Else an entry without permission.
+        except (OSError, RuntimeError, ExceptionGroup) as error:
+            if not (refused or polling):
+                on_refusal(" ".join(str(error).split()))
+            refused = True
+            if polling:
+                await asyncio.sleep(_SILENCE_MS / 1000)
+        yield
+
+
+def _identities(folders: Sequence[Path]) -> list[tuple[int, int]]:
+    found = []
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            status = folder.stat()
+            found.append((status.st_dev, status.st_ino))
+    return found

@@ -1,1 +1,0 @@
-"""The files of plugins: contents, hints of changes, and kept versions."""
