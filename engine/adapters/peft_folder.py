@@ -91,6 +91,8 @@ def read_adapter(folder: Path, base: BaseModel) -> PolicyState:
         return state
     try:
         check_adapter(base.config, adapter)
+        if not all(array.size for array in adapter.values()):
+            raise AdapterError("The adapter has matrices of rank 0.")
         if "lm_head.lora_A" in adapter:
             raise AdapterError("The adapter changes lm_head, the output layer, which marlaas does not adapt.")
     except AdapterError as error:
@@ -118,10 +120,14 @@ def _read_scaling(path: Path) -> Scaling:
             int(config["r"]),
             float(config["lora_alpha"]),
             bool(config.get("use_rslora")),
-            dict(config.get("alpha_pattern") or {}),
+            {str(key): float(alpha) for key, alpha in (config.get("alpha_pattern") or {}).items()},
         )
         start = config.get("init_lora_weights")
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        for key in scaling.alphas:
+            re.compile(key)
+        if scaling.rank < 1 or not all(map(math.isfinite, (scaling.alpha, *scaling.alphas.values()))):
+            raise ValueError("no rank, or no number")
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, re.error) as error:
         raise AdapterError("is no configuration of a LoRA adapter.", where=str(path)) from error
     problems = [words for key, words in UNSUPPORTED.items() if config.get(key)]
     problems += ["trained biases"] if config.get("bias", "none") != "none" else []

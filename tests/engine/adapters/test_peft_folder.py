@@ -149,7 +149,17 @@ def test_what_matrices_do_not_express_is_refused(
         ({"peft_type": "LOHA"}, "uses LOHA"),
         ({"init_lora_weights": "pissa_niter_4"}, "initialisation pissa_niter_4, which changed the base"),
         ({"layer_replication": [[0, 2]]}, "uses repeated layers"),
-        ({"r": "four"}, "is no configuration of a LoRA adapter"),
+        *(
+            (changes, "is no configuration of a LoRA adapter")
+            for changes in (
+                {"r": "four"},
+                {"r": 0},
+                {"lora_alpha": float("nan")},
+                {"alpha_pattern": {"q_proj": "two"}},
+                {"alpha_pattern": {"(q_proj": 2}},
+                {"alpha_pattern": [1]},
+            )
+        ),
         ([1], "is no configuration of a LoRA adapter"),
         (None, "is no configuration of a LoRA adapter"),
     ],
@@ -174,6 +184,15 @@ def test_a_trained_output_layer_is_refused(base: str, tmp_path: Path) -> None:
     arrays["base_model.model.lm_head.lora_B.weight"] = np.ones((40, 4), np.float32)
     save_file(arrays, tmp_path / "adapter" / WEIGHTS)
     with pytest.raises(AdapterError, match="changes lm_head, the output layer"):
+        read_adapter(tmp_path / "adapter", load_base(base))
+
+
+def test_matrices_of_rank_0_are_refused(base: str, tmp_path: Path) -> None:
+    made_by_peft(base, tmp_path / "adapter", target_modules=QV)
+    arrays = load_file(tmp_path / "adapter" / WEIGHTS)
+    empty = {name: array[:0] if "lora_A" in name else array[:, :0] for name, array in arrays.items()}
+    save_file({name: np.ascontiguousarray(array) for name, array in empty.items()}, tmp_path / "adapter" / WEIGHTS)
+    with pytest.raises(AdapterError, match="matrices of rank 0"):
         read_adapter(tmp_path / "adapter", load_base(base))
 
 
