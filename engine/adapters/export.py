@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
 
 from marlaas.plugins.durable import tree_to_disk
 
@@ -30,7 +29,7 @@ from ..models.gguf import (
 from ..models.tokenizer import tokenizer_fields
 from ..models.weights import VOCABULARIES, Weights, check_adapter, narrow, pairs
 from .peft_folder import CONFIG, OURS, PREFIX, WEIGHTS
-from .statefile import Array, PolicyState, read_expected, read_state
+from .statefile import Array, PolicyState, pieces, read_expected, read_state
 from .use import MODELFILE, USE, Exported, modelfile, use_text
 
 # numpy only: an export needs no torch. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
@@ -42,7 +41,7 @@ def write_peft_folder(folder: Path, state: PolicyState, base: str) -> None:
     """``base``: the base's folder, or its name on the Hugging Face hub. Raises ``OSError``."""
     (folder / CONFIG).write_text(json.dumps(peft_config(state, base), indent=2) + "\n", "utf-8")
     metadata = {"format": "pt", OURS: json.dumps(asdict(state.header))}
-    (folder / WEIGHTS).write_bytes(save(peft_tensors(state.adapter), metadata))
+    (folder / WEIGHTS).write_bytes(b"".join(pieces(peft_tensors(state.adapter), metadata)))
 
 
 def peft_config(state: PolicyState, base: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.services import Services
+from marlaas.engine.models.find import load_base
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
@@ -82,7 +83,7 @@ async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec
     """Train a task from wherever it stands to its last step."""
     slip = slip or Slip()
     trainer = TorchTrainer(base, "print", sync=False)
-    services = cast(Services, SimpleNamespace(home=home, store=store, trainer=trainer))
+    services = cast(Services, SimpleNamespace(home=home, store=store, trainer=trainer, base=load_base(base)))
     policy, rules, name = store.versions.policy(number, "policy", {}), closing_rules(task), key(number, "policy")
     version = await open_policy(services, number, policy, "policy", task)
     waiting = {one.number: one for one in store.experience.waiting(policy)}
