@@ -344,7 +344,7 @@ def _summary(reader: Reader, row: TaskRow, faces: Sequence[Face]) -> Iterator[Pi
     for warning in reader.warnings(row.id):
         yield f"Warning: {line(warning)}"
     config, engine = reader.task_config(row.id), reader.engine()
-    train = config.get("train", {})
+    train, policy = config.get("train", {}), {} if row.policies else config.get("policy", {})
     groups = f"{train.get('groups_per_step', '?')} a step, of {train.get('group_size')} episodes"
     rows = [
         ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
@@ -356,7 +356,8 @@ def _summary(reader: Reader, row: TaskRow, faces: Sequence[Face]) -> Iterator[Pi
         *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
         ("Learning rate", value_cell(train["learning_rate"], VALUE) if "learning_rate" in train else ""),
-        ("Rank", value_cell(train["rank"], VALUE) if "rank" in train else ""),
+        ("Rank", value_cell(policy["rank"], VALUE) if "rank" in policy else ""),
+        ("Layers", line(str(policy.get("targets", "")))),
         ("Groups", groups if "group_size" in train else ""),
         ("Longest reply", limits(config)),
         ("Seed", value_cell(train.get("seed"), VALUE) if "seed" in train else ""),
