@@ -174,6 +174,40 @@ def test_an_agent_is_served_at_its_defaults(
     assert statuses <= {200, 499}, f"499 is a side call that the client itself gave up: {requests}"
 
 
+HARBOR = """
+from marlaas.plugins import env
+it = env.agent("pi", name="it", tasks="tasks", exit_codes=(0, 1), timeout=600)
+"""
+TEST = "echo 0.$(( $(date +%N) / 1 % 10 )) > /logs/verifier/reward.txt"
+
+
+def test_an_agent_is_trained_on_harbor_folders(installed: None, long_lab: Lab) -> None:
+    """Its prompt is the instruction, its reward what the folder's own test says."""
+    if shutil.which(FORMS["pi"].command[0]) is None:
+        pytest.skip("`python -m tools.environments clients` installs it")
+    draft = long_lab.home.plugins / "fixes.draft"
+    for number in range(4):
+        task = draft / "tasks" / f"sum{number}"
+        (task / "tests").mkdir(parents=True)
+        (task / "task.toml").write_text("[verifier]\ntimeout_sec = 60\n")
+        (task / "instruction.md").write_text(f"Add {number} to 40, and write the sum into sum.txt.\n")
+        (task / "tests" / "test.sh").write_text(TEST)
+    (draft / "__init__.py").write_text(HARBOR)
+    draft.rename(long_lab.home.plugins / "fixes")
+    number = long_lab.submit(
+        "harbor",
+        "fixes/it",
+        steps=1,
+        train={"groups_per_step": 1, "group_size": MEMBERS, "max_staleness": 0},
+        sampling={"max_tokens": 24, "max_episode_tokens": 2048},
+        eval={"prompts": 1, "every": 0},
+    )
+    trained(long_lab, number, 1500)
+    episodes = stored(long_lab, number)
+    assert [episode.status for episode in episodes] == ["ok"] * MEMBERS
+    assert all("to 40, and write the sum" in str(episode.parts) for episode in episodes)
+
+
 SHELL = r"""
 import json
 from marlaas.plugins import env
