@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +38,18 @@ class FakeEngine:
         self.asked.append("stop")
         was, self.living = self.living, False
         return was
+
+
+def asked(home: Home) -> list[tuple[str, int | None, dict[str, Any]]]:
+    """All commands to the engine so far: kind, task, arguments."""
+    with closing(sqlite3.connect(home.database)) as connection:
+        rows = connection.execute("SELECT kind, task, arguments FROM commands ORDER BY id").fetchall()
+    return [(kind, task, json.loads(arguments)) for kind, task, arguments in rows]
+
+
+def steered(home: Home) -> list[tuple[str, int | None]]:
+    """All commands so far, without their arguments."""
+    return [(kind, task) for kind, task, _ in asked(home)]
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from unittest.mock import patch
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
+from textual.widgets import Label
 
 from marlaas.app import app as noticing
 from marlaas.app.app import MarlaasApp
 from marlaas.engine.home.paths import Home
 
-from .filling import NOW
+from .filling import NOW, Filling
 from .resting import drawing_put_off, known_threads, pilots_know_rest, rest
 
 SMALL, LARGE = (80, 24), (200, 50)
@@ -60,10 +61,29 @@ class Driver:
             await self.pilot.press(key)
             await self.settle()
 
+    async def resize(self, *size: int) -> None:
+        """Give the terminal another size."""
+        await self.pilot.resize_terminal(*size)
+        await self.settle()
+
+    async def open_task(self, task: int, view: str = "task") -> None:
+        """Go to a task's view, or to another one on that task."""
+        self.app.open_task(task, view)
+        await self.settle()
+
+    async def change(self, filling: Filling, sql: str, *values: Any) -> None:
+        """Change the database as an engine would, and let the feed read it."""
+        filling.execute(sql, *values)
+        await self.read()
+
     def text(self) -> str:
         """What the screen shows."""
         lines = [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
         return "\n".join(lines) + "\n"
+
+    def question(self) -> str:
+        """What a dialog asks."""
+        return str(self.app.screen.query_one(Label).content)
 
     def notices(self) -> str:
         """All notices so far, one a line."""

@@ -74,16 +74,14 @@ def test_python_compares_what_was_measured(filled: Home) -> None:
 
 async def test_the_task_page_lists_the_versions(filled: Home) -> None:
     async with driving(filled, (120, 36)) as driver:
-        driver.app.open_task(2)
-        await driver.settle()
+        await driver.open_task(2)
         text = driver.text()
         assert "0.75 ± 0.25" in text and "not yet" in text and "smoothed" not in text
         assert "0 + 2 =" in text or "3 + 2 =" in text, "what was said is shown"
         await driver.press("down")
         assert driver.app.screen.query_one(MetricList).chosen == "1@3"
         assert driver.app.learner is not None and driver.app.learner.policy == "1@3"
-        driver.app.open_task(1)
-        await driver.settle()
+        await driver.open_task(1)
         assert "smoothed" in driver.text() and "1@best" not in driver.text()
 
 

@@ -35,8 +35,7 @@ async def test_resizing_changes_the_columns_and_keeps_the_cursor(home: Home) -> 
         await driver.pilot.resize_terminal(80, 24)
         await driver.press("escape", "j", "j")
         assert "physics-lab" in driver.text()
-        await driver.pilot.resize_terminal(200, 50)
-        await driver.settle()
+        await driver.resize(200, 50)
         assert "tokens/s" in driver.text() and driver.text().startswith(" marlaas demo  ~/home")
         assert "9  physics-lab / task number 8" in " ".join(driver.text().split()) or "9 physics-lab" in driver.text()
 
@@ -168,8 +167,7 @@ async def test_a_view_of_a_full_home(home: Home, view: str) -> None:
     async with driving(home, SMALL) as driver:
         await driver.press(*keys)
         for size in (SMALL, LARGE):
-            await driver.pilot.resize_terminal(*size)
-            await driver.settle()
+            await driver.resize(*size)
             assert_snapshot(f"{view}-full-{size[0]}x{size[1]}", driver.text())
 
 

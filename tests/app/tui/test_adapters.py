@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.widgets import Input, Label
+from textual.widgets import Input
 
 from marlaas.app.app import ALL_MODES
 from marlaas.app.lists import lines
@@ -20,6 +18,7 @@ from marlaas.app.tui.screens.submit import SubmitScreen
 from marlaas.app.tui.widgets.task_charts import MetricChart
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.learning import KeptVersion
+from tests.app.commanding import asked as commands
 from tests.app.driving import Driver, driving
 from tests.app.filling import Filling
 from tests.app.filling_adapters import with_silent_adapter
@@ -27,12 +26,6 @@ from tests.app.filling_policies import fill_duel
 from tests.app.tui.test_form import row, unfolded
 
 KEY = next(str(place) for place, mode in enumerate(ALL_MODES, 1) if mode.name == "adapters")
-
-
-def commands(home: Home) -> list[tuple[str, int, dict[str, Any]]]:
-    with closing(sqlite3.connect(home.database)) as connection:
-        rows = connection.execute("SELECT kind, task, arguments FROM commands ORDER BY id").fetchall()
-    return [(kind, task, json.loads(arguments)) for kind, task, arguments in rows]
 
 
 @pytest.fixture
@@ -46,24 +39,18 @@ def two(filling: Filling, home: Home) -> Home:
 
 async def at(driver: Driver, *keys: str) -> None:
     """Go to the best version of the finished task."""
-    driver.app.open_task(1, "adapters")
-    await driver.settle()
+    await driver.open_task(1, "adapters")
     await driver.press(*keys)
-
-
-def asked(driver: Driver) -> str:
-    """What the dialog says."""
-    return str(driver.app.screen.query_one(Label).content)
 
 
 async def test_a_way_back_and_deleting_are_asked_for(two: Home) -> None:
     async with driving(two) as driver:
         await at(driver, "b")
-        assert "Let task 1, sums, go on from version 7? Its 1 later step is void" in asked(driver)
+        assert "Let task 1, sums, go on from version 7? Its 1 later step is void" in driver.question()
         await driver.press("y")
         assert commands(two) == [("rollback", 1, {"version": 7})]
         await driver.press("x")
-        assert "Delete version 7 of task 1, sums (1 MB)?" in asked(driver)
+        assert "Delete version 7 of task 1, sums (1 MB)?" in driver.question()
         await driver.press("enter")
         assert len(commands(two)) == 1, "the number of the task is asked for"
         await driver.press("1", "enter")
@@ -90,8 +77,7 @@ async def test_a_wide_screen_shows_how_its_task_learned(two: Home) -> None:
         assert learner_asked(driver) == Learner(1)
         await driver.press("g")
         assert learner_asked(driver) == Learner(2) and "newest rollout" in driver.text()
-        await driver.pilot.resize_terminal(120, 40)
-        await driver.settle()
+        await driver.resize(120, 40)
         assert "newest rollout" not in driver.text() and learner_asked(driver) is None
 
 
@@ -141,8 +127,7 @@ async def test_an_adapter_is_exported_where_the_person_says(filling: Filling, ho
     task = with_silent_adapter(filling, home)
     out = tmp_path / "out"
     async with driving(home) as driver:
-        driver.app.open_task(task, "adapters")
-        await driver.settle()
+        await driver.open_task(task, "adapters")
         await driver.press("g", "e")
         driver.app.screen.query_one(Input).value = str(out)
         await driver.press("enter")
@@ -235,6 +220,4 @@ async def test_adapters_are_listed_and_asked_for_by_policy(home: Home) -> None:
         asked_of_us = " ".join(driver.text().replace("│", " ").split())
         assert "Let task 2/judge, duel, go on from version 1? No step is lost" in asked_of_us
         await driver.press("y")
-    with closing(sqlite3.connect(home.database)) as connection:
-        (asked,) = connection.execute("SELECT kind, task, arguments FROM commands").fetchall()
-    assert asked[:2] == ("rollback", 2) and json.loads(asked[2]) == {"version": 1, "policy": "judge"}
+    assert commands(home) == [("rollback", 2, {"version": 1, "policy": "judge"})]

@@ -8,12 +8,13 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from textual.widgets import Input, Label
+from textual.widgets import Input
 
 from marlaas.app.app import ALL_MODES
 from marlaas.app.tui.screens.dialogs import Ask, Reading
 from marlaas.engine.home.paths import Home
-from tests.app.driving import Driver, driving
+from tests.app.commanding import asked
+from tests.app.driving import driving
 from tests.app.filling import Filling
 from tests.app.filling_api import URL, asked as requested, fill_api, opened
 
@@ -25,23 +26,18 @@ def rows(home: Home, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def asked(driver: Driver) -> str:
-    """What the dialog says."""
-    return str(driver.app.screen.query_one(Label).content)
-
-
 async def test_it_is_opened_at_once_and_closed_when_asked(home: Home, filling: Filling) -> None:
     filling.engine()
     async with driving(home) as driver:
         await driver.press(KEY, "o")
-        assert rows(home, "SELECT kind, arguments FROM commands") == [("api_start", "{}")]
+        assert asked(home) == [("api_start", None, {})]
         opened(filling)
         await driver.read()
         assert f"The API is open at {URL}" in driver.text()
         await driver.press("o")
-        assert "Close the API? No program uses it yet." in asked(driver)
+        assert "Close the API? No program uses it yet." in driver.question()
         await driver.press("n", "o", "y")
-        assert [kind for (kind,) in rows(home, "SELECT kind FROM commands")] == ["api_start", "api_stop"]
+        assert [kind for kind, *_ in asked(home)] == ["api_start", "api_stop"]
         opened(filling, is_open=0, note="Port 8777 of 127.0.0.1 is taken.")
         await driver.read()
         assert "closed, although it should be open: Port 8777 of 127.0.0.1 is taken." in driver.text()
@@ -64,8 +60,7 @@ async def test_a_key_has_its_requests_and_names_below(home: Home) -> None:
         filling.event("The database has changed, too.")
         await driver.read()
         assert "just-now" in driver.text()
-        filling.execute("UPDATE engines SET state = 'stopped'")
-        await driver.read()
+        await driver.change(filling, "UPDATE engines SET state = 'stopped'")
         await driver.press("o")
         assert URL not in driver.text() and "closed: no engine runs" in driver.text()
         assert "No engine runs: S starts one." in driver.notices()
@@ -96,7 +91,7 @@ async def test_a_key_is_revoked_once_one_says_yes(home: Home) -> None:
     fill_api(home.database)
     async with driving(home) as driver:
         await driver.press(KEY, "j", "x")
-        assert "Revoke the key tml-physics-lab-Qx71Zc… (notebook) of physics-lab?" in asked(driver)
+        assert "Revoke the key tml-physics-lab-Qx71Zc… (notebook) of physics-lab?" in driver.question()
         await driver.press("n")
         assert rows(home, "SELECT count(*) FROM api_keys WHERE revoked IS NOT NULL") == [(1,)]
         await driver.press("x", "y")
@@ -110,5 +105,5 @@ async def test_one_may_only_look_where_nothing_may_change(home: Home) -> None:
     fill_api(home.database)
     async with driving(home, readonly=True) as driver:
         await driver.press(KEY, "o", "N", "x")
-        assert driver.app.screen is driver.app.view and not rows(home, "SELECT * FROM commands")
+        assert driver.app.screen is driver.app.view and not asked(home)
         assert "nothing can be changed" in driver.notices()

@@ -146,8 +146,7 @@ def filled(home: Home) -> Iterator[Path]:
 @pytest.mark.usefixtures("filled")
 async def test_enter_on_a_metric_explains_it(home: Home) -> None:
     async with driving(home, (80, 24)) as driver:
-        driver.app.open_task(1)
-        await driver.settle()
+        await driver.open_task(1)
         await driver.press("D", "G", "enter")
         assert isinstance(driver.app.screen, Explain)
         assert driver.app.screen.query_one(KeyedTable).key == "tokens" and "tokens (metric of a step)" in text_of(

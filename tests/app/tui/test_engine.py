@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from marlaas.app.tui.screens.engine import (
-    Line,
-    behind,
-    busy_shares,
-    cards,
-    nodes,
-    shares,
-    timeline,
-)
+from marlaas.app.tui.screens.engine import Line, behind, busy_shares, nodes, shares, timeline
 from marlaas.app.tui.widgets.bars import KeyBar
-from marlaas.engine.devices.machine import Holder
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.machine import DeviceRow, NodeRow, StageSample, StandingRow, TenantUse
+from marlaas.engine.store.queries.machine import NodeRow, StageSample, StandingRow, TenantUse
+from tests.app.commanding import asked as commands
 from tests.app.driving import driving
 from tests.app.filling import NOW, Filling
 from tests.app.filling_machine import PID, fill_machine, same_machine
@@ -38,8 +27,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(home: Home) -> list[str]:
     """Kinds of the commands so far."""
-    with closing(sqlite3.connect(home.database)) as connection:
-        return [kind for (kind,) in connection.execute("SELECT kind FROM commands ORDER BY id")]
+    return [kind for kind, *_ in commands(home)]
 
 
 @pytest.mark.usefixtures("machine")
@@ -68,8 +56,7 @@ async def test_stop_asks_and_says_what_is_lost_and_drain_asks_nothing(home: Home
         assert asked(home) == ["drain"]
         await driver.press("X", "y")
         assert asked(home) == ["drain", "stop"]
-        filling.execute("UPDATE engines SET state = 'stopped'")
-        await driver.read()
+        await driver.change(filling, "UPDATE engines SET state = 'stopped'")
         assert driver.text().splitlines()[-1].startswith(" S start"), "all that one can do"
 
 
@@ -81,8 +68,7 @@ async def test_an_engine_that_drains_says_what_it_waits_for(filling: Filling, ho
         await driver.press(KEY, "D")
         assert "● draining" in driver.text() and "3 tasks finish the step under way" in driver.text()
         assert "drains already" in driver.notices()
-        filling.execute("UPDATE engines SET state = 'stopped', note = ''")
-        await driver.read()
+        await driver.change(filling, "UPDATE engines SET state = 'stopped', note = ''")
         await driver.press("X", "D", "F", "B")
         assert "Tasks wait for one" in driver.text() and "No engine runs, so none" in driver.text()
         assert driver.notices().count("No engine runs: S starts one.") == 4 and asked(home) == []
@@ -99,16 +85,16 @@ async def test_nothing_is_started_or_stopped_in_the_read_only_mode(home: Home) -
 async def test_a_yield_asks_for_how_long_and_is_taken_back(home: Home) -> None:
     filling = fill_machine(home)
     async with driving(home, (80, 24)) as driver:
-        filling.execute("UPDATE engines SET rest = 'yielded', rest_until = ? WHERE incarnation = 3", NOW + 7200)
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE engines SET rest = 'yielded', rest_until = ? WHERE incarnation = 3", NOW + 7200
+        )
         head, *_, status, keys = driver.text().splitlines()
         assert "running" not in head and "done in" not in head and "yielded until" in head, "every view says so"
         assert "The machine is yielded until" in status and "6, then B takes it back" in status
         assert "S start engine" not in keys
         await driver.press(KEY, "B")
         assert asked(home) == ["resume_engine"]
-        filling.execute("UPDATE engines SET rest = '', rest_until = NULL WHERE incarnation = 3")
-        await driver.read()
+        await driver.change(filling, "UPDATE engines SET rest = '', rest_until = NULL WHERE incarnation = 3")
         await driver.press("F")
         assert "Yield the machine?" in driver.text() and "2h" in driver.text()
         await driver.press("escape", "B")
@@ -122,9 +108,7 @@ async def test_a_yield_asks_for_how_long_and_is_taken_back(home: Home) -> None:
 
 def untils(home: Home) -> list[float | None]:
     """Ends of the yields so far."""
-    with closing(sqlite3.connect(home.database)) as connection:
-        rows = connection.execute("SELECT arguments FROM commands WHERE kind = 'yield' ORDER BY id")
-        return [json.loads(arguments)["until"] for (arguments,) in rows]
+    return [arguments["until"] for kind, _, arguments in commands(home) if kind == "yield"]
 
 
 @pytest.mark.usefixtures("machine")
@@ -135,30 +119,8 @@ async def test_hours_are_no_yield(home: Home) -> None:
         await driver.press(KEY, "B")
         assert "outside of active hours until" in driver.text() and "tasks wait; it is outside of" in driver.text()
         assert "outside of the active hours" in driver.notices() and asked(home) == []
-        filling.execute("UPDATE engines SET rest = 'idle', rest_until = NULL WHERE incarnation = 3")
-        await driver.read()
+        await driver.change(filling, "UPDATE engines SET rest = 'idle', rest_until = NULL WHERE incarnation = 3")
         assert "● running" in driver.text() and "the next task starts the workers" in driver.text()
-
-
-GB = 1_000_000_000
-
-OURS = DeviceRow("GPU-0", "gpu 0", "An H100", 80 * GB, 50 * GB, 0.37, "", (Holder(5, "me", 30 * GB, ours=True),), 1.0)
-
-WHY = "gpu 1 is left alone: account anna holds 12.3 GB of it."
-
-ANNAS = DeviceRow("GPU-1", "gpu 1", "An H100", 80 * GB, 67 * GB, None, WHY, (Holder(6, "anna", 12 * GB),), 1.0)
-
-
-def texts(lines: Sequence[Line]) -> list[str]:
-    return ["".join(text for text, _ in line) for line in lines]
-
-
-def test_a_line_a_card_and_one_for_what_is_left_alone() -> None:
-    assert cards([], "me", 80) == []
-    headers, ours, annas, why = texts(cards([OURS, ANNAS], "me", 80))
-    assert headers.split() == ["card", "name", "free", "busy", "held", "by"]
-    assert "50.0 GB of 80.0 GB   37 %  this engine 30.0 GB" in ours
-    assert "anna 12.0 GB" in annas and why == f"  {WHY}"
 
 
 def span(

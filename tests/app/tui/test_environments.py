@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 
 import pytest
 from textual.widgets import Input
@@ -16,6 +15,7 @@ from marlaas.app.tui.screens.environments import EnvironmentDetail
 from marlaas.app.tui.screens.submit import FieldRow, SubmitScreen
 from marlaas.app.tui.widgets.tables import KeyedTable
 from marlaas.engine.home.paths import Home
+from tests.app.commanding import asked
 from tests.app.driving import driving
 from tests.app.filling import Filling
 from tests.app.filling_environments import fill_broken, fill_environments
@@ -55,9 +55,7 @@ async def test_what_is_asked_for_the_environment_under_the_cursor(home: Home) ->
     fill_environments(home.database)
     async with driving(home, (80, 24)) as driver:
         await driver.press(KEY, "R")
-        with closing(sqlite3.connect(home.database)) as connection:
-            (asked,) = connection.execute("SELECT kind, arguments FROM commands").fetchall()
-        assert asked == ("reload", '{"plugin": "shop"}')
+        assert asked(home) == [("reload", None, {"plugin": "shop"})]
         await driver.press("j", "j")
         assert "a add task" in driver.text()
         name = driver.app.screen.query_one(KeyedTable).key
@@ -120,8 +118,7 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
     async with driving(home, (120, 60)) as driver:
         await driver.press(KEY)
         name = str(driver.app.screen.query_one(KeyedTable).key)
-        filling.execute("DELETE FROM conformance WHERE environment = ?", name)
-        await driver.read()
+        await driver.change(filling, "DELETE FROM conformance WHERE environment = ?", name)
         assert "not checked yet" in driver.text()
         await driver.press("C")
         text = driver.text()
@@ -131,7 +128,6 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
         assert "Checked by hand" not in driver.text()
         await driver.press("C")
         assert "Checked by hand: 1 error" in driver.text()
-        filling.execute("UPDATE environments SET version = 'mended' WHERE name = ?", name)
-        await driver.read()
+        await driver.change(filling, "UPDATE environments SET version = 'mended' WHERE name = ?", name)
         text = driver.text()
         assert "Checked by hand" not in text and "The answer '0' wins." not in text, "of an earlier version"

@@ -15,7 +15,6 @@ from hypothesis import given, strategies as st
 from textual.widgets import Input
 
 from marlaas.app.tui.form.form import (
-    NAME_FIELDS,
     Checked,
     Form,
     Prompts,
@@ -92,6 +91,12 @@ async def typed(driver: Driver, **texts: str) -> None:
     await driver.settle()
 
 
+async def go_to(driver: Driver, key: str) -> None:
+    """Put the cursor into a field."""
+    await driver.app.screen.query_one(Fields).go_to(key)
+    await driver.settle()
+
+
 def queued(home: Home) -> list[TaskRow]:
     with Reader(home.database) as reader:
         return reader.tasks()
@@ -115,8 +120,7 @@ async def test_a_filled_form(home: Home, filling: Filling, foreseen: None) -> No
         assert 'environment = "arithmetic"' in driver.text() and "about 12 min" in driver.text()
         await driver.press("escape")
         assert driver.app.focused is not None and "train: how it learns" in driver.text()
-        await driver.pilot.resize_terminal(40, 12)
-        await driver.settle()
+        await driver.resize(40, 12)
         assert "tenant" in driver.text()
 
 
@@ -293,13 +297,11 @@ async def test_arrows_go_through_the_list_and_on(home: Home, several: Filling, f
 async def test_a_task_begins_from_a_version_that_is_chosen(home: Home, several: Filling, foreseen: None) -> None:
     several.task("lab", "sums", state="done", made=8)
     async with opened(home) as driver:
-        await driver.app.screen.query_one(Fields).go_to("policy.start")
-        await driver.settle()
+        await go_to(driver, "policy.start")
         assert "1@8" in driver.text() and "lab / sums, on arithmetic" in driver.text()
         await driver.press("down", "enter")
         assert row(driver, "policy.start").query_one(Input).value == "1@8"
-        await driver.app.screen.query_one(Fields).go_to("base")
-        await driver.settle()
+        await go_to(driver, "base")
         assert "● tiny" in driver.text() and "the base of this home" in driver.text()
 
 
@@ -309,15 +311,13 @@ async def test_policies_and_agents_are_typed_and_chosen(
     async with opened(home, (120, 60)) as driver:
         await typed(driver, name="duel", environment="duel")
         assert "agents left, right: one policy acts as all" in driver.text()
-        await driver.app.screen.query_one(Fields).go_to("policies")
-        await driver.settle()
+        await go_to(driver, "policies")
         await driver.press(*"hero, foe")
         assert "policies.hero" in driver.text() and "policies.foe" in driver.text()
         await driver.press("ctrl+s")
         assert focused(driver) == "agents.left" and "left, right must be given." in driver.notices()
         await driver.press("h", "enter", "f", "enter")
-        await driver.app.screen.query_one(Fields).go_to("policies.foe.frozen")
-        await driver.settle()
+        await go_to(driver, "policies.foe.frozen")
         await driver.press("down", "enter")
         assert row(driver, "policies.foe.frozen").query_one(Input).value == "base"
         await driver.press("ctrl+s")
@@ -328,12 +328,10 @@ async def test_policies_and_agents_are_typed_and_chosen(
 async def test_the_first_wrong_field_gets_the_cursor(home: Home, several: Filling, foreseen: None) -> None:
     async with opened(home, (80, 24)) as driver:
         await typed(driver, name="sums", environment="arithmetic")
-        await driver.app.screen.query_one(Fields).go_to("keep.every")
-        await driver.settle()
+        await go_to(driver, "keep.every")
         await driver.press("x", "ctrl+s")
         assert focused(driver) == "keep.every" and "'keep.every' is 'x'" in driver.text()
-        await driver.app.screen.query_one(Fields).go_to("policy.alpha")
-        await driver.settle()
+        await go_to(driver, "policy.alpha")
         await driver.press("y", "ctrl+t", "ctrl+s")
         assert focused(driver) == "policy.alpha", "from the top, also from the task file's side"
         await typed(driver, tenant="")
@@ -371,31 +369,6 @@ async def test_letters_that_come_before_the_fields_are_not_lost(
         await driver.settle()
         await driver.press("2")
         assert row(driver, "name").query_one(Input).value == "sums2"
-
-
-async def test_what_is_taken_away_hears_without_harm(home: Home, several: Filling, foreseen: None) -> None:
-    """As where a name is typed on while the lines of a policy are made again."""
-    async with opened(home) as driver:
-        section = next(each for each in driver.app.screen.query(Section) if each.table == "queue")
-        await section.unfold()
-        await driver.settle()
-        line, screen = section.query(FieldRow).first(), driver.app.screen
-        assert isinstance(screen, SubmitScreen)
-        screen.checked = Checked({line.field.key: "is wrong"})
-        line.tell()
-        screen.checked = Checked()
-        for part in (line, section):
-            await part.remove_children()
-            part.tell()
-        assert section.is_mounted and not section.query(FieldRow)
-        await screen.query_one("#about").remove()
-        screen.visited(line.field)
-        making = screen.query_one(Fields).mount(Section("several", NAME_FIELDS))
-        screen.checked = Checked({NAME_FIELDS[0].key: "No such policy."})
-        screen.query_one(Fields).tell()
-        await making
-        await driver.settle()
-        assert "several (1 wrong)" in driver.text(), "lines that were still being made hear of it, too"
 
 
 PARAMETERS = (

@@ -87,17 +87,6 @@ async def test_a_click_presses_the_key_and_what_does_not_fit_is_cut() -> None:
         assert len(app.screen_stack) == 2  # the palette
 
 
-async def test_a_bar_whose_screen_was_left_looks_no_more() -> None:
-    app = Keys()
-    async with app.run_test() as pilot:
-        bar = app.query_one(KeyBar)
-        app.screen.bindings_updated_signal.publish(app.screen)
-        await bar.remove()
-        bar.look()
-        await pilot.pause()
-        assert app.is_running
-
-
 async def test_a_compilation_is_told_quietly(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_full(home.database)
     build = LlamaBuild("compiling", 130.0)
@@ -123,8 +112,7 @@ async def test_views_are_named_and_where_nothing_fits_numbered(home: Home, filli
         assert "1 queue  2  3  4  5  6  7  8" in driver.text()
         await driver.press("4")
         assert "1  2  3  4 environments  5  6  7  8" in driver.text()
-        await driver.pilot.resize_terminal(20, 12)
-        await driver.settle()
+        await driver.resize(20, 12)
         assert "1 2 3 4 5 6 7 8" in driver.text() and "4 environments" not in driver.text()
 
 

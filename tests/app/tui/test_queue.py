@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,9 @@ from marlaas.app.tui.widgets.conversation import NewestRollout, last_turns
 from marlaas.app.tui.widgets.task_charts import MetricChart
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import Turn
-from tests.app.commanding import FakeEngine
+from tests.app.commanding import FakeEngine, asked, steered as commands
 from tests.app.driving import Driver, driving
 from tests.app.filling import HOSTILE, NOW, Filling, fill_full
-
-
-def commands(home: Home) -> list[tuple[str, int]]:
-    with closing(sqlite3.connect(home.database)) as connection:
-        return connection.execute("SELECT kind, task FROM commands ORDER BY id").fetchall()
 
 
 def shown(driver: Driver) -> list[str]:
@@ -62,8 +56,7 @@ async def test_marked_tasks_are_paused_together_and_resumed_by_undo(home: Home, 
         await driver.press("space", "space", "p")
         assert commands(home) == [("pause", 1), ("pause", 2)]
         filling.execute("UPDATE commands SET done = 1, outcome = ''")
-        filling.execute("UPDATE tasks SET state = 'paused' WHERE id < 3")
-        await driver.read()
+        await driver.change(filling, "UPDATE tasks SET state = 'paused' WHERE id < 3")
         assert "Tasks 1 and 2 paused. u undoes it." in driver.notices()
         await driver.press("u")
         assert commands(home)[2:] == [("resume", 1), ("resume", 2)]
@@ -114,8 +107,7 @@ async def test_the_cursor_stays_on_its_task_when_the_order_changes(home: Home, f
         assert "*   1" in driver.text()
         await driver.press("escape", "j")
         assert "*   1" not in driver.text()
-        filling.execute("UPDATE tasks SET state = 'paused' WHERE id IN (1, 2)")
-        await driver.read()
+        await driver.change(filling, "UPDATE tasks SET state = 'paused' WHERE id IN (1, 2)")
         assert shown(driver) == ["3", "4", "1", "2"]
         assert driver.app.selected == 2
         await driver.pilot.click(QueueTable, offset=(10, 2))
@@ -140,8 +132,9 @@ async def test_the_lower_part_follows_the_cursor_and_is_live(home: Home, filling
         filling.execute("INSERT INTO steps (policy, number, version, seconds, created) VALUES (2, 21, 1, 0.5, ?)", NOW)
         filling.execute("INSERT INTO metrics VALUES (2, 21, 'reward', 0.9)")
         filling.execute("UPDATE policies SET step = 21 WHERE id = 2")
-        filling.execute("UPDATE trajectories SET turns = json_array(json_object('role', 'assistant', 'text', 'new!'))")
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE trajectories SET turns = json_array(json_object('role', 'assistant', 'text', 'new!'))"
+        )
         steps = driver.app.screen.query_one(MetricChart).plot.curves[0].steps
         assert list(steps) == list(range(1, 22)) and "assistant: new!" in driver.text()
 
@@ -173,12 +166,10 @@ async def test_the_first_line_says_what_happens(home: Home, filling: Filling) ->
         top = driver.text().splitlines()[0]
         assert "tiny " in top and "42 turns/s" in top and "● 2 running" in top and "1 blocked" in top
         assert "task 2 done in 20s" in top and "engine: ● alive" in top
-        await driver.pilot.resize_terminal(80, 24)
-        await driver.settle()
+        await driver.resize(80, 24)
         top = driver.text().splitlines()[0]
         assert "1 blocked" in top and "● 2 running" in top and "turns/s" not in top and "engine: ● alive" in top
-        filling.execute("UPDATE engines SET heartbeat = heartbeat - 3600, pid = 2147483647")
-        await driver.read()
+        await driver.change(filling, "UPDATE engines SET heartbeat = heartbeat - 3600, pid = 2147483647")
         assert "running" not in driver.text().splitlines()[0]
 
 
@@ -194,9 +185,7 @@ async def test_priority_and_weight_are_asked_for(home: Home) -> None:
         await driver.press("w")
         assert f"Weight of tenant {tenant} beside the others'?" in driver.text()
         await driver.press("backspace", *"2.5", "enter", "w", "enter")
-    with closing(sqlite3.connect(home.database)) as connection:
-        asked = connection.execute("SELECT kind, task, arguments FROM commands ORDER BY id").fetchall()
-    assert [(kind, task, json.loads(rest)) for kind, task, rest in asked] == [
+    assert asked(home) == [
         ("priority", 4, {"priority": 7}),
         ("tenant", None, {"name": tenant, "weight": 2.5}),
     ]

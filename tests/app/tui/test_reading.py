@@ -263,15 +263,3 @@ async def test_marks_belong_to_rows_and_go_with_them() -> None:
         assert driver.list.chosen == [2]
         await driver.press("enter")
         assert driver.app.said[-1] == "opened 1"
-
-
-async def test_no_page_is_read_twice_at_a_time() -> None:
-    async with listed(range(100_000)) as driver:
-        before = len(driver.disk.reads)
-        driver.disk.slow.clear()
-        for place in range(PAGE // 2, PAGE // 2 + 5):
-            driver.list.go(100 * PAGE + place)
-            await driver.pilot.pause()
-        driver.disk.slow.set()
-        await driver.settle()
-        assert [ids[0] for ids in driver.disk.reads[before:]] == [100 * PAGE]

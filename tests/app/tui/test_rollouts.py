@@ -29,8 +29,7 @@ from tests.app.filling_rollouts import fill_answers, fill_rollouts
 async def rollouts(home: Home, size: tuple[int, int] = (120, 40), task: int = 1) -> AsyncIterator[Driver]:
     """The view on a task."""
     async with driving(home, size) as driver:
-        driver.app.open_task(task, "rollouts")
-        await driver.settle()
+        await driver.open_task(task, "rollouts")
         await driver.settle()
         yield driver
 
@@ -68,8 +67,7 @@ async def test_lists_say_what_was_asked_and_answered(home: Home, filling: Fillin
         assert any("spell" in line and "✗ zziz ×6  ✓ zzio ×2" in line for line in lines)
         assert any("You are" in line and "✗ (nothing)" in line and "+" in line for line in lines)
         assert any("✓ 12 coins" in line and "other" in line for line in lines), "names do not take the place of replies"
-        await driver.pilot.resize_terminal(200, 50)
-        await driver.settle()
+        await driver.resize(200, 50)
         text = driver.text()
         assert "The 8 last replies of group 0, 2 different · mean reward 0.25" in text
         assert "▸ ✗ 0.00 ×6   zziz" in text and "  ✓ 1.00 ×2   zzio" in text
@@ -230,13 +228,11 @@ async def test_copying_and_exporting(
 async def test_the_newest_step_is_followed_and_what_is_read_stays(home: Home, played: Filling) -> None:
     async with rollouts(home) as driver:
         step, _ = standing(driver)
-        played.execute("UPDATE groups SET step = 13 WHERE step = 12 AND number = 95")
-        await driver.read()
+        await driver.change(played, "UPDATE groups SET step = 13 WHERE step = 12 AND number = 95")
         assert standing(driver)[0] == ("train", 13) != step
         await driver.press("enter", "enter")
         before = standing(driver)
-        played.execute("UPDATE groups SET step = 14 WHERE step = 12 AND number = 94")
-        await driver.read()
+        await driver.change(played, "UPDATE groups SET step = 14 WHERE step = 12 AND number = 94")
         assert standing(driver) == before
 
 

@@ -12,13 +12,9 @@ import pytest
 from marlaas.app.tui.screens.dialogs import Confirm
 from marlaas.app.tui.widgets.task_charts import MetricChart
 from marlaas.engine.home.paths import Home
+from tests.app.commanding import steered as commands
 from tests.app.driving import driving
 from tests.app.filling import HOSTILE, NOW, Filling
-
-
-def commands(home: Home) -> list[tuple[str, int]]:
-    with closing(sqlite3.connect(home.database)) as connection:
-        return connection.execute("SELECT kind, task FROM commands ORDER BY id").fetchall()
 
 
 async def test_p_pauses_what_runs_and_resumes_what_is_paused(home: Home, filling: Filling) -> None:
@@ -47,12 +43,12 @@ async def test_outcomes_are_told(home: Home, filling: Filling) -> None:
     async with driving(home) as driver:
         await driver.press("p")
         assert driver.notices() == ""
-        filling.execute("UPDATE commands SET done = 1, outcome = ''")
-        await driver.read()
+        await driver.change(filling, "UPDATE commands SET done = 1, outcome = ''")
         assert driver.notices() == "Task 1 paused. u undoes it."
         await driver.press("p")
-        filling.execute("UPDATE commands SET done = 1, outcome = ? WHERE id = 2", HOSTILE.replace("\ud800", "?"))
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE commands SET done = 1, outcome = ? WHERE id = 2", HOSTILE.replace("\ud800", "?")
+        )
         assert driver.notices().endswith("Task 1: [/INST] [b gnp.exe ? 名前が広い [@click=app.quit]x[/] {0}")
 
 
@@ -94,8 +90,7 @@ async def test_an_act_that_the_engine_lets_wait_is_told_once(home: Home, filling
             clock[0] += 2
             await driver.read()
         assert driver.notices() == "The engine has not answered yet; “pause task 1” waits."
-        filling.execute("UPDATE commands SET done = ?, outcome = ''", NOW)
-        await driver.read()
+        await driver.change(filling, "UPDATE commands SET done = ?, outcome = ''", NOW)
         assert "Task 1 paused." in driver.notices()
 
 
@@ -123,15 +118,14 @@ async def test_an_act_is_undone_as_soon_as_it_is_done(home: Home, filling: Filli
         assert driver.notices() == "Nothing to undo."
         await driver.press("p", "u", "u")
         assert commands(home) == [("pause", 1)] and "“resume task 1” follows" in driver.notices()
-        filling.execute("UPDATE commands SET done = ?, outcome = ''", NOW)
-        await driver.read()
+        await driver.change(filling, "UPDATE commands SET done = ?, outcome = ''", NOW)
         assert commands(home) == [("pause", 1), ("resume", 1)] and "Task 1 paused" not in driver.notices()
-        filling.execute("UPDATE commands SET done = ?, outcome = ''", NOW)
-        await driver.read()
+        await driver.change(filling, "UPDATE commands SET done = ?, outcome = ''", NOW)
         assert "Task 1 resumed. u undoes it." in driver.notices()
         await driver.press("p", "u")
-        filling.execute("UPDATE commands SET done = ?, outcome = 'It has just ended.' WHERE done IS NULL", NOW)
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE commands SET done = ?, outcome = 'It has just ended.' WHERE done IS NULL", NOW
+        )
         assert len(commands(home)) == 3 and "Task 1: It has just ended." in driver.notices(), "refused, so not undone"
 
 
@@ -141,8 +135,9 @@ async def test_of_many_refusals_their_number_is_told(home: Home, filling: Fillin
         filling.task("running", made=2)
     async with driving(home) as driver:
         await driver.press("asterisk", "p")
-        filling.execute("UPDATE commands SET done = ?, outcome = iif(task = 1, '', 'It has just ended.')", NOW)
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE commands SET done = ?, outcome = iif(task = 1, '', 'It has just ended.')", NOW
+        )
         for told in ("Task 1 paused.", "Task 2: It has just ended.", "… and 38 more were refused."):
             assert told in driver.text()
 
@@ -175,7 +170,6 @@ async def test_what_is_waited_for_is_said(begun: Filling, keys: tuple[str, ...])
         before = driver.app.screen.query_one(MetricChart).region
         begun.insert("metrics", policy=1, step=1, name="reward", value=0.5)
         begun.insert("steps", policy=1, number=1, version=1, incarnation=1, seconds=1.0, created=NOW)
-        begun.execute("UPDATE policies SET step = 1")
-        await driver.read()
+        await driver.change(begun, "UPDATE policies SET step = 1")
         assert "First step" not in driver.text() and AXIS in driver.text()
         assert driver.app.screen.query_one(MetricChart).region == before

@@ -72,13 +72,11 @@ async def test_the_first_line_is_a_verdict(home: Home) -> None:
     async with driving(home) as driver:
         await driver.press("2")
         assert first(driver).startswith(" ▲ Learning: reward 0.31 → 0.81 in 43 steps; held-out 0.72 so far.")
-        driver.app.open_task(2)
-        await driver.settle()
+        await driver.open_task(2)
         assert first(driver).startswith(" ▲ Learning: held-out 0.1")
         filling.execute("UPDATE tasks SET state = 'queued', reason_code = 'blocked' WHERE id = 2")
         filling.execute("DELETE FROM metrics")
-        filling.execute("UPDATE policies SET step = 0 WHERE task = 2")
-        await driver.read()
+        await driver.change(filling, "UPDATE policies SET step = 0 WHERE task = 2")
         assert first(driver).startswith(" ▼ Blocked")
 
 
@@ -150,12 +148,10 @@ async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> No
         assert "task 3: -" in head(driver)
         await driver.press("escape", "c")
         assert len(chart.plot.curves) == 1, "the second press takes them away"
-        filling.execute("UPDATE tasks SET family = 'sums' WHERE id < 3")
-        await driver.read()
+        await driver.change(filling, "UPDATE tasks SET family = 'sums' WHERE id < 3")
         await driver.press("1", "escape", "2", "c")
         assert [name[0] for _, name in chart.names] == ["1", "2"], "its sweep"
-        driver.app.open_task(3)
-        await driver.settle()
+        await driver.open_task(3)
         assert len(chart.plot.curves) == 1 and chart.plot.cursor is None, "another task begins with nothing laid over"
 
 
@@ -195,13 +191,11 @@ async def test_steps_are_read_as_they_come_and_as_they_go(home: Home, filling: F
         curve = driver.app.screen.query_one(MetricChart)
         filling.execute("INSERT INTO steps (policy, number, version, seconds, created) VALUES (1, 3, 1, 0.5, ?)", NOW)
         filling.execute("INSERT INTO metrics VALUES (1, 3, 'reward', 0.123), (1, 3, 'entropy', 0.123)")
-        filling.execute("UPDATE policies SET step = 3")
-        await driver.read()
+        await driver.change(filling, "UPDATE policies SET step = 3")
         assert list(curve.plot.curves[0].steps) == [1, 2, 3] and "0.123" in driver.text()
         filling.execute("DELETE FROM metrics WHERE step = 3")
         filling.execute("DELETE FROM steps WHERE number = 3")
-        filling.execute("UPDATE policies SET step = 2")
-        await driver.read()
+        await driver.change(filling, "UPDATE policies SET step = 2")
         assert list(curve.plot.curves[0].steps) == [1, 2] and "0.123" not in driver.text()
 
 
@@ -229,8 +223,9 @@ async def test_the_newest_group_is_followed_until_one_reads(home: Home, filling:
         await driver.read()
         assert "trajectory 5 of 5" in driver.text() and "newer still" not in driver.text()
         columns = "policy, split, number, instance, version, environment_version, state, created"
-        filling.execute(f"INSERT INTO groups ({columns}) VALUES (1, 'train', 99, 0, 0, 'e', 'complete', 1)")
-        await driver.read()
+        await driver.change(
+            filling, f"INSERT INTO groups ({columns}) VALUES (1, 'train', 99, 0, 0, 'e', 'complete', 1)"
+        )
         assert "trajectory 5 of 5 in group 16" in driver.text(), "another group does not take away what is read"
         await driver.press("left", "left", "left", "left", "left")
         assert "No trajectory yet" in driver.text()
@@ -255,9 +250,6 @@ def test_all_curves_are_named_in_little_room() -> None:
     assert legend_names(sweep, 30) == ["117", "118", "119", "120"]
     assert len({*legend_names(["2 player", "2 other", "2 referee"], 24)}) == 3, "policies of one task"
     assert legend_names([], 0) == []
-
-
-WORDS = "one two three four"
 
 
 @given(st.text(max_size=60), st.integers(12, 40), st.integers(1, 3))

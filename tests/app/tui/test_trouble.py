@@ -80,8 +80,9 @@ async def test_a_blocked_row_shouts_and_says_why(home: Home, filling: Filling) -
         text = driver.text()
         assert "sums.py, line 12  E opens it here" in text and "▸ 12      return expected_sum" in text
         assert "11" in map(str.strip, text.splitlines()) and "newest rollout" not in text
-        filling.execute("UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task)
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task
+        )
         assert not any(gone in driver.text() for gone in ("sums.py:12", "blocked", "expected_sum"))
         filling.execute("UPDATE tasks SET state = 'queued', reason_code = 'blocked', reason = 'pig.py:3: x'")
         (home.plugins / "sums.py").unlink()
@@ -105,8 +106,7 @@ async def test_the_code_stands_where_a_curve_has_no_room(home: Home, filling: Fi
 async def test_its_view_says_what_to_do(home: Home, filling: Filling) -> None:
     task = blocked(filling, home, made=7)
     async with driving(home, (80, 24)) as driver:
-        driver.app.open_task(task)
-        await driver.settle()
+        await driver.open_task(task)
         flat = " ".join(driver.text().split())
         assert "No step yet" not in flat
         assert flat.count("sums.py:12: NameError") == flat.count("E opens the file at this line") == 1
@@ -117,13 +117,13 @@ async def test_its_view_says_what_to_do(home: Home, filling: Filling) -> None:
 async def test_its_view_has_the_code_until_it_runs(home: Home, filling: Filling) -> None:
     task = blocked(filling, home)
     async with driving(home, (60, 15)) as driver:
-        driver.app.open_task(task)
-        await driver.settle()
+        await driver.open_task(task)
         text = driver.text()
         assert "sums.py, line 12  E opens it here" in text and "▸ 12      return expected_sum" in text
         assert "No trajectory" not in text and "Blocked before" not in text, "what is empty, or said above, goes"
-        filling.execute("UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task)
-        await driver.read()
+        await driver.change(
+            filling, "UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task
+        )
         await driver.settle()
         assert "expected_sum" not in driver.text() and isinstance(driver.app.focused, MetricList)
 
