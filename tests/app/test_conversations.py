@@ -21,7 +21,7 @@ from marlaas.app.rollouts.answers import (
     lines_of,
     wrapped,
 )
-from marlaas.app.rollouts.exporting import episode_text, export, joined, json_line, new_file
+from marlaas.app.rollouts.exporting import episode_text, joined, json_line, new_file
 from marlaas.app.rollouts.reading import (
     ADVANTAGE,
     ADVANTAGES,
@@ -46,7 +46,6 @@ from marlaas.app.rollouts.reading import (
     token_styles,
 )
 from marlaas.app.text.format import cells
-from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.models.find import find_base
 from marlaas.engine.store.queries import episodes
@@ -364,17 +363,6 @@ def test_a_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> Non
     with pytest.raises(FileExistsError), new_file(path):
         pass
     assert path.read_text() == "a"
-
-
-def test_an_export_holds_what_was_asked_for(reader: Reader, home: Home, tmp_path: Path) -> None:
-    assert export(home, [3, 5], tmp_path / "two.jsonl") == 2
-    assert [json.loads(line)["id"] for line in (tmp_path / "two.jsonl").read_text().splitlines()] == [3, 5]
-    failures, file = sorted(episodes.conversation_ids(reader, 1, failures=True)), tmp_path / "failures.txt"
-    assert export(home, failures, file) == 30 and "the sum was no number" in file.read_text()
-    with pytest.raises(ConfigError, match="is there already"):
-        export(home, failures, file)
-    with pytest.raises(ConfigError, match="cannot be written"):
-        export(home, failures, tmp_path / "no" / "where")
 
 
 def test_where_it_comes_from_and_what_it_was_paid() -> None:

@@ -209,13 +209,6 @@ def test_where_nothing_was_ever_submitted(home: Home) -> None:
         assert reader is None
 
 
-def test_what_is_no_home_is_refused(home: Home) -> None:
-    home.create()
-    home.database.write_bytes(b"no database at all" * 100)
-    with pytest.raises(StoreError), opened(home) as reader:
-        reader.tasks()
-
-
 def test_a_newer_programs_home_is_refused(home: Home, filling: Filling) -> None:
     with opened(home) as reader:
         reader.changed()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -194,23 +192,6 @@ def test_without_numbers_it_follows_all_until_ctrl_c(
     said = capsys.readouterr()
     assert [line.split(":")[1].split(",")[0].strip() for line in said.out.splitlines()] == ["running", "done", "queued"]
     assert said.err.splitlines()[1] == tasks.NO_ENGINE
-
-
-@pytest.mark.processes
-def test_interrupt_ends_it_at_once(filling: Filling, home: Home) -> None:
-    filling.task(state="running", made=2)
-    command = [sys.executable, "-m", "marlaas.app.cli.main", "--home", str(home.root), "watch", "--plain"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert process.stdout is not None and "running" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(50) == 130
-    process.stdout.close()
 
 
 @pytest.fixture
