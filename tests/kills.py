@@ -125,11 +125,6 @@ def exact(steps: int = STEPS) -> TaskFile:
     return _file("precise", "exact", "guess", train, steps=steps)
 
 
-def exact_pair(steps: int = STEPS) -> TaskFile:
-    """Two policies that step at different times, repeatable all the same."""
-    return _file("precise", "pair", "relay", "deterministic = true\nmax_staleness = 0", steps=steps, policy=PAIR)
-
-
 def opponent_pool(number: int, steps: int = STEPS) -> TaskFile:
     """One policy against earlier versions of itself."""
     train = f"seed = {number}\nmax_staleness = 2"

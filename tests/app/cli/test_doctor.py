@@ -198,12 +198,6 @@ def test_the_whole_program(cards: ImaginaryMachine, home: Home) -> None:
     assert [gpu["name"] for gpu in devices["gpus"]] == ["Imaginary H1", "Old"] and done.stderr.count("Traceback") == 0
 
 
-def home(folder: Path, text: str) -> Home:
-    made = Home(folder)
-    made.config.write_text(text)
-    return made
-
-
 def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any], home: Home) -> None:
     (home.venvs / "0123abcd").mkdir(parents=True)
     (home.venvs / "0123abcd" / "x.py").write_bytes(bytes(5_000_000))

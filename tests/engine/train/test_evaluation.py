@@ -24,10 +24,9 @@ from marlaas.engine.store.submissions import submit
 from marlaas.engine.train.evaluation import MOST_OVERLOADED, TOO_OFTEN, on_suite
 from marlaas.engine.train.groups import RUNS
 from marlaas.engine.trajectories import Failure
-from marlaas.plugins.messages import Answer, Ask, Message
+from marlaas.plugins.messages import Answer
 
 from ...seldom import seldom
-from ..queue.scheduler.fake_environments import FakeEnvironments
 from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
@@ -122,16 +121,6 @@ async def test_the_load_of_the_machine_uses_up_no_try(tmp_path: Path) -> None:
     assert await ends(world) == Ending("done")
     assert [row["score"] for row in world.query("SELECT score FROM evals")] == [0.5, 0.5]
     assert {row["failures"] for row in world.query("SELECT failures FROM evals")} == {0}
-
-
-class Rows(FakeEnvironments):
-    """Ten rows, of which training and evaluation have their own; an answer is right by its parity."""
-
-    many = 10
-
-    def ask_for(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
-        index = spec.index % self.many
-        return Ask(agent=agent, messages=(Message("user", f"{spec.split} {index} {turn}"),))
 
 
 async def test_slow_evaluations_do_not_pile_up(tmp_path: Path) -> None:

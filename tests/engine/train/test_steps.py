@@ -23,9 +23,6 @@ from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajector
 HALVES = np.log(np.array([0.5, 1.5, 0.5, 1.5, 1.0, 1.0])).astype(np.float16)
 """Logarithms of weights with a mean of 1 and a mean square of 7 / 6."""
 
-SILENT = Trajectory("agent", np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.float32), ())
-"""Of an episode that failed before its first turn, as the store gives it back."""
-
 
 def group(
     number: int, version: int, rewards: RewardSummary, statuses: tuple[str, ...] = ("ok", "ok"), cut: int = 0
