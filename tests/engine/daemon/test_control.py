@@ -18,7 +18,6 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from marlaas.app.reading import reading
 from marlaas.engine.daemon import control, main as engine
 from marlaas.engine.daemon.control import PREPARES, EngineLock, holder, starts, why_not
 from marlaas.engine.daemon.heartbeat import Heartbeat
@@ -331,13 +330,6 @@ def test_several_programs_at_once_make_one_home(tmp_path: Path) -> None:
     with Reader(home.database) as reader:
         assert reader.all("SELECT count(*) FROM commands")[0][0] == 2
     assert holder(home.lock) is None
-
-
-def test_without_an_engine_a_reader_updates_the_home(tmp_path: Path) -> None:
-    home = unpack(tmp_path / "home")
-    with reading(home) as reader:
-        assert reader is not None and len(reader.tasks()) == 3
-    assert is_current(home.database) and holder(home.lock) is None
 
 
 def test_nothing_is_changed_beside_an_older_engine(tmp_path: Path) -> None:

@@ -36,26 +36,6 @@ from .stage import (
 )
 
 
-async def test_a_call_that_goes_on_extends_its_trajectory() -> None:
-    stage, answers = program_stage(), []
-
-    async def program(line: Line) -> None:
-        messages = [system("be brief"), user("a")]
-        for text in ("b", "c", "d"):
-            answers.append(await line.chat(*messages))
-            messages += [heard(answers[-1]), user(text)]
-
-    played = await stage.run_program(program)
-    assert spans(played) == [3] and sampled(played) == [ids(one) for one in answers]
-    (trajectory,) = played.episode.trajectories
-    assert (trajectory.agent, trajectory.reward) == ("agent", 1.0)
-    assert [span.fork for span in trajectory.spans] == [False] * 3
-    for (prompt, reply), (following, _) in zip(stage.sampler.turns, stage.sampler.turns[1:], strict=False):
-        assert following[: len(prompt) + len(reply)] == prompt + reply
-    assert stage.hearing is not None
-    assert stage.hearing.heard[-1] == ("agent", 0, 3) and ("agent", 1, 2) in stage.hearing.heard
-
-
 async def test_a_reply_is_known_however_a_client_writes_it() -> None:
     """Without its thought, with white space around it, or without any, and with arguments in another spelling."""
     stage = program_stage()

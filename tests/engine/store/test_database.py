@@ -14,7 +14,6 @@ from time import monotonic
 import psutil
 import pytest
 
-from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterUnreachable, DatabaseLocked, StoreError
 from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
@@ -283,16 +282,6 @@ def test_a_link_that_leads_out_of_the_home_is_refused(
     (database.parent / "adapters").symlink_to(tmp_path_factory.mktemp("disk"))
     with pytest.raises(AdapterUnreachable, match=r"leads out of the home, to .*disk"):
         store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", "adapters/task-1/v0", 9))
-
-
-def test_a_home_of_the_first_release_finds_its_files(tmp_path: Path) -> None:
-    store = Store(unpack(tmp_path / "moved").database, "tiny")
-    versions = [*store.versions.on_disk(1), *store.versions.on_disk(2)]
-    for version in versions:
-        state = read_expected(Path(version.path), version.checksum, moments=True)
-        assert (state.header.step, state.header.format, state.resumable) == (version.number, 1, version.resumable)
-    assert [version.number for version in versions] == [1, 4, 5, 2, 3]
-    store.close()
 
 
 def bound(database: Path) -> list[BoundTask]:

@@ -19,7 +19,7 @@ from marlaas.engine.store import tasks as tenants
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.queries import machine as events
 from marlaas.engine.store.queries.learning import GivenName, given_names
-from marlaas.engine.store.queries.machine import EventFilter, NodeRow, StageSample, nodes
+from marlaas.engine.store.queries.machine import EventFilter, StageSample
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, NO_REASON, ApiRow, Reason, ReasonCode, Tenant
 from marlaas.engine.store.store import Store
@@ -138,19 +138,6 @@ def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
         ("2026-11-20", other, ENVIRONMENT, 0, 2.0),
         ("2026-11-21", other, ROLLOUT, 7, 0.0),
     ]
-
-
-def test_a_key_is_found_by_its_hash_alone(store: Store, database: Path) -> None:
-    assert not store.api.any_key()
-    number = add_key(database, "ada", "laptop", b"1" * 32, "tml-ada-abc", ("chat", "train"))
-    row = store.api.key(b"1" * 32)
-    assert row is not None and (row.id, row.tenant, row.name) == (number, "ada", "laptop")
-    assert (row.scopes, row.last_use, row.revoked, row.requests) == (("chat", "train"), None, None, 0)
-    assert store.api.key(b"2" * 32) is None and store.api.any_key()
-    with Reader(database) as reader:
-        assert reader.api_keys() == [row]
-    with pytest.raises(StoreError):
-        add_key(database, "bob", "", b"1" * 32, "tml-bob-abc", ("chat",))
 
 
 def test_a_key_is_revoked_by_how_it_begins(store: Store, database: Path) -> None:
@@ -294,40 +281,6 @@ def test_what_only_fails_is_kept_by_version(store: Store) -> None:
     assert store.environments.failing()["games", "v1"] == [one]
     store.environments.replace_failing("games", "v1", [], now=1e9 + FAILING_KEPT + 1)
     assert store.environments.failing() == {}, "the other version was served a month ago"
-
-
-ADA = NodeRow(
-    *("a1", "ada", "10.0.0.5", True, True, False, "", 16, 10**10),
-    *(("gpu 0 H1",), ("gpu 1 is left alone: bob holds it.",), 0.25, "Python 3.12.3", ("rollout", "training"), 5.0),
-)
-
-
-BOB = replace(ADA, id="b2", name="bob", here=False, alive=False, clock=None, workers=())
-
-
-@pytest.fixture
-def reader(store: Store, database: Path) -> Iterator[Reader]:
-    with Reader(database) as reader:
-        yield reader
-
-
-def test_nodes_are_read_as_they_were_written(store: Store, reader: Reader) -> None:
-    assert nodes(reader) == []
-    store.telemetry.nodes([BOB, ADA])
-    assert nodes(reader) == [ADA, BOB]
-    store.telemetry.nodes([BOB])
-    assert nodes(reader) == [BOB]
-
-
-def test_a_drain_outlives_the_engine(store: Store, database: Path) -> None:
-    store.telemetry.drain("ada")
-    store.telemetry.drain("ada")
-    store.telemetry.drain("bob")
-    store.telemetry.undrain("bob")
-    store.telemetry.undrain("nobody")
-    again = Store(database, "tiny")
-    assert again.telemetry.drained() == {"ada"}
-    again.close()
 
 
 NOW = 1_000.0 * DAY

@@ -16,9 +16,8 @@ from marlaas.engine.store.experience import OpenPlay, PolicyGroup
 from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import episode, group_rows
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import FindingRow, NewFinding
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import Evaluation, Known, NewVersion
+from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.trainer.advantages import ClosedGroup, ClosingRules, Credit, close_group
 from marlaas.engine.trajectories import (
     Episode,
@@ -93,18 +92,6 @@ def test_a_restart_gives_turns_the_same_advantages(store: Store, policy: int) ->
     assert [span.advantage is None for span in spans[0][1]] == [True] and spans[0][0][1].advantage
 
 
-def test_a_step_consumes_its_groups_once(store: Store, policy: int, database: Path) -> None:
-    for number in (0, 1, 2):
-        store.experience.add_group(policy, "train", group(number), {})
-    commit(store, policy, 1, [0, 1])
-    assert [g.number for g in store.experience.waiting(policy)] == [2]
-    with Reader(database) as reader:
-        (step,) = reader.steps(1)
-        task = reader.task(1)
-    assert step.metrics == {"reward": 0.5, "tokens": 4.0}
-    assert task is not None and (task.step, task.tokens, task.adapter_version) == (1, 4, f"v1-i{store.incarnation}")
-
-
 def test_weights_come_with_a_step_and_go_with_it(store: Store, policy: int, database: Path) -> None:
     def kept() -> list[object]:
         with Reader(database) as reader:
@@ -130,18 +117,6 @@ def test_a_failing_commit_leaves_nothing(store: Store, policy: int) -> None:
         commit(store, policy, 1, [1])
     assert [g.number for g in store.experience.waiting(policy)] == [1]
     assert [v.number for v in store.versions.candidates(policy)] == [1]
-
-
-def test_voided_steps_give_their_groups_back(store: Store, policy: int) -> None:
-    store.versions.commit_first(policy, NewVersion(0, "v0", "sum", "path", 9))
-    for number in (0, 1):
-        store.experience.add_group(policy, "train", group(number, number), {})
-        commit(store, policy, number + 1, [number])
-    store.versions.void_after(policy, 1)
-    assert [v.number for v in store.versions.candidates(policy)] == [1, 0]
-    assert [g.number for g in store.experience.waiting(policy)] == [1]
-    store.experience.drop_unusable(policy, 0)
-    assert store.experience.waiting(policy) == []
 
 
 PLAY = OpenPlay(1, 7, ("solver", "critic"), 2, 9, "sums", "e1", {"solver": (3, "abc"), "base": (0, "def")}, 1, 2, 3)
@@ -379,18 +354,6 @@ def test_all_that_a_score_rests_on_is_read_back(store: Store, policy: int, datab
     assert row.created and replace(row, created=0.0) == WHOLE
 
 
-def test_what_is_no_score_is_kept_and_decides_nothing(store: Store, policy: int, database: Path) -> None:
-    ids = committed(store, policy, 3)
-    store.evaluations.add(policy, ids[1], WHOLE)
-    store.evaluations.add(policy, ids[2], replace(WHOLE, step=2, score=None, failures=14))
-    assert store.evaluations.measured(policy, "s") == {1: 0.5, 2: None}
-    assert store.evaluations.scores(policy) == {1: 0.5} and store.evaluations.best_of_each(policy) == {1}
-    with Reader(database) as reader:
-        task = reader.task(1)
-        assert task is not None and (task.score, task.best) == (None, 0.5)
-        assert [(row.score, row.failures) for row in reader.evals(1)] == [(0.5, 1), (None, 14)]
-
-
 def test_every_series_has_its_best_and_the_untrained_is_none(store: Store, policy: int) -> None:
     ids = committed(store, policy, 5)
     for series, scores in {"s": (0.9, 0.4, 0.4, 0.1), "t": (0.1, 0.2, 0.3, 0.3)}.items():
@@ -414,52 +377,12 @@ def test_suites_and_the_test_split_stay_apart(store: Store, policy: int, databas
     assert task is not None and (row.score, task.score, task.best) == (0.5, 0.5, 0.5)
 
 
-FOUND = NewFinding("large_steps", 3, {"moved": 1.5}, (7, 8, 9))
-
-
 def steps(store: Store, policy: int, many: int) -> None:
     """Commit so many steps with a few metrics."""
     store.versions.commit_first(policy, NewVersion(0, "v0", "sum", "v0", 9))
     for n in range(1, many + 1):
         metrics = {"reward": n / 10, "moved": float("nan") if n == 2 else 0.5}
         store.versions.commit_step(policy, NewVersion(n, f"v{n}", "sum", f"v{n}", 9), [], 1.0, metrics)
-
-
-def test_each_kind_is_kept_once(store: Store, policy: int, database: Path) -> None:
-    findings = store.findings
-    assert findings.add(policy, FOUND, pauses=False)
-    assert not findings.add(policy, NewFinding("large_steps", 9, {"moved": 9.0}), pauses=True)
-    assert findings.known(policy) == {"large_steps": Known(3, holds=True, pending=False)}
-    with Reader(database) as reader:
-        (task,) = reader.tasks()
-    (row,) = task.findings
-    assert row == FindingRow(
-        policy="policy",
-        step=3,
-        code="large_steps",
-        evidence={"moved": 1.5},
-        rollouts=(7, 8, 9),
-        holds=True,
-        created=row.created,
-    )
-
-
-def test_a_finding_lapses_and_a_person_who_resumes_has_seen_it(store: Store, policy: int) -> None:
-    store.findings.add(policy, FOUND, pauses=True)
-    store.tasks.set_state(1, "running")
-    assert store.findings.known(policy)["large_steps"].pending
-    store.tasks.set_state(1, "queued", fresh=True)
-    assert not store.findings.known(policy)["large_steps"].pending
-    store.findings.lapse(policy, ["large_steps", "one_reply"])
-    assert not store.findings.known(policy)["large_steps"].holds
-
-
-@pytest.mark.parametrize(("kept", "left"), [(3, 1), (2, 0), (-1, 0)])
-def test_voided_steps_take_their_findings_along(store: Store, policy: int, kept: int, left: int) -> None:
-    steps(store, policy, 5)
-    store.findings.add(policy, FOUND, pauses=False)
-    store.versions.void_after(policy, kept)
-    assert len(store.findings.known(policy)) == left
 
 
 def test_only_steps_on_the_newest_environment_are_seen(store: Store, policy: int) -> None:

@@ -26,7 +26,6 @@ from marlaas.engine.train.admission import (
     Background,
     GroupRun,
     PolicyGroups,
-    may_begin,
     step_groups,
 )
 from marlaas.engine.train.groups import GroupRunner
@@ -73,30 +72,6 @@ def admission(
 ) -> Admission:
     store = cast(ExperienceTable, Nothing())
     return Admission(store, policies, moved or asyncio.Event(), draining or asyncio.Event(), **more)
-
-
-@given(
-    groups_per_step=st.integers(1, 5),
-    max_staleness=st.integers(0, 4),
-    choices=st.lists(st.integers(0, 2**30), min_size=1, max_size=200),
-)
-def test_no_trained_group_is_older_than_the_bound(groups_per_step: int, max_staleness: int, choices: list[int]) -> None:
-    version, admitted = 0, 0
-    running: dict[int, int] = {}  # number -> version at which it began
-    complete: dict[int, int] = {}
-    for choice in choices:
-        while may_begin(admitted, version, groups_per_step, max_staleness):
-            running[admitted] = version
-            admitted += 1
-        assert running or complete, "nothing can go on"
-        if running:
-            number = sorted(running)[choice % len(running)]
-            complete[number] = running.pop(number)
-        wanted = step_groups(version, groups_per_step)
-        if all(number in complete for number in wanted):
-            ages = [version - complete.pop(number) for number in wanted]
-            assert all(0 <= age <= max_staleness for age in ages)
-            version += 1
 
 
 async def take(pool: PolicyGroups, wanted: set[int], one_by_one: bool = False) -> list[int]:

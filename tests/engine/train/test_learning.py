@@ -200,12 +200,6 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, SPEC)
 
 
-async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
-    world.spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, target=0.0))
-    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
-    assert 1 <= world.query("SELECT max(number) AS n FROM steps")[0]["n"] < 50
-
-
 async def test_thinking_where_the_base_has_none_fails_the_task(tmp_path: Path) -> None:
     world = World(tmp_path / "home", replace(SPEC, sampling=replace(SPEC.sampling, thinking=True)))
     ending = await world.go()

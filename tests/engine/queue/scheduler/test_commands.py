@@ -517,17 +517,3 @@ async def test_a_start_that_is_gone_or_damaged_pauses_the_task(finished: World) 
     ending = await run(finished, task, spec)
     assert ending.state == "paused" and "task-1/policy-v2-i1" in ending.reason.words
     assert not finished.query("SELECT 1 FROM versions WHERE policy = 2")
-
-
-@pytest.mark.parametrize(
-    ("start", "policy", "words"),
-    [
-        ("1@9", PolicySpec(rank=1), "has no version '9' on disk"),
-        ("7", PolicySpec(rank=1), "There is no adapter '7'"),
-    ],
-)
-async def test_what_does_not_fit_is_refused_at_submission(
-    finished: World, start: str, policy: PolicySpec, words: str
-) -> None:
-    with pytest.raises((AdapterError, ConfigError), match=words):
-        put(finished, later(start, policy=replace(policy, start=start)))
