@@ -202,6 +202,9 @@ def mount(folder: str, place: str, program: str = "") -> None:
     os.chdir(os.path.join(place, here))
 
 
+_NODE = "/node_modules/"
+
+
 def _installed(folder: str, program: str) -> list[str]:
     """Where this Python and the program lie, unless the system's folders or ``folder`` have them."""
     files = [sys.executable] if not program or os.path.lexists(folder + program) else [sys.executable, program]
@@ -209,8 +212,9 @@ def _installed(folder: str, program: str) -> list[str]:
     folders = {os.path.dirname(file) for file in files if os.path.basename(os.path.dirname(file)) == "bin"}
     above = {sys.base_prefix, os.path.realpath(sys.base_prefix), *map(os.path.dirname, folders)}
     prefixes = {place for place in above if os.path.isdir(os.path.join(place, "lib"))}
-    alone = {file for file in files if os.path.dirname(file) not in folders}
-    return [place for place in sorted(alone | folders | prefixes) if place.split("/")[1] not in SYSTEM]
+    alone = {file for file in files if os.path.dirname(file) not in folders and _NODE not in file}
+    packages = {file.partition(_NODE)[0] + _NODE for file in files if _NODE in file}  # a package looks there for others
+    return [place for place in sorted(alone | folders | prefixes | packages) if place.split("/")[1] not in SYSTEM]
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

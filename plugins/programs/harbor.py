@@ -44,7 +44,7 @@ _REWARDS = ("reward.json", "reward.txt")
 """The first counts."""
 _TEST = """
 rm -rf /tests; rm -f /logs /logs/verifier /logs/verifier/reward.* 2>/dev/null
-mkdir -p /logs/verifier; mv "$0" /tests; cd "$1"; exec /tests/test.sh
+mkdir -p /logs/verifier; mv "$0" /tests; cd "$1"; chmod +x /tests/test.sh; exec /tests/test.sh
 """
 """Runs in the program's root: a link that it left leads nowhere else."""
 _COPIES = "copies"
@@ -52,7 +52,7 @@ _COPIES = "copies"
 _BEGIN_OF_IMAGE = f"cp -R {MOUNT}/{FIXED}/{_COPIES}/. /; rm -rf /logs; ln -s {MOUNT}/logs /logs; "
 _TEST_OF_IMAGE = f"""
 rm -rf /tests /logs; ln -s {MOUNT}/logs /logs; rm -f /logs/verifier /logs/verifier/reward.* 2>/dev/null
-mkdir -p /logs/verifier; cp -R {MOUNT}/{FIXED}/tests /tests; /tests/test.sh
+mkdir -p /logs/verifier; cp -R {MOUNT}/{FIXED}/tests /tests; chmod +x /tests/test.sh; /tests/test.sh
 code=$?; chown -R $(stat -c %u:%g {MOUNT}/{FIXED}) {MOUNT}/* 2>/dev/null; exit $code
 """
 _CANARY = re.compile(r"(\s*(<!--.*canary.*-->|#.*canary.*)\s*\n)+\s*", re.IGNORECASE)

@@ -178,7 +178,8 @@ HARBOR = """
 from marlaas.plugins import env
 it = env.agent("pi", name="it", tasks="tasks", exit_codes=(0, 1), timeout=600)
 """
-TEST = "echo 0.$(( $(date +%N) / 1 % 10 )) > /logs/verifier/reward.txt"
+TEST = "#!/bin/sh\necho 0.$(( $$ % 10 )) > /logs/verifier/reward.txt"
+"""By its process number, so that rewards differ."""
 
 
 def test_an_agent_is_trained_on_harbor_folders(installed: None, long_lab: Lab) -> None:
@@ -189,6 +190,8 @@ def test_an_agent_is_trained_on_harbor_folders(installed: None, long_lab: Lab) -
     for number in range(4):
         task = draft / "tasks" / f"sum{number}"
         (task / "tests").mkdir(parents=True)
+        (task / "environment").mkdir()
+        (task / "environment" / "Dockerfile").write_text("FROM python:3.12-slim\nWORKDIR /app\n")
         (task / "task.toml").write_text("[verifier]\ntimeout_sec = 60\n")
         (task / "instruction.md").write_text(f"Add {number} to 40, and write the sum into sum.txt.\n")
         (task / "tests" / "test.sh").write_text(TEST)
