@@ -5,6 +5,7 @@ The rules are those of https://www.harborframework.com/docs/tasks.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -127,6 +128,24 @@ async def test_a_model_is_trained_on_a_task(tmp_path: Path) -> None:
     async with served.listening() as opens:
         got = [(await rewards(solve, ROW, opens)).by_agent["agent"] for _ in range(2)]
     assert got == [1.0, 0.0] and served.asked[0][2]["messages"][0]["content"] == "Add 2 to 40."
+
+
+async def test_a_program_finds_the_packages_next_to_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As npm installs them: a link to a file of one package, which needs another."""
+    modules = tmp_path / "node_modules"
+    script = "#!/bin/sh\ntouch /logs/agent/log; cat $(dirname $(realpath $0))/../../sums/answer > answer\n"
+    write(modules, {"agent/dist/cli": script, "sums/answer": "42"})
+    (modules / "agent/dist/cli").chmod(0o755)
+    (modules / ".bin").mkdir()
+    (modules / ".bin" / "agent").symlink_to("../agent/dist/cli")
+    monkeypatch.setenv("PATH", f"{modules / '.bin'}:{os.environ['PATH']}")
+    solve = env.program("agent", tasks=str(task(tmp_path / "tasks")), name="solve")
+    assert (await rewards(solve, ROW)).by_agent == {"agent": 1.0}
+
+
+async def test_a_test_needs_no_line_for_its_interpreter(tmp_path: Path) -> None:
+    test = "echo 0.5 > /logs/verifier/reward.txt"
+    assert (await rewards(solving(task(tmp_path, test=test), "true"), ROW)).by_agent == {"agent": 0.5}
 
 
 @pytest.mark.parametrize(
